@@ -95,16 +95,17 @@ hashes: bench-built ## compare the hashes of counts with benches/hashes.txt; WRI
 bench-built:
 	$(PART) bench cargo build --quiet --profile $(PROFILE) -p bench -p python --bin bench
 
-torture: tools build qemu-system ## record 37 kinds of programs that make trouble, record 42 programs in both ways and natively, run a million random sequences of instructions natively and translated, kill the recorder forty times, check ten million fills of a machine's TLB while Linux boots and works in it, explore 10,000 schedules of each scheme of locks, make a million requests for reservations, do a million operations on each format of page table and on pages of all sizes, run 10,000 random streams of events under every manager, boot the kernel under each scheme of locks and judge long streams on it (half an hour)
+torture: tools build qemu-system ## record 37 kinds of programs that make trouble, record 42 programs in both ways and natively, run a million random sequences of instructions natively and translated, compare 40 programs on 15 machines of TLBs with and without counting, kill the recorder forty times, check ten million fills of a machine's TLB while Linux boots and works in it, explore 10,000 schedules of each scheme of locks, make a million requests for reservations, do a million operations on each format of page table and on pages of all sizes, run 10,000 random streams of events under every manager, boot the kernel under each scheme of locks and judge long streams on it (half an hour)
 	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_torture.py
 	PAGEWALK_TORTURE=1 PAGEWALK_SEQUENCES=1000000 cargo test --release -p capture --test capture --quiet -- alone:: random::
+	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_counted_natively.py
 	PAGEWALK_TORTURE=1 cargo test -p pagewalk-physmem --test allocators --quiet reservations_under_streams
 	cargo test -p pagewalk-pagetable --test tables --quiet a_million -- --ignored
 	cargo test -p pagewalk-vm --test vm --quiet a_million -- --ignored
 	PAGEWALK_SCHEDULES=1112 cargo test -p smp --test smp --quiet every_scheme
 	PAGEWALK_STREAMS=300 $(BIN)/pytest --quiet tests/python/test_manager_streams.py
 	PAGEWALK_STREAMS=10000 cargo test --release -p machine --test machine --quiet streams:: -- --nocapture
-	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_system.py
+	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_system.py tests/python/test_systems.py
 	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_boot.py
 
 fuzz: build ## feed damaged files to each decoder of other tools' traces, a minute each
@@ -116,11 +117,13 @@ fuzz-rust:
 fuzz-python:
 	$(BIN)/pytest --quiet tests/python/test_fuzz.py
 
-kernel: tools build ## compare the manager `linux` with this kernel's large pages, of programs and of 200 random streams, and page sizes that programs are given under each knob, as root: writes kernel.json and kernel-streams.json
+kernel: tools build ## compare the manager `linux` with this kernel's large pages, of programs and of 200 random streams, and page sizes that programs are given under each knob, as root: writes kernel.json, kernel-streams.json, kernel-places.json and kernel-pools.json
 	.ci/needs cc=gcc
 	$(BIN)/pytest --quiet tests/python/test_place.py tests/python/test_verify.py
 	$(BIN)/python tests/kernel/compare.py kernel.json
 	$(BIN)/python tests/kernel/streams.py kernel-streams.json
+	$(BIN)/python tests/kernel/places.py kernel-places.json
+	$(BIN)/python tests/kernel/pools.py kernel-pools.json
 
 miri: ## run the unsafe loops of the trace format under Miri, which needs a nightly toolchain; four minutes
 	rustup component add --toolchain nightly miri rust-src

@@ -688,7 +688,8 @@ PAGES = {
     "linux": (
         "Results: Linux",
         "Further counts of the managers `linux`, `ingens`, `hawkeye` and `translation-ranger`.",
-        "LinuxCounts KhugepagedCounts CompactionCounts PageBlockCounts ChosenBlocks RangerCounts",
+        "LinuxCounts KhugepagedCounts CompactionCounts PageBlockCounts PoolCounts GroupCounts "
+        "ChosenBlocks RangerCounts",
     ),
     "memory": (
         "Results: memory and processors",

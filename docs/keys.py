@@ -20,7 +20,9 @@ import rust
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "reference"
 DESCRIPTION = sorted((ROOT / "crates" / "description" / "src").glob("*.rs"))
-TRACE = [ROOT / "crates" / "trace" / "src" / f"{name}.rs" for name in ("event", "call")]
+TRACE = [
+    ROOT / "crates" / "trace" / "src" / f"{name}.rs" for name in ("event", "call", "translation")
+]
 EVENTS = "## All events\n"
 
 PAGES = {
@@ -205,4 +207,8 @@ def _events() -> str:
     call = rust.items(rust.STRUCT, TRACE)["Call"]
     lines += ["", "## Fields of a call", "", call.meaning, "", "| field | meaning |", "|---|---|"]
     lines += [f"| `{key.name}` | {key.meaning} |" for key in _keys(call.body)]
+    found = rust.items(rust.STRUCT, TRACE)["Translation"]
+    lines += ["", "## Fields of a translation", "", found.meaning, ""]
+    lines += ["| field | meaning |", "|---|---|"]
+    lines += [f"| `{key.name}` | {key.meaning} |" for key in _keys(found.body)]
     return "\n".join(lines) + "\n"

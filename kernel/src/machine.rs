@@ -138,6 +138,7 @@ where
             nodes: 1,
             colors: 1,
             thp: None,
+            groups: &[],
             hashed: None,
         };
         let vm = Vm::with_locks(settings, pages).expect("settings of this file");

@@ -249,6 +249,11 @@ class Recording:
 
     def __init__(self, options: str) -> None: ...
 
+def record_system(
+    system: str, output: str | PathLike[str], force: bool, progress: Progress | None
+) -> str:
+    """Records a whole system, a JSON document with the fields of Rust's `System`: JSON."""
+
 def record(
     recording: Recording, output: str | PathLike[str], force: bool, progress: Progress | None
 ) -> str:

@@ -1051,6 +1051,86 @@ class RangerCounts(Record):
     """Blocks that became large pages in place."""
 
 
+class GroupCounts(Record):
+    """A group of processes at the end, under the kernel's names as far as it has some."""
+
+    name: str
+    """Name of the group."""
+
+    current: int
+    """Bytes in memory that are charged to it (`memory.current`)."""
+
+    peak: int
+    """The most there ever were (`memory.peak`), in bytes."""
+
+    swap_current: int
+    """Bytes in swap (`memory.swap.current`)."""
+
+    high: int
+    """Times that it was over `memory_high`."""
+
+    max: int
+    """Times that it would have been over `memory_max`."""
+
+    oom: int
+    """Times that no page of it could leave then.
+
+    The kernel ends a process of the group; here the page is brought in all the same, since the
+    trace goes on with it.
+    """
+
+    pgsteal: int
+    """Base pages evicted because of its limits."""
+
+    pswpin: int
+    """Base pages read from swap."""
+
+    pswpout: int
+    """Base pages written to swap."""
+
+
+class PoolCounts(Record):
+    """A pool of reserved large pages at the end, under the kernel's names as far as it has some."""
+
+    size: str
+    """Page size."""
+
+    asked: int
+    """Pages that were to be in the pool from the beginning."""
+
+    nr_hugepages: int
+    """Pages of the pool, in use or free."""
+
+    free_hugepages: int
+    """Free pages."""
+
+    resv_hugepages: int
+    """Free pages that are promised to mappings."""
+
+    surplus_hugepages: int
+    """Pages that came from free memory when the pool was empty, and go back there."""
+
+    mapped: int
+    """Mappings whose pages come from the pool and were promised to them."""
+
+    refused: int
+    """Mappings for which the pool had too few pages.
+
+    The kernel's answer is `ENOMEM`; here they have ordinary pages, since the trace goes on with
+    them.
+    """
+
+    taken: int
+    """Pages that faults took."""
+
+    bus_errors: int
+    """Faults for which the pool had no page.
+
+    The kernel ends the process by `SIGBUS`; here a base page is brought in, since the trace goes on
+    with it.
+    """
+
+
 class LinuxCounts(Record):
     """Transparent huge pages."""
 
@@ -1079,6 +1159,17 @@ class LinuxCounts(Record):
 
     ranger: RangerCounts | None
     """The daemon of `translation-ranger`, which moves pages into adjacent frames."""
+
+    stats: dict[str, dict[str, int]] | None
+    """Counters by page size, under the kernel's names, if `os.linux.version` names a kernel."""
+
+    groups: list[GroupCounts] | None
+    """Groups of processes with limits, that of processes without a group first, if the machine has
+    any.
+    """
+
+    hugetlb: list[PoolCounts] | None
+    """Pools of reserved large pages, if the machine has any."""
 
 
 class RunsOfLength(Record):
@@ -1414,6 +1505,29 @@ class ShootdownCounts(Record):
 
     entries: int
     """TLB entries flushed, at all levels."""
+
+    broadcast: int | None
+    """Shootdowns made that were broadcast to all processors, which interrupts none; `None` if the
+    machine has no broadcast flushes.
+    """
+
+    widened: int | None
+    """Shootdowns made that flushed a whole space because too many pages had changed; `None` if the
+    machine has no such limit.
+    """
+
+    deferred: int | None
+    """Shootdowns made that left the flush of other processors to their next sweep; `None` if the
+    machine defers none.
+    """
+
+    swept: int | None
+    """Flushes that processors made in sweeps; `None` if the machine defers none."""
+
+    swept_early: int | None
+    """Sweeps of flushes before their time, because a page was to be mapped in the same place again;
+    `None` if the machine defers none.
+    """
 
     sender_cycles: int | None
     """Cycles of the processors that made shootdowns: their own flush, sending, and the wait for the

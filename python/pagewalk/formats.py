@@ -13,6 +13,7 @@ a command to LaTeX: it is written as text to both.
 import json
 import os
 import re
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 COUNTED = (".parquet", ".pq", ".arrow", ".feather", ".csv", ".json")
 SHOWN = (".tex", ".md")
 DRAWN = (".svg", ".pdf", ".png")
+HEAD_LETTERS = 12
+"""Of the name of a column in a line of LaTeX."""
 
 _TEX = {
     "\\": r"\textbackslash{}",
@@ -163,7 +166,7 @@ def latex(table: "Table") -> str:
         "% " + " ".join(table.caption.split()),
         f"\\begin{{tabular}}{{{columns}}}",
         "\\toprule",
-        " & ".join(_tex(name) for name in table.head) + r" \\",
+        " & ".join(map(_tex_head, table.head, table.numeric)) + r" \\",
         "\\midrule",
         *(" & ".join(row) + r" \\" for row in rows),
         "\\bottomrule",
@@ -196,6 +199,15 @@ def _tex(text: str) -> str:
     # A row that begins with a bracket would be an option of the line before.
     escaped = "".join(_TEX.get(char, char) for char in _plain(text))
     return f"{{}}{escaped}" if escaped[:1] in ("[", "*") else escaped
+
+
+def _tex_head(name: str, numeric: bool) -> str:
+    """The name of a column, in lines so short that a paper's column has room for several."""
+    lines = textwrap.wrap(_plain(name), HEAD_LETTERS, break_long_words=False)
+    if len(lines) < 2:
+        return _tex(name)
+    stacked, side = r"\\".join(map(_tex, lines)), "r" if numeric else "l"
+    return f"\\shortstack[{side}]{{{stacked}}}"
 
 
 def _md(text: str) -> str:

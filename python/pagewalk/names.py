@@ -39,5 +39,6 @@ WHY = {
     "exceed-swap-pte": "too many pages in swap",
     "exceed-shared-pte": "too many pages shared",
     "lack-referenced-page": "no page used recently",
+    "pool-empty": "no free page in the pool",
 }
 """The reasons for the sizes of pages in words, by their names in results."""

@@ -138,6 +138,21 @@ def _functions(place: "plain.CodePlace") -> list[str]:
     return [name for name in (place["function"], *place["inlined"]) if name]
 
 
+def finding(data: "plain.Document") -> str:
+    """Which code has most of the misses, and on what, in a sentence."""
+    functions, places = by(data, "function"), by(data, "site")
+    if not functions or not places:
+        return "No access misses every TLB."
+    code, place = functions[0], places[0]
+    found = (
+        f"Most misses of every TLB are made by {code.name}, {text.percent(code.share)} of all, "
+        f"mostly on {code.mostly}"
+    )
+    if place.name != code.mostly:
+        found += f"; most misses on data are on {place.name}, {text.percent(place.share)}"
+    return f"{found}."
+
+
 def summary(data: "plain.Document", key: str, top: int, merge: bool = False) -> str:
     """The misses by `key` as a table for a terminal, the `top` first."""
     found = by(data, key, merge)

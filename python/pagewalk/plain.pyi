@@ -355,6 +355,30 @@ class RangerCounts(TypedDict):
     anchors: int
     promoted: int
 
+class GroupCounts(TypedDict):
+    name: str
+    current: int
+    peak: int
+    swap_current: int
+    high: int
+    max: int
+    oom: int
+    pgsteal: int
+    pswpin: int
+    pswpout: int
+
+class PoolCounts(TypedDict):
+    size: str
+    asked: int
+    nr_hugepages: int
+    free_hugepages: int
+    resv_hugepages: int
+    surplus_hugepages: int
+    mapped: int
+    refused: int
+    taken: int
+    bus_errors: int
+
 class LinuxCounts(TypedDict):
     held_bytes: int
     folios_split: int
@@ -364,6 +388,9 @@ class LinuxCounts(TypedDict):
     page_blocks: PageBlockCounts
     chosen: ChosenBlocks | None
     ranger: RangerCounts | None
+    stats: dict[str, dict[str, int]] | None
+    groups: list[GroupCounts] | None
+    hugetlb: list[PoolCounts] | None
 
 class RunsOfLength(TypedDict):
     bytes_min: int
@@ -481,6 +508,11 @@ class ShootdownCounts(TypedDict):
     asked: int
     received: int
     entries: int
+    broadcast: int | None
+    widened: int | None
+    deferred: int | None
+    swept: int | None
+    swept_early: int | None
     sender_cycles: int | None
     receiver_cycles: int | None
 

@@ -92,6 +92,9 @@ class Recording(Options):
         process: The only process to record: its pid, or the name or path of its program.
         calls: Whether to record system calls on files and system calls that block.
         arguments: Whether to record the arguments of programs.
+        pages: Whether to record, under `native`, which page sizes the kernel has given to the
+            program, at intervals, when its memory grows, and at its end; with the rights of root,
+            frames and sizes between 4K and 2M too.
         allocations: Whether to record each program's allocations and where they are made, by a
             library that is loaded into it. Misses can then be reported by allocation site.
         small: Size in bytes of the address space of a 32-bit program and of the programs that it
@@ -101,8 +104,8 @@ class Recording(Options):
             counted in the recorded program: the same results, faster.
         callbacks: Whether the recorder uses only callbacks, as it does in a QEMU other than
             Pagewalk's own: the same trace, more slowly.
-        engine: `qemu`, or `native` to record in the program's own process: x86-64 programs with one
-            thread and no children.
+        engine: `qemu`, or `native` to record x86-64 programs, and those that they start, in
+            their own processes.
         aslr: Whether the kernel's randomization of the address space stays on under `native`.
         qemu: Another QEMU to record in; it must support plugins, and takes longer.
     """
@@ -124,6 +127,7 @@ class Recording(Options):
     process: str | None = None
     calls: bool = False
     arguments: bool = True
+    pages: bool = False
     allocations: bool = False
     callbacks: bool = False
     engine: str = "qemu"

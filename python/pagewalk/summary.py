@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pagewalk import plain
 
 REGIONS_SHOWN = 12
+SPACES_SHOWN = 12
 PROCESSES_SHOWN = 16
 COMMAND_SHOWN = 200
 """Letters of a command line; the rest is in the JSON document."""
@@ -69,7 +70,8 @@ def side_by_side(documents: "Sequence[plain.Document]") -> str:
     table = tables.comparison(documents)
     rows = [[cell if isinstance(cell, str) else cell.text for cell in row] for row in table.rows]
     head = ["Side by side", *(text.shorten(name, 24) for name in table.head[1:])]
-    return text.table(head, rows)
+    found = values.compared(documents, values.told_apart(documents))
+    return f"{text.paragraph(found)}\n\n{text.table(head, rows)}"
 
 
 def trace_summary(name: str, info: dict[str, Any]) -> str:
@@ -78,6 +80,8 @@ def trace_summary(name: str, info: dict[str, Any]) -> str:
     parts = [_trace_heading(name, info, accesses)]
     if len(info["processes"]) > 1:
         parts.append(_processes(info["processes"], accesses))
+    if info["spaces"]:
+        parts.append(_trace_spaces(info["spaces"], accesses))
     parts.append(_trace_kinds(info))
     regions = [region for region in info["regions"] if sum(region["accesses"].values())]
     if regions:
@@ -100,6 +104,8 @@ def trace_summary(name: str, info: dict[str, Any]) -> str:
         )
         if len(rows) > len(shown):
             parts[-1] += f"\n  … and {text.plural(len(rows) - len(shown), 'region')} more"
+    if info.get("snapshots"):
+        parts.append(_real_pages(info))
     events = {name: n for name, n in info["events"].items() if n}
     if events:
         listed = ", ".join(f"{text.count(n)} {name}" for name, n in events.items())
@@ -115,6 +121,55 @@ def trace_summary(name: str, info: dict[str, Any]) -> str:
         notes = (text.paragraph(note, "  ", "  ") for note in info["header"]["notes"])
         parts.append("\n".join(["Notes", *notes]))
     return "\n\n".join(parts)
+
+
+def _real_pages(info: dict[str, Any]) -> str:
+    """The page sizes that the kernel gave to the program, as snapshots of `record --pages` say."""
+    snapshots = info["snapshots"]
+
+    def resident(snapshot: dict[str, Any]) -> int:
+        return sum(snapshot["resident_bytes"].values())
+
+    largest = max(snapshots, key=resident)
+    last = snapshots[-1]
+    lines = [
+        f"largest: {_sizes(largest)}",
+        *([] if last is largest else [f"last: {_sizes(last)}"]),
+    ]
+    told = [region for region in info["regions"] if region.get("resident_bytes")]
+    sizes = sorted({size for one in told for size in one["resident_bytes"]}, key=text.bytes_of)
+    rows = [
+        (
+            text.shorten(origins.region_name(region), 40),
+            text.address(region["start"]),
+            *(
+                text.size(bytes_) if (bytes_ := region["resident_bytes"].get(size)) else ""
+                for size in sizes
+            ),
+        )
+        for region in sorted(told, key=lambda one: -sum(one["resident_bytes"].values()))
+    ]
+    shown = rows[:REGIONS_SHOWN]
+    head = ("Regions when largest", "start", *(f"in pages of {size}" for size in sizes))
+    title = f"Pages of the real run ({text.plural(len(snapshots), 'snapshot')})"
+    part = "\n".join([title, *(text.paragraph(line, "  ", "  ") for line in lines)])
+    if shown:
+        part += "\n\n" + text.table(head, shown)
+    if len(rows) > len(shown):
+        part += f"\n  … and {text.plural(len(rows) - len(shown), 'region')} more"
+    return part
+
+
+def _sizes(snapshot: dict[str, Any]) -> str:
+    """What was resident in a snapshot: all of it, and by page size."""
+    by_size = snapshot["resident_bytes"]
+    total = sum(by_size.values())
+    of = ", ".join(
+        f"{text.percent(by_size[size] / max(total, 1))} in pages of {size}"
+        for size in sorted(by_size, key=text.bytes_of, reverse=True)
+    )
+    where = f"before access {text.count(snapshot['access'])}"
+    return f"{text.size(total)} resident {where}, {of}" if of else f"nothing resident {where}"
 
 
 def _trace_heading(name: str, info: dict[str, Any], accesses: int) -> str:
@@ -135,6 +190,26 @@ def _trace_heading(name: str, info: dict[str, Any], accesses: int) -> str:
     if info.get("digest"):
         lines.append(f"  digest {info['digest']}")
     return "\n".join(lines)
+
+
+def _trace_spaces(spaces: list[dict[str, Any]], accesses: int) -> str:
+    rows = [
+        (
+            text.shorten(space["name"], 40),
+            "" if space["name"] == "kernel" else str(space["space"]),
+            text.count(sum(space["accesses"].values())),
+            text.percent(sum(space["accesses"].values()) / max(accesses, 1)),
+            text.count(space["instructions"]),
+            text.count(space["pages"]),
+        )
+        for space in spaces
+    ]
+    shown = rows[:SPACES_SHOWN]
+    head = ("Spaces", "number", "accesses", "share of accesses", "instructions", "pages of 4K")
+    table = text.table(head, shown)
+    if len(rows) > len(shown):
+        table += f"\n  … and {text.plural(len(rows) - len(shown), 'space')} more"
+    return table
 
 
 def _processes(processes: list[dict[str, Any]], accesses: int) -> str:

@@ -255,7 +255,12 @@ void pagewalk_write(const PagewalkBlock *block, const PagewalkOrder *order)
     TCGv_ptr cursor, next;
     /* Records from `cursor` to the next, and whether that is known. */
     unsigned records = 1, index = 0;
+#ifdef CONFIG_USER_ONLY
     bool is_known = true;
+#else
+    /* An access may fill QEMU's TLB, which is an event among the records. */
+    bool is_known = false;
+#endif
     int instruction = -1;
 
     tcg_ctx->plugin_insn = NULL;
@@ -316,12 +321,15 @@ void pagewalk_write(const PagewalkBlock *block, const PagewalkOrder *order)
         if (order->is_fixed) {
             tcg_gen_st_i64(address, cursor, records * RECORD_BYTES);
         } else {
-            /* An address has no more than 48 bits: the host reaches it, and it was not at fault. */
+            /* An address has no more than 48 bits, or is the extension of its 48th: it was not at fault. */
             TCGv_i64 record = tcg_temp_ebb_new_i64();
             tcg_gen_shli_i64(record, address, RECORD_VALUE_SHIFT);
             tcg_gen_ori_i64(record, record, access->tag);
             tcg_gen_st_i64(record, cursor, records * RECORD_BYTES);
             gen_advance(next, cursor, records + 1);
+#ifndef CONFIG_USER_ONLY
+            is_known = false;
+#endif
         }
         records++;
     }

@@ -148,3 +148,56 @@ void *pagewalk_mmap(void *place, size_t bytes, int rights, int flags, int file, 
     }
     return mapped;
 }
+
+/* The rest is of whole machines, which this QEMU does not run. */
+
+int pagewalk_install(uint64_t id, const void *about, int argc, char **argv)
+{
+    return 1;
+}
+
+bool pagewalk_read(unsigned int vcpu, uint64_t address, void *to, size_t bytes)
+{
+    return false;
+}
+
+uint64_t pagewalk_physical(unsigned int vcpu, uint64_t address)
+{
+    return UINT64_MAX;
+}
+
+bool pagewalk_lookup(unsigned int vcpu, uint32_t about, uint64_t address, uint64_t *physical, uint8_t *size_log)
+{
+    return false;
+}
+
+uint64_t pagewalk_register(unsigned int vcpu, int number)
+{
+    return 0;
+}
+
+uint64_t pagewalk_kernel_gs(unsigned int vcpu)
+{
+    return 0;
+}
+
+uint64_t pagewalk_control(unsigned int vcpu, int number)
+{
+    return 0;
+}
+
+void pagewalk_begin(unsigned int vcpu)
+{
+}
+
+void pagewalk_pause(unsigned int vcpu)
+{
+}
+
+bool pagewalk_keeps_addresses;
+
+void pagewalk_listen(const void *listener);
+
+void pagewalk_listen(const void *listener)
+{
+}

@@ -122,6 +122,17 @@ bool pagewalk_is_fatal(int signal);
 /* Whether code may jump straight into other pages: set once the recorder is there. */
 extern bool pagewalk_links_pages;
 
+/* Of a whole machine: see machine.c. */
+int pagewalk_install(uint64_t id, const void *about, int argc, char **argv);
+bool pagewalk_read(unsigned int vcpu, uint64_t address, void *to, size_t bytes);
+uint64_t pagewalk_physical(unsigned int vcpu, uint64_t address);
+bool pagewalk_lookup(unsigned int vcpu, uint32_t about, uint64_t address, uint64_t *physical, uint8_t *size_log);
+uint64_t pagewalk_register(unsigned int vcpu, int number);
+uint64_t pagewalk_kernel_gs(unsigned int vcpu);
+uint64_t pagewalk_control(unsigned int vcpu, int number);
+void pagewalk_begin(unsigned int vcpu);
+void pagewalk_pause(unsigned int vcpu);
+
 /*
  * Where programs of 64 bits are loaded that need not be at a certain address, and where their mappings begin. A host's
  * kernel puts neither QEMU's heap nor QEMU's mappings there, so that addresses do not change from run to run.

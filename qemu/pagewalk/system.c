@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Calls the listener of system.h, and is the plugin `pagewalk` of qemu-system. */
+/* Calls the listener of system.h. */
 #include "qemu/osdep.h"
 #include "cpu.h"
-#include "qemu/error-report.h"
-#include "qemu/qemu-plugin.h"
 #include "pagewalk/hooks.h"
+#include "pagewalk/machine.h"
 
 const PagewalkListener *pagewalk_listener;
 
@@ -77,25 +76,20 @@ void pagewalk_report_invalidation(CPUX86State *env, uint64_t address, bool is_al
     }
 }
 
-/* -plugin pagewalk,check=FILE. An error in its arguments ends QEMU with one line. */
-QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv)
+void pagewalk_leaves(CPUState *cpu, unsigned done)
 {
-    const char *path = NULL;
+    const PagewalkListener *listener = qatomic_load_acquire(&pagewalk_listener);
 
-    for (int i = 0; i < argc; i++) {
-        if (!g_str_has_prefix(argv[i], "check=")) {
-            error_report("-plugin pagewalk does not know %s: it knows check=FILE", argv[i]);
-            exit(1);
-        }
-        path = argv[i] + strlen("check=");
+    if (listener && listener->left) {
+        listener->left(cpu->cpu_index, done);
     }
-    if (!path) {
-        error_report("-plugin pagewalk needs check=FILE, the file for the counts of what it checks");
-        exit(1);
+}
+
+void pagewalk_pauses(CPUState *cpu)
+{
+    const PagewalkListener *listener = qatomic_load_acquire(&pagewalk_listener);
+
+    if (listener && listener->paused) {
+        listener->paused(cpu->cpu_index);
     }
-    if (!pagewalk_check(id, path, info->system.max_vcpus)) {
-        error_report("-plugin pagewalk cannot write %s: %s", path, strerror(errno));
-        exit(1);
-    }
-    return 0;
 }

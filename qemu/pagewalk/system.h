@@ -121,10 +121,20 @@ typedef struct PagewalkListener {
     void (*interrupted)(unsigned int vcpu, const PagewalkInterrupt *interrupt);
     void (*controlled)(unsigned int vcpu, const PagewalkControl *control);
     void (*invalidated)(unsigned int vcpu, const PagewalkInvalidation *invalidation);
+    /* The block that runs is left after `done` of its instructions; the next one will run again, or has failed. */
+    void (*left)(unsigned int vcpu, unsigned int done);
+    /* With thread=single: another virtual CPU may run next. */
+    void (*paused)(unsigned int vcpu);
 } PagewalkListener;
 
 /* Sets the listener, in place of the one before; NULL for none. The table must stay as it is. */
 void pagewalk_listen(const PagewalkListener *listener);
+
+/*
+ * Whether a block of code is translated for each virtual address that it has. QEMU otherwise uses the translation of
+ * a page of code for all virtual addresses of that page. Set before the virtual CPUs are created.
+ */
+extern bool pagewalk_keeps_addresses;
 
 /*
  * Checks all events of up to `vcpus` virtual CPUs. When QEMU ends, the plugin `id` writes the counts to the file

@@ -323,7 +323,7 @@ def test_what_a_killed_program_had_counted_is_missing_and_said_so(
         (["-m", "opteron-2008"], "the machine has core.fetches"),
         (["-m", "epyc-9005"], "the machine has cache."),
         (["-m", "tlb-only", "--set", "tlb.l1d.replacement=nru"], "replaces by nru"),
-        (["-m", "tlb-only", "--set", "tlb.l1d.replacement=fifo"], "replaces by lru, and the other"),
+        (["-m", "tlb-only", "--set", "tlb.l1d.replacement=fifo"], "replaces by lru, but the other"),
         (
             [
                 "-m",

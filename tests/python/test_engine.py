@@ -71,6 +71,45 @@ def test_programs_give_what_they_give_by_themselves(pagewalk, name: str, tmp_pat
     assert "QEMU" not in shown.stdout
 
 
+FAMILIES = {
+    "pipeline": "for i in 1 2 3; do echo $i | sed s/1/x/ | tr 2 y; done; exit 5",
+    "substitution": "a=$(ls / | sort -r | head -3); echo $a; (echo in a subshell; exit 3); echo $?",
+    "script": 'printf \'#!/bin/sh -e\necho "$0" "$@" | wc -w\n\' > s; chmod +x s; ./s one two',
+    "missing": "./no-such-program; echo $?; command -v no-such-program; true",
+    "background": "sleep 0.01 & wait $!; kill -TERM $$",
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_families_give_what_they_give_by_themselves(name: str, tmp_path: Path) -> None:
+    command = ["/bin/sh", "-c", FAMILIES[name]]
+    folders = [tmp_path / "alone", tmp_path / "recorded"]
+    for folder in folders:
+        folder.mkdir()
+    alone = subprocess.run(command, cwd=folders[0], capture_output=True, check=False)
+    trace, outcome = tmp_path / "t.pwt", tmp_path / "t.json"
+    options = ["record", "-q", "--engine", "native", "-o", trace, "--json", outcome, "--"]
+    front = [sys.executable, "-m", "pagewalk", *options]
+    recorded = subprocess.run([*front, *command], cwd=folders[1], capture_output=True, check=False)
+    # A program that a signal ends has ended with 128 and its number.
+    status = alone.returncode if alone.returncode >= 0 else 128 - alone.returncode
+    assert (recorded.returncode, recorded.stdout) == (status, alone.stdout), recorded.stderr
+    told = json.loads(outcome.read_text())
+    assert told["engine"] == "native" and told["lost"] == [] and len(told["processes"]) > 1
+    assert not any("unrecorded" in note for note in told["notes"]), told["notes"]
+
+
+def test_children_that_are_not_followed_run_by_themselves(pagewalk, tmp_path: Path) -> None:
+    trace, outcome = tmp_path / "t.pwt", tmp_path / "t.json"
+    script = "echo a | sed s/a/b/; (echo c; exit 4); echo $?"
+    done = pagewalk(
+        *("record", "--engine", "native", "--no-follow", "-o", trace, "--json", outcome),
+        *("--", "/bin/sh", "-c", script),
+    )
+    assert (done.returncode, done.stdout) == (0, "b\nc\n4\n"), done.stderr
+    assert len(json.loads(outcome.read_text())["processes"]) == 1
+
+
 def test_a_trace_and_a_live_run_give_the_same(pagewalk, tmp_path: Path) -> None:
     trace = tmp_path / "t.pwt"
     assert pagewalk("record", "--engine", "native", "-o", trace, "--", "/bin/true").returncode == 0
@@ -88,11 +127,14 @@ def test_a_trace_and_a_live_run_give_the_same(pagewalk, tmp_path: Path) -> None:
 
 def test_what_it_does_not_record_is_one_line_and_leaves_nothing(pagewalk, tmp_path: Path) -> None:
     trace = tmp_path / "t.pwt"
+    script = (
+        "import ctypes; libc = ctypes.CDLL(None); exit(libc.prctl(22, 1, 0, 0, 0) and 9)"  # seccomp
+    )
     done = pagewalk(
-        "record", "--engine", "native", "-o", trace, "--", "/bin/sh", "-c", "/bin/true; :"
+        *("record", "--engine", "native", "-o", trace, "--", "/usr/bin/python3", "-c", script)
     )
     assert done.returncode == 1
-    assert "it starts another process" in done.stderr and "--engine qemu" in done.stderr
+    assert "it filters its own system calls" in done.stderr and "--engine qemu" in done.stderr
     assert done.stderr.count("\n") == 1 and list(tmp_path.iterdir()) == []
     done = pagewalk("record", "--engine", "native", "--calls", "-o", trace, "--", "/bin/true")
     assert "--calls does not work with --engine native" in done.stderr

@@ -72,6 +72,8 @@ def test_what_people_see_is_what_papers_have(swept: Sweep, tmp_path: Path) -> No
         ["16", "64K"], ["16", "1M"], ["32", "64K"], ["32", "1M"]
     ]  # fmt: skip
     assert all(line.endswith(r" \\") and line.count(" & ") == 3 for line in body)
+    # Long names of columns are in lines below each other, or the table is wider than the page.
+    assert r"\shortstack[r]{misses per\\1000\\accesses}" in lines[4] and lines[4].count(" & ") == 3
     swept.save(tmp_path / "s.md")
     table = (tmp_path / "s.md").read_text().splitlines()[2:]
     assert len(table) == 2 + 4 and {line.count("|") for line in table} == {5}

@@ -125,17 +125,35 @@ def test_standard_input_and_a_page_of_no_trace_are_refused(
     ("share", "misses", "expected"),
     [
         (0.0, 9, "t: none gives it large pages; none misses less than base."),
-        (0.5, 6, "t: linux has most of its memory in large pages (50.0 %); linux misses least, "),
+        (
+            0.5,
+            6,
+            "t: linux has most of its memory in large pages (50.0 %) and misses least, 33.3 % less "
+            "than base.",
+        ),
     ],
 )
 def test_the_headline_names_winners_where_there_are_some(
     share: float, misses: int, expected: str
 ) -> None:
     rows = [
-        {"manager": "base", "large_share": 0.0, "tlb_misses": 9},
-        {"manager": "linux", "large_share": share, "tlb_misses": misses},
+        {"manager": "base", "large_share": 0.0, "tlb_misses": 9, "settings": []},
+        # As few misses, in a system that the reader may not have.
+        {"manager": "irix", "large_share": 0.0, "tlb_misses": misses, "settings": []},
+        {
+            "manager": "linux",
+            "large_share": share,
+            "tlb_misses": misses,
+            "settings": ["os.manager=linux"],
+        },
     ]
-    assert managed.headline({"trace": {"name": "t"}, "rows": rows}).startswith(expected)
+    assert managed.headline({"trace": {"name": "t"}, "rows": rows}) == expected
+    rows[1]["tlb_misses"] = 3
+    said = managed.headline({"trace": {"name": "t"}, "rows": rows})
+    assert "; irix misses least, 66.7 % less than base." in said
+    assert ("Of Linux's settings, linux misses least, 33.3 % less than base." in said) == (
+        misses < 9
+    )
 
 
 def test_what_one_manager_has_is_set_for_it_alone() -> None:

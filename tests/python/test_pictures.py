@@ -1,12 +1,15 @@
 """Charts as files, for papers."""
 
+import re
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 import sample
 from pagewalk.cli import main
 from pagewalk.report import charts, missmap, pictures
+from pagewalk.report.model import Figure
 
 SPEC = "generate:join,table=64M,accesses=30k"
 BEGINS = {"svg": b"<svg", "pdf": b"%PDF", "png": b"\x89PNG"}
@@ -51,3 +54,33 @@ def test_a_map_has_the_names_of_its_regions_whole(tmp_path: Path) -> None:
 def test_a_picture_has_the_ending_of_its_kind(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", SPEC, "--svg", "x.png"]) == 2
     assert "must end in .svg" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shade", ["light", "dark"])
+def test_what_is_drawn_stands_out_from_the_page(shade: Literal["light", "dark"]) -> None:
+    ground = pictures.GROUNDS[shade]
+    for color in charts.theme(shade)["range"]["category"]:
+        assert contrast(color, ground) >= 3, color
+    rows = [{"scheme": "a", "part": f"p{part}", "order": part, "share": 0.1} for part in range(6)]
+    drawn = pictures.picture(charts.time_use(Figure("", "", rows)).to_dict(), "svg", shade).decode()
+    bars = re.findall(r"mark-rect.*?</g>", drawn, re.DOTALL)
+    colors = {color for bar in bars for color in re.findall(r'fill="(#\w{6}|rgb\([^)]*\))"', bar)}
+    assert len(colors - {"transparent"}) >= 6
+    for color in colors:
+        assert contrast(color, ground) >= 2, color
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of two colours, by WCAG 2.2."""
+
+    def luminance(color: str) -> float:
+        parts = re.findall(r"\d+", color) if color.startswith("rgb") else []
+        found = [int(part) for part in parts] or [int(color[at : at + 2], 16) for at in (1, 3, 5)]
+        linear = [
+            c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4
+            for c in (channel / 255 for channel in found)
+        ]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted(map(luminance, (one, other)))
+    return (high + 0.05) / (low + 0.05)

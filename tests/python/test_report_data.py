@@ -4,8 +4,8 @@ import json
 import pytest
 
 import sample
-from pagewalk import Results
-from pagewalk.report import data, missmap, render
+from pagewalk import Results, text
+from pagewalk.report import data, missmap, render, values
 from pagewalk.report.model import Table, Value
 
 
@@ -256,10 +256,33 @@ def test_two_machines_stand_side_by_side() -> None:
     assert report.comparison.head == ["Measure", "sample-server", "other"]
     shares = [row["share"] for row in report.together.rows]
     assert min(shares) == 0 and max(shares) < 1
+    few, many = sorted(
+        (1000 * values.missing_all(one) / values.accesses(one), one["machine"]["name"])
+        for one in documents
+    )
+    assert report.finding.startswith(
+        f"Misses of every TLB per 1000 accesses: fewest {text.ratio(few[0])} on {few[1]}, most "
+        f"{text.ratio(many[0])} on {many[1]}."
+    ) or text.ratio(few[0]) == text.ratio(many[0])
     walks = next(row for row in report.comparison.rows if row[0] == "Walks")
     assert [cell.exact for cell in walks[1:] if isinstance(cell, Value)] == [
         document["walks"]["walks"] for document in documents
     ]
+
+
+def test_the_best_estimate_comes_before_the_ends_of_its_range() -> None:
+    document = sample.document()
+    document["time"]["share"] = {"lo": 0.0, "hi": 0.5}
+    document["time"]["translation_cycles"]["lo"] = 0.0
+    document["estimate"] = {"share": 0.05, "ms": None, "how": "guessed", "here": None}
+    assert values.finding(document)[-1] == (
+        "Translation takes 5.00 % of all cycles by the best estimate: 0 % if every walk is hidden "
+        "behind other work; 50.0 % if all of it is waited for."
+    )
+    del document["estimate"]
+    assert values.finding(document)[-1].startswith("Translation takes 0 to 50.0 % of all cycles: ")
+    document["time"]["share"] = {"lo": 0.5, "hi": 0.5}
+    assert values.finding(document)[-1] == "Translation takes 50.0 % of all cycles."
 
 
 def test_one_machine_twice_has_two_lines_in_the_chart() -> None:

@@ -28,7 +28,7 @@ def test_large_and_small_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixt
     both = ["-m", "pentium4", "-m", SMALL]
     assert main(["run", PINGPONG, *both, "--html", str(page), "--json", str(document)]) == 0
     said = capsys.readouterr().out
-    assert "ll.slot=256M" in said.splitlines()[0]
+    assert "ll.slot=256M" in said
     assert "8 slots of 256 MiB; 2 of 2 spaces had one" in said
     large, small = json.loads(document.read_text())
     assert large["space_switches"]["root_loads"] > 0

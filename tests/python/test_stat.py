@@ -94,6 +94,13 @@ def test_text_is_one_screen_and_the_page_has_all_events() -> None:
     stat = of_document(Machine("epyc-9005").run(SPEC).data)
     shown = events.summary(stat)
     assert len(shown.splitlines()) <= 30 and max(map(len, shown.splitlines())) <= 80
+    # The sum and what takes most of it stand first.
+    first = " ".join(shown.split("\n\n")[0].split())
+    assert "All together" in first and "Of these, " in first
+    most = max(
+        (one for one in stat["events"] if one["cycles"]), key=lambda one: one["cycles"]["hi"]
+    )
+    assert first.endswith(f": {most['name']}.")
     page = events.render(stat)
     assert all(one["name"] in page and one["name"] in shown for one in stat["events"])
 

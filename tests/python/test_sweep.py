@@ -10,6 +10,7 @@ import time
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any
 
 import distributed
 import pyarrow.parquet as pq
@@ -18,7 +19,16 @@ import pytest
 import pagewalk
 from pagewalk import Error, Machine
 from pagewalk.report import scales
-from pagewalk.report.sweeps import Drawn, View, document, pictures, render, sheet, summary
+from pagewalk.report.sweeps import (
+    Drawn,
+    View,
+    document,
+    finding,
+    pictures,
+    render,
+    sheet,
+    summary,
+)
 from pagewalk.sweeps import combinations, passes, sweep, values
 
 SPEC = "generate:join,table=16M,accesses=40k,seed=2"
@@ -418,7 +428,7 @@ def test_several_traces_are_each_as_alone_and_have_geometric_means(tmp_path: Pat
     assert figure.facets == [*TRACES, "geometric mean"]
     assert len(pictures(made)["misses"].to_dict()["concat"]) == 3
     text = summary(made)
-    assert text.count("geometric mean") % 6 == 0 and "12 designs" not in text
+    assert text.count("  geometric mean") % 6 == 0 and "12 designs" not in text
     # What is done of both is kept in one file, and none is run again.
     with pytest.raises(pagewalk.Error, match="given twice"):
         sweep([SPEC, SPEC], vary=VARY)
@@ -463,7 +473,7 @@ def test_designs_are_sorted_and_cut_for_people_alone(pagewalk, tmp_path: Path) -
         "-o", tmp_path / "a.parquet", "--html", tmp_path / "a.html", "--svg", tmp_path / "a.svg",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("geometric mean") == 2 * done.stdout.count("trace   ")
+    assert done.stdout.count("  geometric mean") == 2 * done.stdout.count("trace   ")
     assert "2 designs of each trace; all are in the page" in (tmp_path / "a.html").read_text()
     made = json.loads((tmp_path / "a.json").read_text())
     assert len(made["designs"]) == pq.read_table(tmp_path / "a.parquet").num_rows == 12
@@ -545,6 +555,25 @@ def test_a_figure_shows_what_was_asked_for_under_its_names(pagewalk, tmp_path: P
         assert done.returncode == 2 and complaint in done.stderr, done.stderr
 
 
+def test_the_best_design_is_named_first() -> None:
+    def made(values: list[float | None]) -> dict[str, Any]:
+        rows = [
+            {"tlb.l2d.entries": 1 << at, **({} if value is None else {"misses": value})}
+            for at, value in enumerate(values)
+        ]
+        compared = {"normalize": {}, "mean": "geometric", "measures": ["misses"], "means": []}
+        vary = {"tlb.l2d.entries": [row["tlb.l2d.entries"] for row in rows]}
+        return {"vary": vary, "comparison": {**compared, "designs": rows}}
+
+    assert finding(made([8.0, 4.0, 2.0, 2.01])) == (
+        "Best of 4 designs by misses per 1000 accesses: tlb.l2d.entries=4 with 2.00; worst: "
+        "tlb.l2d.entries=1 with 8.00. As good within 1 %: tlb.l2d.entries=8."
+    )
+    assert "4 designs more are as good within 1 %." in finding(made([8.0, *[2.0] * 5]))
+    # Nothing is best where all are alike, or one alone has been counted.
+    assert finding(made([2.0, 2.0])) == finding(made([2.0, None])) == ""
+
+
 def test_the_text_of_a_large_sweep_is_short(pagewalk) -> None:
     done = pagewalk(
         "sweep", *TRACES, "-m", "opteron-2008", "--vary", "tlb.l2d.entries=2^4..2^7",
@@ -552,7 +581,7 @@ def test_the_text_of_a_large_sweep_is_short(pagewalk) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) < 100 and lines[2].startswith("  Misses of every TLB per 1000 accesses: from")
+    assert len(lines) < 100 and lines[2].startswith("  Best of 40 designs by misses per 1000")
     assert "rows more" in lines[-2] + lines[-1]
 
 

@@ -79,17 +79,18 @@ def outcome(command: list[str], folder: Path, *before: object) -> tuple[int, byt
     return status, done.stdout + (said.read_bytes() if said.exists() else b"")
 
 
+@pytest.mark.parametrize("engine", ["qemu", "native"])
 @pytest.mark.parametrize("kind", [*KINDS, *SHELL])
 def test_a_program_does_what_it_does_without_us(
     torture: Path, tmp_path: Path, pagewalk: Callable[..., subprocess.CompletedProcess[str]],
-    kind: str,
+    kind: str, engine: str,
 ) -> None:  # fmt: skip
     if not FULL and kind not in SMOKE:
         pytest.skip("`make torture` runs it")
     command = commands(torture, tmp_path)[kind]
     trace = tmp_path / "t.pwt"
     expected = outcome(command, tmp_path)
-    options = ["-m", "pagewalk", "record", "-o", trace, "--"]
+    options = ["-m", "pagewalk", "record", "--engine", engine, "-o", trace, "--"]
     assert outcome(command, tmp_path, sys.executable, *options) == expected
     info = pagewalk("info", "--json", "-", trace)
     assert info.returncode == 0, info.stderr
@@ -112,8 +113,12 @@ def ends(group: int) -> bool:
     return False
 
 
+@pytest.mark.parametrize("engine", ["qemu", "native"])
 def test_whatever_is_killed_the_rest_is_readable(
-    torture: Path, tmp_path: Path, pagewalk: Callable[..., subprocess.CompletedProcess[str]]
+    torture: Path,
+    tmp_path: Path,
+    pagewalk: Callable[..., subprocess.CompletedProcess[str]],
+    engine: str,
 ) -> None:
     print(f"seed {SEED}")
     chance = random.Random(SEED)
@@ -122,8 +127,9 @@ def test_whatever_is_killed_the_rest_is_readable(
         folder.mkdir()
         trace = folder / "t.pwt"
         script = f"for i in 1 2 3; do {torture} churn; {torture} sockets; done; {torture} timers"
+        front = [sys.executable, "-m", "pagewalk", "record", "--engine", engine, "-o", trace]
         process = subprocess.Popen(
-            [sys.executable, "-m", "pagewalk", "record", "-o", trace, "--", "sh", "-c", script],
+            [*front, "--", "sh", "-c", script],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         time.sleep(0.5 + 3 * chance.random())

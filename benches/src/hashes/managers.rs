@@ -152,6 +152,26 @@ const MANAGERS: [(&str, &[&[&str]]); 10] = [
             &["os.place=heap=2M, site own.c:3=2M", "os.linux.enabled=madvise"],
             &["os.linux.khugepaged.max_ptes_shared=1", "os.linux.khugepaged.max_ptes_swap=0"],
             &["os.clock=full"],
+            &[
+                "os.linux.hugetlb.hugepages-2048kB={nr_hugepages=6,nr_overcommit_hugepages=4}",
+                "os.linux.malloc={hugetlb=2,top_pad=\"1M\"}",
+            ],
+            &["os.linux.malloc={hugetlb=1,top_pad=\"8M\"}", "os.linux.enabled=madvise"],
+            &[
+                "os.linux.shmem_enabled=always",
+                "os.linux.hugepages-64kB.shmem_enabled=within_size",
+                "os.linux.version=v6.18",
+            ],
+            &["os.linux.version=v7.2", "os.linux.hugepages-64kB.enabled=always"],
+            &["os.linux.version=v6.0", "os.linux.enabled=always"],
+            &[
+                "os.linux.zero_share=0.5",
+                "os.linux.khugepaged.max_ptes_none=100",
+                "os.linux.version=v6.12",
+            ],
+            &["os.linux.group=[{members=[\"*\"],memory_max=\"14M\",memory_high=\"12M\"}]"],
+            &["os.linux.layout=kernel"],
+            &["os.linux.layout=kernel", "os.linux.layout_seed=7"],
         ],
     ),
     (
@@ -241,6 +261,19 @@ pub(super) fn lines() -> Vec<Line> {
         for manager in ["os.manager=first-touch", "os.manager=base"] {
             add("epyc-9005", &[&ALL, &[manager], &few, PLENTY], &SHAPES[1]);
             add("opteron-2008", &[&ALL, &[manager], &few, PLENTY], &SHAPES[2]);
+        }
+    }
+    // How flushes reach the processors.
+    for flush in [
+        &["os.flush.ceiling=3"][..],
+        &["os.flush.by=tlbi", "os.flush.ceiling=33"],
+        &["os.flush.by=invlpgb", "os.flush.broadcast_from=2"],
+        &["os.flush.deferred=true", "os.flush.sweep_cycles=20000"],
+    ] {
+        let contexts = ["core.contexts=lru", "core.asid_bits=6"];
+        for manager in ["os.manager=first-touch", "os.manager=base"] {
+            add("epyc-9005", &[&ALL, &[manager], &contexts, flush, PLENTY], &SHAPES[1]);
+            add("opteron-2008", &[&ALL, &[manager], &contexts, flush, PLENTY], &SHAPES[2]);
         }
     }
     // Spaces side by side in one, whose slots change hands.

@@ -87,6 +87,7 @@ impl Programs {
         }
         life.turn();
         let header = Header {
+            kernel_from: None,
             producer: "pagewalk bench".to_owned(),
             command: vec![shape.name.to_owned()],
             arch: Arch::Unknown,

@@ -53,6 +53,8 @@ impl From<trace::Error> for Fault {
 /// The most operations of an execution. Each may be a load and a store at once.
 const PART_OPS: usize = 2000;
 const _: () = assert!(2 * PART_OPS <= Shape::OPS_MAX);
+/// The most accesses of an instruction that repeats nothing. Those few that make more are taken to be repeated.
+const ACCESSES_PER_INSTRUCTION: usize = 2;
 
 /// A block that was executed in part, and that may continue.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +76,8 @@ struct Part {
     cut: bool,
     /// Whether it is a fixed block that was left before its end.
     left: bool,
+    /// The number of the block's instructions that were completed, in a whole machine, if it was left before its end.
+    done: Option<u16>,
 }
 
 /// One of the ways in which a block has run.
@@ -101,6 +105,9 @@ pub(crate) struct Decoder {
     key: Vec<u16>,
     /// How the addresses in a fixed block are derived.
     derived: Vec<Option<Derived>>,
+    /// The records of translations among those of a block, and the number of instructions after which it was left.
+    amid: Vec<(EventCode, Range<usize>)>,
+    done: Option<u16>,
 }
 
 impl Decoder {
@@ -117,6 +124,8 @@ impl Decoder {
             addrs: Vec::new(),
             key: Vec::new(),
             derived: Vec::new(),
+            amid: Vec::new(),
+            done: None,
         }
     }
 
@@ -162,7 +171,7 @@ impl Decoder {
         sink: &mut S,
     ) -> Result<usize, Fault> {
         if let Some(Rest { number, from }) = *rest {
-            let part = Part { number, control: None, from, cut: false, left: false };
+            let part = Part { number, control: None, from, cut: false, left: false, done: None };
             match self.part(records, whole, part, rest, context, sink)? {
                 // The block had ended.
                 Some(0) => {}
@@ -174,11 +183,11 @@ impl Decoder {
             Some(control @ (Control::Block | Control::Context)) => {
                 let number = record.value();
                 let control = Some(control);
-                let part = Part { number, control, from: 0, cut: false, left: false };
+                let part = Part { number, control, from: 0, cut: false, left: false, done: None };
                 let used = self.part(&records[1..], whole, part, rest, context, sink)?;
                 Ok(used.map_or(0, |ops| 1 + ops))
             }
-            Some(Control::Fixed) => self.fixed(record, &records[1..], context, sink),
+            Some(Control::Fixed) => self.fixed(record, &records[1..], whole, context, sink),
             Some(Control::Advance) => {
                 sink.advance(record.value());
                 Ok(1)
@@ -201,11 +210,12 @@ impl Decoder {
     }
 
     /// Executes a fixed block as far as it ran. Returns the number of its records, which are in one
-    /// segment.
+    /// segment, and of the events that happened in it; 0 if more of those may come in the next segment.
     fn fixed<S: Sink>(
         &mut self,
         record: Record,
         records: &[u64],
+        whole: bool,
         context: &mut dyn Context,
         sink: &mut S,
     ) -> Result<usize, Fault> {
@@ -223,8 +233,21 @@ impl Decoder {
             return Err(Fault::Garbled(format!("block {number} with {count} addresses")));
         };
         let pc = block(number, context)?.pc;
+        (self.done, self.amid) = (None, Vec::new());
+        let mut behind = 0;
+        if record.has_events() {
+            match self.events(&records[count..], whole)? {
+                None => return Ok(0),
+                Some(used) => behind = used,
+            }
+            self.tell(&records[count..], context, sink)?;
+        }
         self.addrs.clear();
-        let (mut said, made) = (addrs.iter(), record.made().unwrap_or(accesses));
+        let completed = |done: u16| {
+            self.key[4..].iter().take_while(|&&tag| Tag(tag).instruction() < done).count()
+        };
+        let made = self.done.map(completed).or(record.made()).unwrap_or(accesses);
+        let mut said = addrs.iter();
         for derived in self.derived.iter().take(made) {
             let addr = match *derived {
                 None => said.next().copied().filter(|&addr| addr != Record::NONE),
@@ -239,9 +262,61 @@ impl Decoder {
         }
         self.key.truncate(4 + self.addrs.len());
         let left = self.addrs.len() < accesses;
-        let part = Part { number, control: Some(Control::Block), from: 0, cut: false, left };
+        let (control, done) = (Some(Control::Block), self.done);
+        let part = Part { number, control, from: 0, cut: false, left, done };
         self.run(part, context, sink)?;
-        Ok(1 + count)
+        Ok(1 + count + behind)
+    }
+
+    /// Finds the translations that happened in a fixed block, and where it was left, at the beginning of `records`.
+    /// Returns the number of their records; `None` if more may come in the next segment.
+    fn events(&mut self, records: &[u64], whole: bool) -> Result<Option<usize>, Fault> {
+        let mut at = 0;
+        loop {
+            let Some(&word) = records.get(at) else { return Ok(whole.then_some(at)) };
+            let record = Record(word);
+            match record.as_control() {
+                Some(Control::Pad) => at += 1 + record.value() as usize,
+                Some(Control::Event) => match self.event(records, at)? {
+                    Some(words) => at += words,
+                    None => return Ok(Some(at)),
+                },
+                _ => return Ok(Some(at)),
+            }
+            if self.done.is_some() {
+                return Ok(Some(at));
+            }
+        }
+    }
+
+    /// Takes the event at `at` if it happened in the block before: a translation, or that the block was left. Returns
+    /// the number of its records.
+    fn event(&mut self, records: &[u64], at: usize) -> Result<Option<usize>, Fault> {
+        let (code, words) = event_parts(Record(records[at]).value());
+        let own = at + 1..at + 1 + words;
+        let garbled = || Fault::Garbled(format!("an event {:#x}", records[at]));
+        let parts = records.get(own.clone()).ok_or_else(garbled)?;
+        match (code, parts) {
+            (Some(code @ (EventCode::Translation | EventCode::Physical)), _) => {
+                self.amid.push((code, own));
+            }
+            (Some(EventCode::Left), &[done]) => self.done = Some(done as u16),
+            _ => return Ok(None),
+        }
+        Ok(Some(1 + words))
+    }
+
+    /// Reports the translations that were found among a block's `records`.
+    fn tell<S: Sink>(
+        &mut self,
+        records: &[u64],
+        context: &mut dyn Context,
+        sink: &mut S,
+    ) -> Result<(), Fault> {
+        for (code, own) in self.amid.drain(..) {
+            context.event(code, &records[own], sink)?;
+        }
+        Ok(())
     }
 
     /// Executes as much of a block as makes one execution, and sets `rest` if the block may
@@ -255,11 +330,13 @@ impl Decoder {
         context: &mut dyn Context,
         sink: &mut S,
     ) -> Result<Option<usize>, Fault> {
-        let Some(used) = self.operations(records, whole) else { return Ok(None) };
+        let Some(used) = self.operations(records, whole)? else { return Ok(None) };
+        self.tell(records, context, sink)?;
+        part.done = self.done;
         self.drop_strays(part, context)?;
         let instruction = |tag: &u16| Tag(*tag).instruction();
         let tags = &self.key[4..];
-        part.cut = tags.len() == PART_OPS;
+        part.cut = tags.len() == PART_OPS && part.done.is_none();
         part.from = tags.first().map_or(part.from, |tag| part.from.min(instruction(tag)));
         *rest = tags
             .last()
@@ -269,34 +346,44 @@ impl Decoder {
         Ok(Some(used))
     }
 
-    /// Collects the addresses and tags of a block's operations, at most [`PART_OPS`]. Returns the
-    /// number of records; `None` if more may come in the next segment.
-    fn operations(&mut self, records: &[u64], whole: bool) -> Option<usize> {
+    /// Collects the addresses and tags of a block's operations, at most [`PART_OPS`], and the events among them.
+    /// Returns the number of records; `None` if more may come in the next segment.
+    fn operations(&mut self, records: &[u64], whole: bool) -> Result<Option<usize>, Fault> {
+        (self.done, self.amid) = (None, Vec::new());
         self.addrs.clear();
         self.key.clear();
         self.key.extend([0; 4]);
         let mut at = 0;
         while self.addrs.len() < PART_OPS {
-            let Some(&word) = records.get(at) else { return whole.then_some(at) };
+            let Some(&word) = records.get(at) else { return Ok(whole.then_some(at)) };
             let record = Record(word);
             match record.as_control() {
                 None if !record.is_control() => {
-                    self.addrs.push(record.value());
+                    self.addrs.push(record.address());
                     self.key.push(record.tag().0);
                     at += 1;
                 }
                 Some(Control::Wide) => {
-                    let Some(&address) = records.get(at + 1) else { return whole.then_some(at) };
+                    let Some(&address) = records.get(at + 1) else {
+                        return Ok(whole.then_some(at));
+                    };
                     self.addrs.push(address);
                     self.key.push(record.value() as u16);
                     at += 2;
                 }
                 // The end of a span, in the middle of a block.
                 Some(Control::Pad) => at += 1 + record.value() as usize,
+                Some(Control::Event) => match self.event(records, at)? {
+                    Some(words) => at += words,
+                    None => break,
+                },
                 _ => break,
             }
+            if self.done.is_some() {
+                break;
+            }
         }
-        Some(at)
+        Ok(Some(at))
     }
 
     /// Removes accesses that QEMU itself made after the block: QEMU 7.2 may leave the callbacks of
@@ -309,7 +396,7 @@ impl Decoder {
         let is_out_of_place = |&tag: &u16| {
             let instruction = Tag(tag).instruction();
             let before = std::mem::replace(&mut last, instruction);
-            instruction < before || u32::from(instruction) >= block.instructions
+            instruction < before || u32::from(instruction) >= block.instructions.max(1)
         };
         let mut keep = tags.iter().position(is_out_of_place).unwrap_or(tags.len());
         if self.strays
@@ -328,6 +415,18 @@ impl Decoder {
         Ok(())
     }
 
+    /// Drops the accesses of an instruction that was not completed: it makes them again. Those of a repeated one stay.
+    /// Returns whether nothing is left of the block.
+    fn drop_unfinished(&mut self, done: u16) -> bool {
+        let tags = &self.key[4..];
+        let completed = tags.iter().take_while(|&&tag| Tag(tag).instruction() < done).count();
+        if tags.len() - completed <= ACCESSES_PER_INSTRUCTION {
+            self.key.truncate(4 + completed);
+            self.addrs.truncate(completed);
+        }
+        done == 0 && self.addrs.is_empty()
+    }
+
     /// Passes the part whose operations were collected to the sink.
     fn run<S: Sink>(
         &mut self,
@@ -341,11 +440,18 @@ impl Decoder {
         // What begins no block stands for a part that goes on with one.
         let control = part.control.unwrap_or(Control::Pad) as u16;
         self.key[3] = part.from << 5 | u16::from(part.cut) << 4 | control;
-        let variant = match self.variants.get(&self.key[..]) {
+        if let Some(done) = part.done
+            && self.drop_unfinished(done)
+        {
+            return Ok(());
+        }
+        // Blocks that are left are few, and their number of instructions is no part of the key.
+        let known = self.variants.get(&self.key[..]).filter(|_| part.done.is_none());
+        let variant = match known {
             Some(&variant) => variant,
             None => self.learn(part, context, sink)?,
         };
-        let is_whole = !part.cut && !part.left;
+        let is_whole = !part.cut && !part.left && part.done.is_none();
         if part.control == Some(Control::Block) && is_whole && !variant.doubled {
             let index = part.number as usize;
             if self.usual.len() <= index {
@@ -395,7 +501,9 @@ impl Decoder {
         let mut ops = Vec::with_capacity(tags.len());
         for (index, &tag) in tags.iter().enumerate() {
             let tag = Tag(tag);
-            let instruction = tag.instruction() - part.from;
+            // What an instruction did that was left amid its repetitions counts for the one before it.
+            let last = part.done.map_or(u16::MAX, |done| done.saturating_sub(1));
+            let instruction = tag.instruction().min(last).saturating_sub(part.from);
             let address = match self.derived.get(index).copied().flatten() {
                 None => Address::Said,
                 Some(Derived { from: 0, distance }) => Address::BehindStart(distance),
@@ -414,13 +522,15 @@ impl Decoder {
         }
         let end = match ops.last() {
             Some(last) if part.cut => u32::from(part.from + last.instruction) + 1,
-            _ => block.instructions,
+            _ => part.done.map_or(block.instructions, u32::from),
         };
+        // In a whole machine: accesses of a repeated instruction that was left before it was completed.
+        let least = u32::from(part.done.is_some() && !ops.is_empty());
         let shape = Shape {
             pc: block.pc,
             bytes: block.bytes,
-            instructions: end.saturating_sub(part.from.into()),
-            fetch: self.fetches && part.control == Some(Control::Block),
+            instructions: end.saturating_sub(part.from.into()).max(least),
+            fetch: self.fetches && part.control == Some(Control::Block) && part.done != Some(0),
             ops,
         };
         let shape = match self.shapes.get(&shape) {
@@ -432,8 +542,10 @@ impl Decoder {
             }
         };
         let variant = Variant { shape, tags: self.tags.len() as u32, doubled };
-        self.tags.extend_from_slice(tags);
-        self.variants.insert(self.key.clone().into(), variant);
+        if part.done.is_none() {
+            self.tags.extend_from_slice(tags);
+            self.variants.insert(self.key.clone().into(), variant);
+        }
         Ok(variant)
     }
 }

@@ -92,6 +92,17 @@ pub enum Error {
     /// The engine does not support this option.
     #[error("{0} does not work with --engine native; use --engine qemu")]
     NativeOption(&'static str),
+    /// The kernel does not report which pages are large.
+    #[error(
+        "--pages needs PAGEMAP_SCAN of Linux 6.7, which this kernel does not have, or /proc/self/pagemap, which \
+         cannot be read here: leave --pages out"
+    )]
+    NoPagemapScan,
+    /// Snapshots of pages are not possible in QEMU.
+    #[error(
+        "--pages does not work with --engine qemu, whose guest has its memory inside QEMU's own: use --engine native"
+    )]
+    PagesInQemu,
     /// The engine's file is missing.
     #[error(
         "{0}: there is no engine for --engine native; `rustup target add x86_64-unknown-none` and `make build` in \

@@ -103,6 +103,7 @@ impl Facts {
             images: self.images.clone(),
             identities: self.identities.clone(),
             allocations: self.allocations.clone(),
+            is_native: self.is_native,
             ..Facts::default()
         }
     }

@@ -163,7 +163,11 @@ impl Engine {
     }
 
     fn put(&self, pid: i32, session: &str) -> io::Result<()> {
-        let mut tracee = Tracee::stopped(pid)?;
+        self.put_into(&mut Tracee::stopped(pid)?, session)
+    }
+
+    /// Puts the engine into a program that has stopped before its first instruction, and lets the program go.
+    pub(crate) fn put_into(&self, tracee: &mut Tracee, session: &str) -> io::Result<()> {
         let first = tracee.registers;
         let image_bytes = (self.image.len() as u64).next_multiple_of(PAGE);
         let stack = BASE + image_bytes;

@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus};
 use trace::{Filter, Header};
 
 use crate::command::Program;
+use crate::executed::Executions;
 use crate::inject;
 use crate::library::Library;
 use crate::options::Engine;
@@ -32,6 +33,7 @@ pub(crate) struct Prepared {
     command: Vec<String>,
     one_cpu: bool,
     aslr: bool,
+    follow: bool,
     /// The library that marks allocations.
     library: Option<Library>,
     /// Why it runs in QEMU although the engine was requested.
@@ -88,6 +90,7 @@ impl Prepared {
             fetches: options.fetches,
             // Behind a sign the host counts.
             skip_accesses: if options.from.is_some() { 0 } else { options.skip_accesses },
+            pages: options.pages,
             sure: options.sure,
             patience: patience(),
             strays: matches!(&runner, Runner::Qemu(qemu) if qemu.strays),
@@ -101,8 +104,8 @@ impl Prepared {
         }
         let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
         let command = told(words.collect(), options.arguments);
-        let (one_cpu, aslr) = (options.one_cpu, options.aslr);
-        Ok(Prepared { program, runner, session, command, one_cpu, aslr, library, why_qemu })
+        let (one_cpu, aslr, follow) = (options.one_cpu, options.aslr, options.follow);
+        Ok(Prepared { program, runner, session, command, one_cpu, aslr, follow, library, why_qemu })
     }
 
     /// What the program will run in.
@@ -120,7 +123,8 @@ impl Prepared {
 
     /// Starts the program.
     pub(crate) fn start(self) -> Result<(Launch, Session), Error> {
-        let Prepared { program, runner, session, one_cpu, aslr, library, why_qemu, .. } = self;
+        let Prepared { program, runner, session, one_cpu, aslr, follow, library, why_qemu, .. } =
+            self;
         let mut command = match &runner {
             Runner::Qemu(qemu) => {
                 let mut command = Command::new(&qemu.path);
@@ -159,8 +163,20 @@ impl Prepared {
             }
         };
         signals.set_program(child.id());
+        let (qemu, engine) = match runner {
+            Runner::Qemu(qemu) => (Some(qemu), None),
+            Runner::Native(engine) => (None, Some(engine).filter(|_| follow)),
+        };
+        let listening =
+            engine.map(|engine| Executions::listen(engine, session.heads(), session.path()));
+        let executions = listening.transpose().map_err(|error| Error::System {
+            what: "cannot start a thread for programs that the program executes".to_owned(),
+            error,
+        })?;
         let (status, was_ended) = (None, false);
-        Ok((Launch { child, signals, program, runner, status, was_ended, why_qemu }, session))
+        let launch =
+            Launch { child, signals, program, qemu, executions, status, was_ended, why_qemu };
+        Ok((launch, session))
     }
 }
 
@@ -180,7 +196,10 @@ pub(crate) struct Launch {
     pub(crate) child: Child,
     pub(crate) signals: Guard,
     program: Program,
-    runner: Runner,
+    /// The QEMU that the program runs in, if any.
+    qemu: Option<Qemu>,
+    /// Puts the engine into programs that the program executes, if they are recorded natively.
+    executions: Option<Executions>,
     status: Option<i32>,
     /// Whether the program was killed by [`Launch::end`].
     was_ended: bool,
@@ -193,6 +212,7 @@ impl Launch {
     /// that was [`Launch::end`].
     pub(crate) fn status(&mut self) -> Option<i32> {
         if self.status.is_none()
+            && has_ended(&self.child)
             && let Ok(Some(status)) = self.child.try_wait()
         {
             self.ended(status);
@@ -226,7 +246,7 @@ impl Launch {
     /// A note if the program was ended by an illegal instruction: by the signal itself, or as a
     /// shell reports it of its child.
     pub(crate) fn why_illegal(&self, status: i32) -> Option<String> {
-        let Runner::Qemu(qemu) = &self.runner else { return None };
+        let qemu = self.qemu.as_ref()?;
         (status == 128 + libc::SIGILL).then(|| {
             format!(
                 "the program ended with SIGILL: it used an instruction that the processor of {} \
@@ -239,18 +259,35 @@ impl Launch {
 
     /// Why nothing was recorded although QEMU was started.
     pub(crate) fn why_nothing(&self, status: i32) -> Error {
-        match &self.runner {
-            Runner::Qemu(qemu) => qemu
+        match &self.qemu {
+            Some(qemu) => qemu
                 .complaint(&self.program)
                 .unwrap_or_else(|| Error::NotStarted { qemu: qemu.path.clone(), status }),
-            Runner::Native(_) => Error::NotEntered { program: self.program.path.clone(), status },
+            None => Error::NotEntered { program: self.program.path.clone(), status },
         }
+    }
+
+    /// Which programs that it executed ran unrecorded, and why, since the last time.
+    pub(crate) fn take_notes(&self) -> Vec<String> {
+        self.executions.as_ref().map(Executions::take_notes).unwrap_or_default()
     }
 
     /// Why the engine has ended the program, if it has.
     pub(crate) fn why_refused(&self, session: &Session) -> Option<Error> {
         let (pc, why) = session.refused()?;
         Some(Error::Refused { program: self.program.path.clone(), pc, why })
+    }
+}
+
+/// Whether the child has ended. A thread that traces it sees it stop, which `waitpid` would report here as well.
+fn has_ended(child: &Child) -> bool {
+    // SAFETY: zeros are a value of it, and the kernel fills it.
+    unsafe {
+        let mut found: libc::siginfo_t = std::mem::zeroed();
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        let asked = libc::waitid(libc::P_PID, child.id(), &mut found, options) == 0;
+        // What cannot be asked for is left to `try_wait`.
+        !asked || matches!(found.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED)
     }
 }
 
@@ -332,5 +369,6 @@ pub(crate) fn header(options: &Options, engine: Engine, first: &trace::Program) 
         filter: options.filter,
         page_bytes: 4096,
         notes,
+        kernel_from: None,
     }
 }

@@ -10,6 +10,8 @@
 //!                                     Live: a Batcher for the first
 //! ```
 //!
+//! [`record_system`] records a whole machine in the same way: its virtual CPUs are the threads of one process.
+//!
 //! [`place`] runs a program without recording it, and changes the page sizes of its memory.
 //!
 //! The plugin is in the crate `recorder`, the engine in the crate `engine`, and what they share with this
@@ -20,13 +22,17 @@ mod command;
 mod decode;
 mod elf;
 mod error;
+mod executed;
 mod facts;
 mod inject;
 mod launch;
 mod library;
 mod live;
+mod machine;
 mod maps;
 mod options;
+mod pagemap;
+mod pages;
 pub mod place;
 mod process;
 mod qemu;
@@ -34,7 +40,9 @@ mod record;
 mod session;
 mod signals;
 mod signs;
+mod snapshot;
 mod supervise;
+mod system;
 mod tracee;
 mod window;
 
@@ -43,3 +51,4 @@ pub use live::Live;
 pub use options::{Engine, Options, Outcome, Progress, Recorded};
 pub use record::record;
 pub use signs::Sign;
+pub use system::{System, record_system};

@@ -7,6 +7,7 @@ use trace::mix::Switches;
 use trace::{Arch, Batch, Batcher, Contents, Error as TraceError, Family, Header, Process, Source};
 
 use crate::launch::{Launch, Prepared, header};
+use crate::options::Engine;
 use crate::supervise::{Failure, Outputs, Supervisor};
 use crate::{Error, Options};
 
@@ -17,6 +18,7 @@ use crate::{Error, Options};
 /// ended. If the source is dropped before that, the programs run on unrecorded.
 pub struct Live {
     header: Header,
+    engine: Engine,
     launch: Launch,
     supervisor: Supervisor<Batches>,
     family: Family,
@@ -66,14 +68,17 @@ impl Live {
     ///
     /// The program or its QEMU is missing or does not start.
     pub fn start(options: &Options) -> Result<Live, Error> {
-        let prepared = Prepared::new(options)?;
+        // Snapshots of pages are a recording's.
+        let prepared = Prepared::new(&Options { pages: false, ..options.clone() })?;
         let first = prepared.first();
-        let header = header(options, prepared.engine(), &first);
+        let engine = prepared.engine();
+        let header = header(options, engine, &first);
         let (mut launch, session) = prepared.start()?;
         let mut supervisor = Supervisor::new(session, Batches::default(), options, first);
         supervisor.notes.extend(launch.why_qemu.take());
         Ok(Live {
             header,
+            engine,
             launch,
             supervisor,
             family: Family::default(),
@@ -120,6 +125,11 @@ impl Live {
     /// Whether any process can count accesses.
     pub fn can_count(&self) -> bool {
         self.supervisor.session.head().counts.load(Ordering::Relaxed) != 0
+    }
+
+    /// What the first program runs in.
+    pub fn engine(&self) -> Engine {
+        self.engine
     }
 
     /// The program's architecture.
@@ -193,6 +203,7 @@ impl Live {
                     }
                     self.supervisor.notes.extend(self.supervisor.signs.why_no_end());
                     self.supervisor.notes.extend(self.launch.why_ended());
+                    self.supervisor.notes.extend(self.launch.take_notes());
                     return Ok(false);
                 }
                 if self.launch.signals.came() {

@@ -70,6 +70,9 @@ pub struct Options {
     pub allocations: bool,
     /// Whether the arguments of programs are recorded.
     pub arguments: bool,
+    /// Whether snapshots of the page sizes and frames of each process are recorded. A live run records
+    /// none.
+    pub pages: bool,
     /// Whether the recorder uses only the callbacks of QEMU's plugin interface, even where it could
     /// do without them.
     pub callbacks: bool,
@@ -128,6 +131,7 @@ impl Options {
             calls: false,
             allocations: false,
             arguments: true,
+            pages: false,
             callbacks: false,
             sure: None,
             tells_all: false,

@@ -12,18 +12,21 @@
 //! this, and the round stops before that time.
 
 use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::slice;
 use std::sync::atomic::{Ordering, fence};
 
 use ring::{
-    BLOCKS_PER_CHUNK, Block, ChunkState, Derived, EventCode, Mark, ProcessState, RING_RECORDS,
-    Ring, SPAN_ROOM, TAGS_PER_CHUNK,
+    BLOCKS_PER_CHUNK, Block, ChunkState, Derived, EventCode, Mark, Next, ProcessState,
+    RING_RECORDS, Ring, SPAN_ROOM, TAGS_PER_CHUNK,
 };
-use trace::{Contents, Counted, Event, Place, Shape, ShapeId, Sink, Taken};
+use trace::{Contents, Counted, Event, Place, Shape, ShapeId, Sink, Taken, When};
 
 use crate::decode::{Context, Decoder, Fault, Rest};
 use crate::facts::Facts;
+use crate::machine::Machine;
 use crate::session::{Session, Shared, View, now, wake_writer};
+use crate::snapshot::Snapshot;
 use crate::window::Window;
 
 /// A process in its slot.
@@ -47,6 +50,12 @@ pub(crate) struct Process<S> {
     skip_instructions_told: u64,
     /// Accesses that the filter dropped in threads that have ended.
     filtered: u64,
+    /// Snapshots of its pages that are not in the trace yet.
+    pub(crate) snapshots: VecDeque<Snapshot>,
+    /// The time of the last decoded segment.
+    decoded_ns: u64,
+    /// Whether times are in the trace: those of a whole machine say nothing that its order does not.
+    has_times: bool,
 }
 
 /// The destination of a process's accesses.
@@ -129,6 +138,8 @@ pub(crate) struct World {
     pub(crate) facts: Facts,
     pub(crate) blocks: Blocks,
     pub(crate) thread: u32,
+    /// What is known of a whole machine, if that is recorded.
+    pub(crate) machine: Option<Box<Machine>>,
 }
 
 impl Context for World {
@@ -155,7 +166,10 @@ impl Context for World {
     }
 
     fn event(&mut self, code: EventCode, words: &[u64], sink: &mut dyn Sink) -> Result<(), Fault> {
-        self.facts.take(self.thread, code, words, sink)
+        match &mut self.machine {
+            Some(machine) => machine.take(self.thread, code, words, sink),
+            None => self.facts.take(self.thread, code, words, sink),
+        }
     }
 }
 
@@ -244,6 +258,7 @@ impl<S: Sink> Process<S> {
         output: Output<S>,
         others_before: u32,
     ) -> Process<S> {
+        let has_times = world.machine.is_none();
         Process {
             slot_index,
             generation: slot.generation.load(Ordering::Relaxed),
@@ -259,6 +274,9 @@ impl<S: Sink> Process<S> {
             skip_told: 0,
             skip_instructions_told: 0,
             filtered: 0,
+            snapshots: VecDeque::new(),
+            decoded_ns: 0,
+            has_times,
         }
     }
 
@@ -308,12 +326,41 @@ impl<S: Sink> Process<S> {
     /// Decodes the next gathered segment.
     pub(crate) fn next(&mut self, session: &Session) -> Result<(), Fault> {
         if let Some((mark, ring)) = self.queue.pop() {
+            self.give_snapshots(mark.ns)?;
             self.segment(session, ring, mark.position, mark.whole, mark.ns)?;
+            self.decoded_ns = mark.ns;
         }
         if self.queue.is_empty() {
             self.release(session);
         }
         Ok(())
+    }
+
+    /// Adds the snapshots to the trace that come before a segment which ended at `ns`: those of before
+    /// the end of the last segment, and those that a program waited for.
+    fn give_snapshots(&mut self, ns: u64) -> Result<(), trace::Error> {
+        let comes = |snapshot: &Snapshot, decoded_ns: u64| match snapshot.when {
+            When::End => snapshot.ns < ns,
+            When::Interval | When::Growth => snapshot.ns <= decoded_ns,
+        };
+        let decoded_ns = self.decoded_ns;
+        while self.snapshots.front().is_some_and(|first| comes(first, decoded_ns))
+            && let Some(snapshot) = self.snapshots.pop_front()
+        {
+            if let Some(window) = self.output.kept() {
+                snapshot.events().try_for_each(|event| window.event(0, event))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the program end if it waits for its last snapshot.
+    pub(crate) fn let_go(&self) {
+        let (waits, goes) = (ring::LAST_PAGES_WANTED, ring::LAST_PAGES_TAKEN);
+        let word = &self.slot.last_pages;
+        if word.compare_exchange(waits, goes, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            self.rings.iter().for_each(|attached| wake_writer(&attached.ring));
+        }
     }
 
     /// Whether what is kept is `enough`.
@@ -389,6 +436,8 @@ impl<S: Sink> Process<S> {
         let others = self.slot.threads.load(Ordering::Relaxed).saturating_sub(1);
         let others = self.others_before + others;
         self.slot.state.store(ProcessState::Free as u32, Ordering::Release);
+        self.decoded_ns = u64::MAX;
+        self.give_snapshots(u64::MAX)?;
         if let Some(window) = self.output.kept() {
             if self.filtered != 0 {
                 window.event(0, Event::Gap { accesses: self.filtered, instructions: 0 })?;
@@ -397,7 +446,9 @@ impl<S: Sink> Process<S> {
                 let event = Event::Execve { path: executing.path.clone(), result: 0 };
                 window.event(executing.thread, event)?;
             }
-            window.stamp(ns);
+            if self.has_times {
+                window.stamp(ns);
+            }
         }
         let executed = executing.map(|executing| {
             let arguments = executing.arguments.into_iter().skip(1);
@@ -471,12 +522,17 @@ impl<S: Sink> Process<S> {
                     (self.skip_told, self.skip_instructions_told) = (skipped, instructions);
                 }
                 window.thread(attached.thread);
+                if let Some(machine) = &mut world.machine {
+                    machine.turn(attached.thread, &mut **window)?;
+                }
                 let used = if window.is_open() {
                     self.decoder.segment(records, whole, rest, world, &mut window.sink)?
                 } else {
                     self.decoder.segment(records, whole, rest, world, &mut **window)?
                 };
-                window.stamp(ns);
+                if self.has_times {
+                    window.stamp(ns);
+                }
                 let accesses = window.accesses();
                 let forked = world.facts.forked.drain(..).map(|pid| (pid, accesses));
                 self.forks.extend(forked);
@@ -530,10 +586,11 @@ impl<S: Sink> Process<S> {
             return published;
         }
         let opened = attached.ring.opened.load(Ordering::Acquire);
-        let vcpu = attached.ring.vcpu.load(Ordering::Relaxed);
-        let position = session
-            .next(self.slot_index, vcpu)
-            .position(opened, attached.ring.span.load(Ordering::Relaxed));
+        let span = attached.ring.span.load(Ordering::Relaxed);
+        let position = match attached.ring.vcpu.load(Ordering::Relaxed) {
+            Next::OWN => attached.ring.next.position(opened, span),
+            vcpu => session.next(self.slot_index, vcpu).position(opened, span),
+        };
         position.map_or(published, |position| position.max(published))
     }
 }

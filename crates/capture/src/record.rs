@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use trace::{Recording, Sink, Writer};
 
 use crate::launch::{Prepared, header};
+use crate::pages::Sampler;
 use crate::supervise::{Failure, Outputs, Supervisor};
-use crate::{Error, Options, Outcome, Progress, Recorded};
+use crate::{Engine, Error, Options, Outcome, Progress, Recorded};
 
 /// The time between two calls of the progress function.
-const PROGRESS: Duration = Duration::from_millis(100);
+pub(crate) const PROGRESS: Duration = Duration::from_millis(100);
 /// The fewest accesses of a chunk, as each chunk has its own dictionary.
 const CHUNK_ACCESSES_MIN: u32 = 1 << 12;
 
@@ -33,7 +34,19 @@ pub fn record(
 ) -> Result<Outcome, Error> {
     let prepared = Prepared::new(options)?;
     let (first, engine) = (prepared.first(), prepared.engine());
-    let header = header(options, engine, &first);
+    let sampler = match (options.pages, engine) {
+        (false, _) => None,
+        // It was not requested where ptrace is forbidden.
+        (true, Engine::Qemu) if options.engine == Engine::Native => {
+            return Err(Error::Untraced(
+                options.command.first().map(Into::into).unwrap_or_default(),
+            ));
+        }
+        (true, Engine::Qemu) => return Err(Error::PagesInQemu),
+        (true, Engine::Native) => Some(Sampler::new()?),
+    };
+    let mut header = header(options, engine, &first);
+    header.notes.extend(sampler.as_ref().map(|sampler| sampler.note().to_owned()));
     let mut writer = writer.clone();
     if let Some(bytes) = options.bytes_max {
         writer.chunk_accesses = writer.chunk_accesses.min(chunk_accesses(bytes));
@@ -44,8 +57,10 @@ pub fn record(
     let (mut launch, session) = prepared.start()?;
     raise_limit();
     let mut supervisor = Supervisor::new(session, File::new(recording), options, first);
+    supervisor.pages = sampler;
     let mut told = Instant::now();
     loop {
+        supervisor.look_at_pages();
         // A sign counts for all processes, from its time on.
         let any = match supervisor.watches {
             true => supervisor.step_in_order(&mut |_| false).1,
@@ -111,6 +126,7 @@ pub fn record(
     let processes = processes.collect();
     let mut notes = std::mem::take(&mut supervisor.notes);
     notes.extend(launch.why_qemu.take());
+    notes.extend(launch.take_notes());
     notes.extend(launch.why_illegal(status));
     notes.extend(launch.why_ended());
     let lost = supervisor.take_lost();
@@ -140,21 +156,21 @@ fn raise_limit() {
 }
 
 impl Supervisor<File> {
-    fn progress(&mut self) -> Progress {
+    pub(crate) fn progress(&mut self) -> Progress {
         let (accesses, bytes) = (self.accesses(), self.outputs.recording.bytes());
         Progress { accesses, bytes, processes: self.seen }
     }
 }
 
 /// One file for all processes.
-struct File {
-    recording: Recording,
+pub(crate) struct File {
+    pub(crate) recording: Recording,
     /// By number of a process that has ended: its accesses and instructions.
-    counts: HashMap<u32, (u64, u64)>,
+    pub(crate) counts: HashMap<u32, (u64, u64)>,
 }
 
 impl File {
-    fn new(recording: Recording) -> File {
+    pub(crate) fn new(recording: Recording) -> File {
         File { recording, counts: HashMap::new() }
     }
 }

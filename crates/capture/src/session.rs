@@ -98,6 +98,8 @@ pub(crate) struct Settings<'a> {
     pub(crate) follow: bool,
     pub(crate) calls: bool,
     pub(crate) fetches: bool,
+    /// Whether programs wait at their end for a last snapshot of their pages.
+    pub(crate) pages: bool,
     pub(crate) skip_accesses: u64,
     pub(crate) sure: Option<SurePages>,
     /// The number of blocks that a process records before it asks for the contents of the TLBs, if they
@@ -146,6 +148,7 @@ impl Session {
             follow: settings.follow.into(),
             calls: settings.calls.into(),
             fetches: settings.fetches.into(),
+            pages: settings.pages.into(),
             sure_pages: settings.sure.map_or([0; 2], |sure| sure.pages),
             sure_sets: settings.sure.map_or([1; 2], |sure| sure.sets),
             sure_replaces: settings.sure.map_or([0; 2], |sure| sure.replaces.map(bits)),
@@ -162,6 +165,7 @@ impl Session {
             chunks_high: 0.into(),
             processes_high: 0.into(),
             running: 1.into(),
+            asks: 0.into(),
             counts: 0.into(),
             is_refused: 0.into(),
             lost: 0.into(),
@@ -239,13 +243,13 @@ impl Session {
         self.shared(next_offset(slot) + index * size_of::<Next>())
     }
 
-    /// The structure at `offset`, which must consist of atomics and of numbers that do not change.
+    /// What another thread of the host needs of the session.
+    pub(crate) fn heads(&self) -> Heads {
+        Heads(Arc::clone(&self.mapping))
+    }
+
     fn shared<T: Sync>(&self, offset: usize) -> Shared<T> {
-        assert!(offset + size_of::<T>() <= self.mapping.bytes, "it lies outside the session");
-        // SAFETY: it lies inside the mapping, as was just seen.
-        let at = unsafe { self.mapping.base.add(offset).cast::<T>() };
-        assert!(at.is_aligned(), "structures of the session are aligned");
-        Shared { at, _mapping: Arc::clone(&self.mapping) }
+        shared(&self.mapping, offset)
     }
 
     /// Descriptor `index` of a chunk of a block log. It must have been published.
@@ -356,6 +360,32 @@ pub(crate) fn wake_writer(ring: &Ring) {
     }
 }
 
+/// The structure at `offset`, which must consist of atomics and of numbers that do not change.
+fn shared<T: Sync>(mapping: &Arc<Mapping>, offset: usize) -> Shared<T> {
+    assert!(offset + size_of::<T>() <= mapping.bytes, "it lies outside the session");
+    // SAFETY: it lies inside the mapping, as was just seen.
+    let at = unsafe { mapping.base.add(offset).cast::<T>() };
+    assert!(at.is_aligned(), "structures of the session are aligned");
+    Shared { at, _mapping: Arc::clone(mapping) }
+}
+
+/// The session's data common to all processes, and its processes, for another thread of the host.
+#[derive(Clone, Debug)]
+pub(crate) struct Heads(Arc<Mapping>);
+
+impl Heads {
+    /// The data common to all processes.
+    pub(crate) fn head(&self) -> &Head {
+        // SAFETY: as for `Session::head`.
+        unsafe { self.0.base.cast().as_ref() }
+    }
+
+    /// The slot of a process.
+    pub(crate) fn process(&self, slot: usize) -> Shared<Process> {
+        shared(&self.0, process_offset(slot))
+    }
+}
+
 impl Drop for Session {
     fn drop(&mut self) {
         self.head().over.store(1, Ordering::Release);
@@ -393,6 +423,7 @@ mod tests {
             inline_code: true,
             follow: true,
             fetches: true,
+            pages: false,
             skip_accesses: 0,
             sure: None,
             patience: 0,

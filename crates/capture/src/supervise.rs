@@ -11,6 +11,8 @@ use ring::{ChunkState, Origin, ProcessState};
 use trace::{Arch, CLONE_VM, Sink};
 
 use crate::decode::{Decoder, Fault};
+use crate::machine::Machine;
+use crate::pages::Sampler;
 use crate::process::{Blocks, Ended, Output, Process, Remains, World};
 use crate::session::{Session, now};
 use crate::signs::Signs;
@@ -81,6 +83,10 @@ pub(crate) struct Supervisor<O: Outputs> {
     instructions: Option<u64>,
     fetches: bool,
     is_native: bool,
+    /// Takes snapshots of the processes' pages, if they are recorded.
+    pub(crate) pages: Option<Sampler>,
+    /// The whole machine that is recorded; afterwards, what became known of it.
+    pub(crate) machine: Option<Box<Machine>>,
 }
 
 /// A failure while recording.
@@ -142,6 +148,8 @@ impl<O: Outputs> Supervisor<O> {
             instructions: options.instructions_max,
             fetches: options.fetches,
             is_native: options.engine == Engine::Native,
+            pages: None,
+            machine: None,
         }
     }
 
@@ -234,6 +242,19 @@ impl<O: Outputs> Supervisor<O> {
         }
         while self.bury(&mut |_| false) {
             self.processes.iter_mut().for_each(|watched| watched.dead = true);
+        }
+    }
+
+    /// Takes the snapshots of pages that are due.
+    pub(crate) fn look_at_pages(&mut self) {
+        let Some(sampler) = &mut self.pages else { return };
+        let is_time = sampler.is_time(|pid, generation| {
+            let processes = self.processes.iter().map(|watched| &watched.process);
+            processes.into_iter().any(|it| (it.pid, it.generation) == (pid, generation))
+        });
+        for watched in &mut self.processes {
+            sampler.look(&mut watched.process, is_time);
+            watched.process.let_go();
         }
     }
 
@@ -354,10 +375,56 @@ impl<O: Outputs> Supervisor<O> {
         }
         // Parents before their children.
         fresh.sort_unstable();
+        let mut early = Vec::new();
         for (_, slot) in fresh {
-            self.welcome(slot);
+            let pid = self.session.process(slot).pid.load(Ordering::Relaxed);
+            // So is what such a process has executed.
+            if self.is_early(slot) || early.contains(&pid) {
+                // Later, whether something else arrives or not.
+                self.arrivals = arrivals.wrapping_sub(1);
+                early.push(pid);
+            } else {
+                self.welcome(slot);
+            }
         }
         self.attach();
+    }
+
+    /// Whether a program has arrived before the one that it comes from: its parent, or what its process ran before. That
+    /// one waits for its turn, or has begun since the slots were looked at.
+    fn is_early(&self, slot_index: usize) -> bool {
+        let slot = self.session.process(slot_index);
+        let pid = slot.pid.load(Ordering::Relaxed);
+        let is_known = |index: usize, generation: u32| {
+            self.processes.iter().any(|watched| {
+                let process = &watched.process;
+                (process.slot_index, process.generation) == (index, generation)
+            })
+        };
+        let is_live = |index: usize| {
+            let process = self.session.process(index);
+            process.state.load(Ordering::Acquire) == ProcessState::Live as u32
+        };
+        match slot.origin.load(Ordering::Relaxed) {
+            origin if origin == Origin::Forked as u32 => {
+                let parent = slot.parent.load(Ordering::Relaxed) as usize % ring::PROCESSES_MAX;
+                let generation = slot.parent_generation.load(Ordering::Relaxed);
+                let now = self.session.process(parent).generation.load(Ordering::Relaxed);
+                is_live(parent) && now == generation && !is_known(parent, generation)
+            }
+            origin if origin == Origin::Executed as u32 => {
+                let high = self.session.head().processes_high.load(Ordering::Acquire) as usize;
+                let mut others = (0..high.min(ring::PROCESSES_MAX)).filter(|&index| {
+                    let other = self.session.process(index);
+                    index != slot_index
+                        && is_live(index)
+                        && other.pid.load(Ordering::Relaxed) == pid
+                });
+                !self.processes.iter().any(|watched| watched.process.pid == pid)
+                    && others.next().is_some()
+            }
+            _ => false,
+        }
     }
 
     fn attach(&mut self) {
@@ -437,14 +504,24 @@ impl<O: Outputs> Supervisor<O> {
             accesses: 0,
             instructions: 0,
         };
-        let mut world = World::default();
-        world.facts.is_native = self.is_native;
+        let world = World { machine: self.machine.take(), ..self.world() };
         self.add(slot_index, told, world);
     }
 
+    /// What is known of a program that begins.
+    fn world(&self) -> World {
+        let mut world = World::default();
+        world.facts.is_native = self.is_native;
+        world
+    }
+
     /// Supervises a new process.
-    fn add(&mut self, slot: usize, told: trace::Process, world: World) {
+    fn add(&mut self, slot: usize, mut told: trace::Process, world: World) {
         let life = open_life(told.pid);
+        if world.machine.is_some() {
+            // It is the guest's kernel: two recordings of the same do not differ.
+            (told.pid, told.began_ns) = (0, 0);
+        }
         self.watch(slot, told, None, Output::Muted, world, life, 0);
     }
 
@@ -526,7 +603,7 @@ impl<O: Outputs> Supervisor<O> {
             process.update_blocks(&self.session);
             let blocks = Blocks::inherit(&process.world.blocks, count);
             let facts = process.world.facts.inherited();
-            let world = World { facts, blocks, thread: 0 };
+            let world = World { facts, blocks, ..World::default() };
             return (last(&watched.told, &self.first), watched.number, world);
         }
         let ended =
@@ -534,12 +611,12 @@ impl<O: Outputs> Supervisor<O> {
         match ended {
             Some(ended) => {
                 let blocks = Blocks::inherit(&ended.blocks, count);
-                let world = World { facts: ended.facts.inherited(), blocks, thread: 0 };
+                let world = World { facts: ended.facts.inherited(), blocks, ..World::default() };
                 (last(&ended.told, &self.first), ended.number, world)
             }
             None => {
                 let blocks = Blocks::inherit(&Blocks::default(), count);
-                (self.first.clone(), None, World { blocks, ..World::default() })
+                (self.first.clone(), None, World { blocks, ..self.world() })
             }
         }
     }
@@ -563,7 +640,8 @@ impl<O: Outputs> Supervisor<O> {
                 index += 1;
                 continue;
             }
-            // Whatever came before the end is there now.
+            // Whatever came before the end is there now: rings, and programs that it has executed.
+            self.discover();
             self.attach();
             match self.processes[index].process.last_round(&self.session, enough) {
                 Ok(true) => {
@@ -587,6 +665,7 @@ impl<O: Outputs> Supervisor<O> {
     fn finish(&mut self, watched: Watched<O::Sink>) -> Result<(), trace::Error> {
         let Watched { mut process, mut told, number, life, .. } = watched;
         let pid = process.pid;
+        self.machine = process.world.machine.take();
         process.update_blocks(&self.session);
         let notes = process.world.facts.notes.iter();
         self.notes.extend(notes.map(|note| format!("process {pid}: {note}")));
@@ -634,7 +713,8 @@ impl<O: Outputs> Supervisor<O> {
         if !self.wants(&told) {
             self.close(number, std::mem::replace(&mut output, Output::Muted))?;
         }
-        self.watch(slot_index, told, number, output, World::default(), life, others);
+        let world = self.world();
+        self.watch(slot_index, told, number, output, world, life, others);
         let goes_on = self.waiting.iter().any(|waiting| waiting.pid == pid);
         if let Some(last) = self.processes.last_mut() {
             last.dead = goes_on;

@@ -25,6 +25,12 @@ pub struct Costs {
     pub fault_cycles: u32,
     /// Cycles of a switch to another address space on the operating system's clock.
     pub switch_cycles: u32,
+    /// Cycles of an instruction that flushes on all processors (`os.flush.by`), until it is sent.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub broadcast_cycles: u32,
+    /// Cycles until all processors have flushed what was broadcast (TLBSYNC, DSB).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub broadcast_wait_cycles: u32,
     /// With small spaces: cycles of loading segment registers, or the PID and domain registers.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub segment_cycles: u32,

@@ -17,6 +17,7 @@
 //! [memory.numa] nodes of memory, and how far they are from each other
 //! [os]          the page sizes it maps
 //! [os.small]    small address spaces, side by side in one
+//! [os.flush]    how TLBs are flushed when a page table has changed
 //! [os.costs]    cycles of what the kernel does
 //! [[os.at]]     settings that change while the machine runs
 //! [swap]        where pages go that memory has no room for
@@ -31,6 +32,7 @@ mod core;
 mod costs;
 pub mod digest;
 mod error;
+mod flush;
 mod hashed;
 mod linux;
 pub mod managers;
@@ -59,10 +61,11 @@ pub use self::{
     core::{ContextPolicy, Core},
     costs::{Costs, WorkCosts},
     error::Error,
+    flush::{FlushBy, Flushes},
     hashed::{Mosaic, RestSeg, Utopia},
     linux::{
-        Ca, Defrag, Enabled, HawkEye, Ingens, Khugepaged, Linux, Metric, OfSize, OrderEnabled,
-        Ranger,
+        Ca, Defrag, Enabled, Group, HawkEye, HugePool, Hugetlb, Ingens, Khugepaged, Layout, Linux,
+        Malloc, Metric, OfSize, OrderEnabled, OrderShmem, Ranger, ShmemEnabled, Version,
     },
     nested::{Former, Hole, Nested, NestedReservations, Shared},
     numa::{NodeFallback, Numa, NumaPolicy, Placement, Rather},

@@ -1,14 +1,27 @@
 //! Large pages as in Linux: `[os.linux]`, with the names of the kernel's settings in
 //! `/sys/kernel/mm/transparent_hugepage`.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
 
-use super::units::Bytes;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::units::{Bytes, PageSize};
 
 /// The kernel's settings. A setting that is absent has the kernel's default at boot.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Linux {
+    /// The kernel's version, such as `6.18`: rules and settings that came later do not exist. With it, the
+    /// results have the counters by size that the kernel shows. Absent: 6.18.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<Version>,
+    /// Where mappings are whose address the system chose: as in the recording, or where the kernel would
+    /// place them.
+    #[serde(skip_serializing_if = "is_default")]
+    pub layout: Layout,
+    /// The seed of what is random in the kernel's addresses; absent: they are not random.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layout_seed: Option<u64>,
     /// Whether faults and `khugepaged` use pages of 2 MiB, and whether other sizes set to `inherit`
     /// are used.
     pub enabled: Enabled,
@@ -47,6 +60,10 @@ pub struct Linux {
     /// 1: a load of untouched memory maps a large zero page where a large page is allowed.
     #[serde(skip_serializing_if = "is_one")]
     pub use_zero_page: u8,
+    /// Whether faults use large pages for anonymous shared memory, and whether other sizes set to `inherit`
+    /// are used there.
+    #[serde(skip_serializing_if = "is_default")]
+    pub shmem_enabled: ShmemEnabled,
     /// Bytes around a fault on a file's page that are mapped with it if they are in memory.
     #[serde(skip_serializing_if = "is_64k")]
     pub fault_around_bytes: u64,
@@ -67,6 +84,23 @@ pub struct Linux {
     /// watermark.
     #[serde(skip_serializing_if = "is_15000")]
     pub watermark_boost_factor: u64,
+    /// 1: where memory is scarce, large pages are split in which more than `khugepaged.max_ptes_none` base
+    /// pages hold zeros.
+    #[serde(skip_serializing_if = "is_one")]
+    pub shrink_underused: u8,
+    /// The share of a large page's base pages that hold zeros: an assumption, as traces have no contents.
+    #[serde(skip_serializing_if = "is_default")]
+    pub zero_share: f64,
+    /// Groups of processes with limits of memory and swap (memory cgroups).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub group: Vec<Group>,
+    /// Settings of the C library's allocator, in place of those of the recording; absent: as recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub malloc: Option<Malloc>,
+    /// Pools of reserved large pages, for mappings with `MAP_HUGETLB` and segments with `SHM_HUGETLB`;
+    /// absent: such mappings have ordinary pages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hugetlb: Option<Hugetlb>,
     /// The daemon that collapses mapped pages into pages of 2 MiB.
     pub khugepaged: Khugepaged,
     /// Cycles of the operating system's clock per millisecond of the kernel's time; absent: an
@@ -78,15 +112,40 @@ pub struct Linux {
 }
 
 impl Linux {
-    /// Whether pages of 1 GiB are used.
+    /// Whether there are pages of 1 GiB, by faults or in a pool.
+    pub fn has_1g(&self) -> bool {
+        self.allows_1g() || self.hugetlb.as_ref().is_some_and(|pools| pools.of_1048576k.is_some())
+    }
+
+    /// Whether faults and `khugepaged` use pages of 1 GiB.
     pub fn allows_1g(&self) -> bool {
-        self.of_1048576k.as_ref().is_some_and(|of| of.enabled != OrderEnabled::Never)
+        self.of_1048576k
+            .as_ref()
+            .and_then(|of| of.enabled)
+            .is_some_and(|enabled| enabled != OrderEnabled::Never)
     }
 
     /// The setting of each order that has one, smallest first. The order is log2 of the number of
     /// base pages.
     pub fn by_order(&self) -> impl Iterator<Item = (u32, OrderEnabled)> {
-        let smaller = [
+        let enabled = |of: Option<&OfSize>| of.and_then(|of| of.enabled);
+        let smaller = self.below_2m().map(|of| enabled(of).unwrap_or(OrderEnabled::Never));
+        let large = enabled(self.of_2048k.as_ref()).unwrap_or(OrderEnabled::Inherit);
+        let largest = enabled(self.of_1048576k.as_ref()).unwrap_or(OrderEnabled::Never);
+        (2..).zip(smaller.into_iter().chain([large])).chain([(18, largest)])
+    }
+
+    /// The setting for shared memory of each order that has one, smallest first.
+    pub fn shmem_by_order(&self) -> impl Iterator<Item = (u32, OrderShmem)> {
+        let enabled = |of: Option<&OfSize>| of.and_then(|of| of.shmem_enabled);
+        let smaller = self.below_2m().map(|of| enabled(of).unwrap_or(OrderShmem::Never));
+        let large = enabled(self.of_2048k.as_ref()).unwrap_or(OrderShmem::Inherit);
+        (2..).zip(smaller.into_iter().chain([large]))
+    }
+
+    /// The settings of the sizes from 16 KiB to 1 MiB.
+    fn below_2m(&self) -> [Option<&OfSize>; 7] {
+        [
             &self.of_16k,
             &self.of_32k,
             &self.of_64k,
@@ -94,17 +153,17 @@ impl Linux {
             &self.of_256k,
             &self.of_512k,
             &self.of_1024k,
-        ];
-        let smaller = smaller.map(|of| of.as_ref().map_or(OrderEnabled::Never, |of| of.enabled));
-        let large = self.of_2048k.as_ref().map_or(OrderEnabled::Inherit, |of| of.enabled);
-        let largest = self.of_1048576k.as_ref().map_or(OrderEnabled::Never, |of| of.enabled);
-        (2..).zip(smaller.into_iter().chain([large])).chain([(18, largest)])
+        ]
+        .map(Option::as_ref)
     }
 }
 
 impl Default for Linux {
     fn default() -> Linux {
         Linux {
+            version: None,
+            layout: Layout::Recorded,
+            layout_seed: None,
             enabled: Enabled::Always,
             of_16k: None,
             of_32k: None,
@@ -117,17 +176,159 @@ impl Default for Linux {
             of_1048576k: None,
             defrag: Defrag::Madvise,
             use_zero_page: 1,
+            shmem_enabled: ShmemEnabled::Never,
             fault_around_bytes: 64 << 10,
             compaction_proactiveness: 20,
             extfrag_threshold: 500,
             min_free_kbytes: None,
             watermark_scale_factor: 10,
             watermark_boost_factor: 15_000,
+            shrink_underused: 1,
+            zero_share: 0.0,
+            group: Vec::new(),
+            malloc: None,
+            hugetlb: None,
             khugepaged: Khugepaged::default(),
             cycles_per_ms: 4_000_000,
             source: String::new(),
         }
     }
+}
+
+/// A version of Linux: its first two numbers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Version(pub u32, pub u32);
+
+impl Version {
+    /// The version whose rules apply where none is named.
+    pub const MODELLED: Version = Version(6, 18);
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+impl Serialize for Version {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Version {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Version, D::Error> {
+        // 6.10 without quotes would be the number 6.1.
+        let text = String::deserialize(deserializer)?;
+        let numbers = text.strip_prefix('v').unwrap_or(&text);
+        let parsed = numbers.split_once('.').and_then(|(major, rest)| {
+            let minor = rest.split(['.', '-']).next()?;
+            Some(Version(major.parse().ok()?, minor.parse().ok()?))
+        });
+        parsed.ok_or_else(|| {
+            de::Error::custom(format!(
+                "\"{text}\" is no version of Linux: write \"6.18\" in quotes, or v6.18"
+            ))
+        })
+    }
+}
+
+/// A group of processes, which is charged for the pages that its members bring into memory.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Group {
+    /// The name in results; absent: its number.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The members: names of programs, numbers of address spaces, or `*` for all that no other group has. A
+    /// child of a fork is in its parent's group unless another one names it.
+    pub members: Vec<String>,
+    /// The most memory that they have (`memory.max`); absent: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_max: Option<Bytes>,
+    /// The memory above which pages of the group leave at each fault (`memory.high`); absent: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_high: Option<Bytes>,
+    /// The most that they have in swap (`memory.swap.max`); absent: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub swap_max: Option<Bytes>,
+}
+
+/// Settings of glibc's allocator, which decide in which steps a heap grows and what it asks for.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Malloc {
+    /// The tunable `glibc.malloc.hugetlb`: 0: large pages are not asked for; 1: `madvise(MADV_HUGEPAGE)` for
+    /// memory of 2 MiB and more; 2: memory comes from the pool of large pages.
+    pub hugetlb: u8,
+    /// How much more than needed the heap grows by each time (`M_TOP_PAD`, `glibc.malloc.top_pad`), in bytes.
+    /// The recording's growth contains its own, which is 128 KiB by default.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub top_pad: Bytes,
+}
+
+impl Default for Malloc {
+    fn default() -> Malloc {
+        Malloc { hugetlb: 0, top_pad: Bytes(0) }
+    }
+}
+
+/// Pools of reserved large pages, as the kernel has them in `/sys/kernel/mm/hugepages`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Hugetlb {
+    /// The size that a mapping gets which names none (`default_hugepagesz`).
+    pub default: PageSize,
+    /// The pool of pages of 2 MiB; absent: it is empty.
+    #[serde(rename = "hugepages-2048kB", skip_serializing_if = "Option::is_none")]
+    pub of_2048k: Option<HugePool>,
+    /// The pool of pages of 1 GiB; absent: there is none, and mappings that ask for it have ordinary pages.
+    #[serde(rename = "hugepages-1048576kB", skip_serializing_if = "Option::is_none")]
+    pub of_1048576k: Option<HugePool>,
+    /// The reason for the settings.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub source: String,
+}
+
+impl Hugetlb {
+    /// The pools that exist, by page size.
+    pub fn pools(&self) -> impl Iterator<Item = (addr::PageSize, HugePool)> {
+        let of_2m = (addr::PageSize::SIZE_2M, self.of_2048k.unwrap_or_default());
+        let of_1g = self.of_1048576k.map(|pool| (addr::PageSize::SIZE_1G, pool));
+        [of_2m].into_iter().chain(of_1g)
+    }
+}
+
+impl Default for Hugetlb {
+    fn default() -> Hugetlb {
+        Hugetlb {
+            default: PageSize(addr::PageSize::SIZE_2M),
+            of_2048k: None,
+            of_1048576k: None,
+            source: String::new(),
+        }
+    }
+}
+
+/// A pool of reserved large pages.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HugePool {
+    /// The pages that the pool has from the beginning of the run, as far as free memory has such blocks.
+    pub nr_hugepages: u64,
+    /// The most pages that it takes from free memory in addition when it is empty.
+    pub nr_overcommit_hugepages: u64,
+}
+
+/// Where mappings are whose address the system chose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// As in the recording.
+    #[default]
+    Recorded,
+    /// Where the kernel would place them.
+    Kernel,
 }
 
 /// Where large pages are used.
@@ -146,8 +347,48 @@ pub enum Enabled {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfSize {
-    /// Where they are used.
-    pub enabled: OrderEnabled,
+    /// Where they are used; absent: as `enabled` says for pages of 2 MiB, nowhere for other sizes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<OrderEnabled>,
+    /// Where they are used for anonymous shared memory; absent: as `shmem_enabled` says for pages of 2 MiB,
+    /// nowhere for other sizes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shmem_enabled: Option<OrderShmem>,
+}
+
+/// Where large pages are used for anonymous shared memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ShmemEnabled {
+    /// Wherever they fit.
+    Always,
+    /// Where the memory does not end before, or where `madvise(MADV_HUGEPAGE)` asks for them.
+    WithinSize,
+    /// Where `madvise(MADV_HUGEPAGE)` asks for them.
+    Advise,
+    /// They are used nowhere.
+    #[default]
+    Never,
+    /// They are used nowhere, whatever is set for their size.
+    Deny,
+    /// Wherever they fit, and no sizes but those that inherit this.
+    Force,
+}
+
+/// Where large pages of one size are used for anonymous shared memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OrderShmem {
+    /// Wherever they fit.
+    Always,
+    /// As `shmem_enabled` says for all sizes.
+    Inherit,
+    /// Where the memory does not end before they do.
+    WithinSize,
+    /// Where `madvise(MADV_HUGEPAGE)` asks for them.
+    Advise,
+    /// They are used nowhere.
+    Never,
 }
 
 /// Where large pages of one size are used: as `enabled` says for all sizes, or differently.
@@ -367,6 +608,10 @@ impl Default for Ranger {
 /// existed keep their digest.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
+}
+
+fn is_nothing(bytes: &Bytes) -> bool {
+    bytes.0 == 0
 }
 
 fn is_one(value: &u8) -> bool {

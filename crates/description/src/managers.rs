@@ -47,7 +47,7 @@ pub fn linux(os: &super::Os) -> Option<super::Linux> {
 /// log2 of the number of frames in the manager's largest free blocks: the kernel's largest, or 1 GiB if
 /// pages of 1 GiB are used.
 pub fn page_blocks(os: &super::Os) -> Option<u32> {
-    linux(os).map(|knobs| if knobs.allows_1g() { 18 } else { 10 })
+    linux(os).map(|knobs| if knobs.has_1g() { 18 } else { 10 })
 }
 
 /// log2 of the number of frames in the blocks in which the manager places regions, if it does.

@@ -6,7 +6,8 @@ use addr::PageSize as AddrPageSize;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
-    Ca, Costs, HawkEye, Ingens, Linux, Mosaic, NumaPolicy, Ranger, Small, Utopia, is_false,
+    Ca, Costs, Flushes, HawkEye, Ingens, Linux, Mosaic, NumaPolicy, Ranger, Small, Utopia,
+    is_false,
     units::{Bytes, PageSize},
 };
 
@@ -101,6 +102,10 @@ pub struct Os {
     /// What the operating system's clock counts.
     #[serde(skip_serializing_if = "is_full")]
     pub clock: Clock,
+    /// How TLBs are flushed after a page table has changed; absent: each processor that may hold a changed
+    /// page is interrupted and flushes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flush: Option<Flushes>,
     /// The costs of the kernel's work; absent: unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub costs: Option<Costs>,
@@ -178,6 +183,7 @@ impl Default for Os {
             mosaic: None,
             utopia: None,
             clock: Clock::Full,
+            flush: None,
             costs: None,
             inject: None,
             at: Vec::new(),

@@ -166,10 +166,21 @@ impl Code {
         at
     }
 
-    /// `jmp` to any address.
+    /// `jmp` to any address. The address is aligned, as the program may have set the flag by which unaligned accesses
+    /// fault.
     pub(crate) fn jump_far(&mut self, to: u64) {
-        self.bytes(&[0xff, 0x25, 0, 0, 0, 0]);
+        let padding = (self.at + 6).wrapping_neg() % 8;
+        self.bytes(&[0xff, 0x25]);
+        self.dword(padding as i32);
+        (0..padding).for_each(|_| self.byte(0));
         self.qword(to);
+    }
+
+    /// Moves on to the next multiple of 8.
+    pub(crate) fn align_word(&mut self) {
+        while !self.at.is_multiple_of(8) {
+            self.byte(0);
+        }
     }
 
     /// `mov dword gs:[slot], value`
@@ -197,5 +208,85 @@ impl Code {
         self.bytes(&[0xe3, 5]); // jrcxz
         self.jump(fail);
         self.get_slot(1, crate::state::RCX);
+    }
+
+    /// An instruction with one 8-bit, 32-bit or 64-bit memory operand at `gs:[base + disp]`, and a register or
+    /// extension of the opcode.
+    fn with_gs(&mut self, is_wide: bool, opcode: u8, register: u8, base: u8, disp: i32) {
+        self.byte(GS);
+        let rex = 0x40 | u8::from(is_wide) << 3 | (register >> 3) << 2 | base >> 3;
+        if rex != 0x40 {
+            self.byte(rex);
+        }
+        self.byte(opcode);
+        self.modrm(register, Place::behind(base, disp));
+    }
+
+    /// `mov gs:[base + disp], register` with a 32-bit register.
+    pub(crate) fn store_gs(&mut self, register: u8, base: u8, disp: i32) {
+        self.with_gs(false, MOV_TO_MEMORY, register, base, disp);
+    }
+
+    /// `add qword gs:[base + disp], value`
+    pub(crate) fn add_wide_gs(&mut self, base: u8, disp: i32, value: i32) {
+        self.with_gs(true, 0x81, 0, base, disp);
+        self.dword(value);
+    }
+
+    /// `test byte gs:[base + disp], bits`
+    pub(crate) fn test_gs(&mut self, base: u8, disp: i32, bits: u8) {
+        self.with_gs(false, 0xf6, 0, base, disp);
+        self.byte(bits);
+    }
+
+    /// `add dword gs:[base + disp], value`
+    pub(crate) fn add_gs(&mut self, base: u8, disp: i32, value: i8) {
+        self.with_gs(false, 0x83, 0, base, disp);
+        self.byte(value as u8);
+    }
+
+    /// Loads the doubleword at `gs:[at + disp]` into `to`, with the lower half of `at`.
+    pub(crate) fn peek(&mut self, to: u8, at: u8, disp: i32) {
+        self.byte(0x67);
+        self.with_gs(false, MOV_FROM_MEMORY, to, at, disp);
+    }
+
+    fn with_constant(&mut self, rex: u8, opcode: u8, extension: u8, register: u8) {
+        self.bytes(&[rex | register >> 3, opcode, 0xc0 | extension << 3 | register & 7]);
+    }
+
+    /// `not register`, which changes no flags.
+    pub(crate) fn invert(&mut self, register: u8) {
+        self.with_constant(0x48, 0xf7, 2, register);
+    }
+
+    /// `shr register, bits`. It changes flags, as all that follow.
+    pub(crate) fn shift_right(&mut self, register: u8, bits: u8) {
+        self.with_constant(0x48, 0xc1, 5, register);
+        self.byte(bits);
+    }
+
+    /// `and register, mask`
+    pub(crate) fn mask(&mut self, register: u8, mask: i8) {
+        self.with_constant(0x48, 0x83, 4, register);
+        self.byte(mask as u8);
+    }
+
+    /// `and register, mask` with a 32-bit register.
+    pub(crate) fn mask_low(&mut self, register: u8, mask: i32) {
+        self.with_constant(0x40, 0x81, 4, register);
+        self.dword(mask);
+    }
+
+    /// `cmp register, value` with a 32-bit register.
+    pub(crate) fn compare_low(&mut self, register: u8, value: i32) {
+        self.with_constant(0x40, 0x81, 7, register);
+        self.dword(value);
+    }
+
+    /// `test register, bits` with an 8-bit register.
+    pub(crate) fn test_low(&mut self, register: u8, bits: u8) {
+        self.with_constant(0x40, 0xf6, 0, register);
+        self.byte(bits);
     }
 }

@@ -28,10 +28,23 @@ pub(crate) struct Told {
     pub(crate) derived: Option<Derived>,
 }
 
+/// Where an access of a block is: its operand, the distance of the access from the operand's address, and
+/// the index of the instruction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operand {
+    pub(crate) place: Place,
+    pub(crate) segment: Segment,
+    pub(crate) constant: Option<u64>,
+    pub(crate) more: u64,
+    pub(crate) instruction: usize,
+}
+
 /// The contents of a block's record.
 pub(crate) struct Follows {
     /// All accesses of the block, in order.
     pub(crate) told: Vec<Told>,
+    /// The operands of these accesses.
+    pub(crate) operands: Vec<Operand>,
     /// The addresses that the block writes: the index of the instruction, and the operand.
     pub(crate) words: Vec<(usize, Place, Segment)>,
 }
@@ -39,7 +52,7 @@ pub(crate) struct Follows {
 impl Follows {
     /// For the block at `start` with the instructions `insns`.
     pub(crate) fn of(start: u64, insns: &[Insn]) -> Follows {
-        let mut follows = Follows { told: Vec::new(), words: Vec::new() };
+        let mut follows = Follows { told: Vec::new(), operands: Vec::new(), words: Vec::new() };
         // What the addresses that are written are made of, and the index of each among the words.
         let mut sums: Vec<(Sum, u64, u16)> = Vec::new();
         let mut values = Values::new();
@@ -93,6 +106,8 @@ impl Follows {
                     None => Some(Derived::new(index, more)),
                 };
                 self.told.push(Told { tag: tag(size, bits), derived });
+                let Access { place, segment, constant, .. } = *access;
+                self.operands.push(Operand { place, segment, constant, more, instruction: at });
                 more += u64::from(size);
             }
         }

@@ -5,13 +5,17 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use core::ptr;
 
+use crate::lock::Lock;
 use crate::sys;
 
 const CLASSES: usize = 40;
 const CHUNK_BYTES: u64 = 4 << 20;
 
-/// The allocator of a process with one thread.
+/// The allocator of a process.
 pub struct Heap(UnsafeCell<Free>);
+
+/// Taken while the heap is changed.
+pub(crate) static LOCK: Lock = Lock::new();
 
 struct Free {
     /// For each power of two: the first free piece. Each free piece begins with the address of the
@@ -21,7 +25,7 @@ struct Free {
     end: u64,
 }
 
-// SAFETY: the process has one thread, and signal handlers do not allocate.
+// SAFETY: whoever changes it has the lock, and signal handlers do not allocate.
 unsafe impl Sync for Heap {}
 
 impl Heap {
@@ -48,7 +52,33 @@ unsafe impl GlobalAlloc for Heap {
         if class >= CLASSES {
             return ptr::null_mut();
         }
+        LOCK.take();
         // SAFETY: see `Heap`; the pieces are the heap's.
+        let piece = unsafe { self.piece(class) };
+        LOCK.give_back();
+        piece
+    }
+
+    unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
+        LOCK.take();
+        // SAFETY: the piece is the heap's again.
+        unsafe {
+            let free = &mut *self.0.get();
+            piece.cast::<*mut u8>().write(free.lists[class(layout)]);
+            free.lists[class(layout)] = piece;
+        }
+        LOCK.give_back();
+    }
+}
+
+impl Heap {
+    /// A piece of that class.
+    ///
+    /// # Safety
+    ///
+    /// The lock is taken.
+    unsafe fn piece(&self, class: usize) -> *mut u8 {
+        // SAFETY: the caller's; the pieces are the heap's.
         unsafe {
             let free = &mut *self.0.get();
             let first = free.lists[class];
@@ -68,15 +98,6 @@ unsafe impl GlobalAlloc for Heap {
             let at = free.next.next_multiple_of(bytes);
             free.next = at + bytes;
             at as *mut u8
-        }
-    }
-
-    unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
-        // SAFETY: the piece is the heap's again.
-        unsafe {
-            let free = &mut *self.0.get();
-            piece.cast::<*mut u8>().write(free.lists[class(layout)]);
-            free.lists[class(layout)] = piece;
         }
     }
 }

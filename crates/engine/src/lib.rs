@@ -27,17 +27,28 @@
 extern crate alloc;
 
 mod assist;
+mod count;
+mod counting;
+mod detour;
 mod emit;
+mod enter;
+mod exec;
+mod family;
+mod flags;
 mod follows;
 mod heap;
 mod insn;
+mod leave;
+mod lock;
 mod record;
 mod repeat;
 mod run;
 mod signal;
 mod state;
 mod sys;
+mod table;
 mod tell;
+mod threads;
 mod translate;
 mod vectors;
 mod ways;

@@ -12,108 +12,48 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use ring::{
-    BLOCKS_PER_CHUNK, Block, CHUNK_BYTES, ChunkState, Control, Derived, Entrant, EventCode, MAGIC,
-    Origin, Process, RING_RECORDS, Record, Ring, SESSION_BYTES, Session, Slot, TAGS_PER_CHUNK,
-    VERSION, chunk_offset, next_offset, process_offset, ring_offset,
+    BLOCKS_PER_CHUNK, Block, CHUNK_BYTES, Control, Derived, EventCode, LAST_PAGES_WANTED, Process,
+    RING_RECORDS, Record, Ring, Session, Slot, TAGS_PER_CHUNK, chunk_offset, process_offset,
+    ring_offset,
 };
 
 use crate::state::{NEXT, RING, State};
 use crate::sys::{self, nr};
+use crate::table;
 use crate::translate::Log;
 
 /// The number of records in a span: a sixteenth of the ring.
-const SPAN: u64 = RING_RECORDS as u64 / 16;
+pub(crate) const SPAN: u64 = RING_RECORDS as u64 / 16;
 const GUARD_BYTES: u64 = 4096;
 /// The size of a cache line in bytes.
 const LINE_BYTES: usize = 64;
 /// The number of records that a block may write beyond the end of a span.
-const SLACK: u64 = GUARD_BYTES / 8;
+pub(crate) const SLACK: u64 = GUARD_BYTES / 8;
 /// Nanoseconds between two checks whether the host is alive.
-const PATIENCE_NS: u64 = 100_000_000;
-const FUTEX_WAIT: u64 = 0;
-const FUTEX_WAKE: u64 = 1;
-/// AMD64, as ELF's machine number.
-const MACHINE: u32 = 62;
+pub(crate) const PATIENCE_NS: u64 = 100_000_000;
+pub(crate) const FUTEX_WAIT: u64 = 0;
+pub(crate) const FUTEX_WAKE: u64 = 1;
 
 /// The session, as this process uses it.
 pub(crate) struct Recorder {
-    base: u64,
-    slot: Slot,
-    ring: u64,
-    view: u64,
+    pub(crate) base: u64,
+    pub(crate) slot: Slot,
+    pub(crate) ring: u64,
+    pub(crate) view: u64,
     /// The number of records before the first of the view.
-    before: u64,
+    pub(crate) before: u64,
     /// The address of the guard page.
-    guard: u64,
-    state: State,
+    pub(crate) guard: u64,
+    pub(crate) state: State,
     /// Whether recording has ended.
-    is_off: bool,
+    pub(crate) is_off: bool,
     /// Whether the view is inaccessible, so that the next store of a block faults.
     pub(crate) is_hidden: bool,
+    /// Whether blocks count accesses: the next block's poll faults instead.
+    pub(crate) counts: bool,
 }
 
 impl Recorder {
-    /// Enters the session at `path`, a zero-terminated name.
-    pub(crate) fn enter(path: *const u8, state: State) -> Result<Recorder, &'static str> {
-        const O_RDWR: u64 = 2;
-        const O_CLOEXEC: u64 = 0o2000000;
-        // SAFETY: the host has put a terminated name there.
-        let fd = unsafe {
-            let here = -100i64 as u64;
-            sys::call(nr::OPENAT, [here, path as u64, O_RDWR | O_CLOEXEC, 0, 0, 0])
-        };
-        if fd < 0 {
-            return Err("it cannot open the recording's shared memory");
-        }
-        let rights = sys::PROT_READ | sys::PROT_WRITE;
-        let shared = sys::MAP_SHARED | sys::MAP_NORESERVE;
-        let fixed = shared | sys::MAP_FIXED;
-        let base = sys::private(SESSION_BYTES as u64)
-            .and_then(|at| sys::map(at, SESSION_BYTES as u64, rights, fixed, fd, 0))
-            .ok_or("it finds no address range for the recording's shared memory")?;
-        let mut recorder = Recorder {
-            base,
-            slot: Slot::default(),
-            ring: 0,
-            view: 0,
-            before: 0,
-            guard: 0,
-            state,
-            is_off: false,
-            is_hidden: false,
-        };
-        let session = recorder.session();
-        if session.magic != MAGIC || session.version != VERSION {
-            return Err("its version is not that of pagewalk: build both again");
-        }
-        recorder.take_slot().ok_or("too many processes are recorded at one time")?;
-        let next = state.0 + NEXT as u64;
-        let offset = next_offset(recorder.slot.index) as u64;
-        let next = sys::map(next, 4096, rights, sys::MAP_SHARED | sys::MAP_FIXED, fd, offset);
-        next.ok_or("it cannot map the page with its position in the recording")?;
-        let chunk = recorder.claim_chunk().ok_or("too many threads are recorded at one time")?;
-        let bytes = CHUNK_BYTES as u64;
-        let room = sys::private(3 * bytes).ok_or("it finds no address range for its buffer")?;
-        recorder.view = room.next_multiple_of(bytes);
-        for half in [recorder.view, recorder.view + bytes] {
-            sys::map(half, bytes, rights, fixed, fd, chunk_offset(chunk) as u64)
-                .ok_or("it cannot map its buffer")?;
-        }
-        // SAFETY: the descriptor is ours.
-        unsafe { sys::call(nr::CLOSE, [fd as u64, 0, 0, 0, 0, 0]) };
-        recorder.ring = base + ring_offset(chunk) as u64;
-        recorder.process().threads.store(1, Ordering::Relaxed);
-        let ring = recorder.ring();
-        ring.reset(recorder.slot.index as u32, recorder.slot.generation, 0, 0);
-        ring.span.store((SPAN + SLACK) as u32, Ordering::Relaxed);
-        recorder.guard = recorder.view + 8 * SPAN;
-        recorder.protect(recorder.guard, 0);
-        recorder.moved(recorder.view);
-        ring.state.store(ChunkState::Attached as u32, Ordering::Release);
-        recorder.announce();
-        Ok(recorder)
-    }
-
     pub(crate) fn session(&self) -> &'static Session {
         // SAFETY: the mapping begins with a session and stays.
         unsafe { &*(self.base as *const Session) }
@@ -123,12 +63,12 @@ impl Recorder {
         self.process_at(self.slot.index)
     }
 
-    fn process_at(&self, slot: usize) -> &'static Process {
+    pub(crate) fn process_at(&self, slot: usize) -> &'static Process {
         // SAFETY: the offset is inside the mapping; all fields are atomic.
         unsafe { &*((self.base + process_offset(slot) as u64) as *const Process) }
     }
 
-    fn ring(&self) -> &'static Ring {
+    pub(crate) fn ring(&self) -> &'static Ring {
         // SAFETY: as above.
         unsafe { &*(self.ring as *const Ring) }
     }
@@ -138,33 +78,16 @@ impl Recorder {
         unsafe { &*((self.base + ring_offset(chunk) as u64) as *const Ring) }
     }
 
-    fn claim_chunk(&self) -> Option<usize> {
+    pub(crate) fn claim_chunk(&self) -> Option<usize> {
         self.session().claim_chunk(|chunk| self.ring_at(chunk))
     }
 
-    fn take_slot(&mut self) -> Option<()> {
-        // SAFETY: it cannot fail.
-        let pid = unsafe { sys::call(nr::GETPID, [0; 6]) } as u32;
-        let entrant = Entrant {
-            pid,
-            machine: MACHINE,
-            origin: Origin::Started,
-            parent: None,
-            blocks_inherited: 0,
-            fork_flags: 0,
-        };
-        let session = self.session();
-        self.slot = session.claim_process(|slot| self.process_at(slot), &entrant, sys::now)?;
-        self.announce();
-        Some(())
-    }
-
-    fn announce(&self) {
+    pub(crate) fn announce(&self) {
         self.session().arrivals.fetch_add(1, Ordering::AcqRel);
         self.ring_doorbell();
     }
 
-    fn ring_doorbell(&self) {
+    pub(crate) fn ring_doorbell(&self) {
         let session = self.session();
         if session.host_sleeps.load(Ordering::Relaxed) != 0
             && session.host_sleeps.swap(0, Ordering::AcqRel) != 0
@@ -175,7 +98,7 @@ impl Recorder {
     }
 
     /// Waits until `is_done`, at most for a while. Returns false if the host is gone.
-    fn wait_until(&self, is_done: impl Fn() -> bool) -> bool {
+    pub(crate) fn wait_until(&self, is_done: impl Fn() -> bool) -> bool {
         let ring = self.ring();
         let space = ring.space.load(Ordering::Acquire);
         ring.writer_sleeps.store(1, Ordering::SeqCst);
@@ -187,14 +110,14 @@ impl Recorder {
         is_done() || self.host_lives()
     }
 
-    fn host_lives(&self) -> bool {
+    pub(crate) fn host_lives(&self) -> bool {
         const ESRCH: i64 = -3;
         // SAFETY: signal 0 only asks.
         let asked = unsafe { sys::call(nr::KILL, [self.session().host_pid.into(), 0, 0, 0, 0, 0]) };
         asked != ESRCH
     }
 
-    fn protect(&self, page: u64, rights: u64) {
+    pub(crate) fn protect(&self, page: u64, rights: u64) {
         // SAFETY: the page is of the view, which is ours.
         unsafe { sys::call(nr::MPROTECT, [page, GUARD_BYTES, rights, 0, 0, 0]) };
     }
@@ -213,12 +136,19 @@ impl Recorder {
     /// faults.
     pub(crate) fn hide(&mut self) {
         self.is_hidden = true;
+        if self.counts {
+            return table::show(self.state, false);
+        }
         // SAFETY: the view is ours.
         unsafe { sys::call(nr::MPROTECT, [self.view, 2 * CHUNK_BYTES as u64, 0, 0, 0, 0]) };
     }
 
     /// Undoes [`Recorder::hide`].
     pub(crate) fn show(&mut self) {
+        if self.counts {
+            self.is_hidden = false;
+            return table::show(self.state, true);
+        }
         let rights = sys::PROT_READ | sys::PROT_WRITE;
         // SAFETY: as above.
         unsafe { sys::call(nr::MPROTECT, [self.view, 2 * CHUNK_BYTES as u64, rights, 0, 0, 0]) };
@@ -245,13 +175,13 @@ impl Recorder {
         self.before + (at - self.view) / 8
     }
 
-    fn is_unwanted(&self) -> bool {
+    pub(crate) fn is_unwanted(&self) -> bool {
         self.process().stop.load(Ordering::Relaxed) != 0
             || self.session().over.load(Ordering::Relaxed) != 0
     }
 
     /// Ends recording: blocks write to memory that is not read.
-    fn off(&mut self) {
+    pub(crate) fn off(&mut self) {
         if self.is_off {
             return;
         }
@@ -429,6 +359,18 @@ impl Recorder {
         }
     }
 
+    /// Before the program ends: waits until the host has read its page table, if it is to.
+    pub(crate) fn wait_for_pages(&mut self) {
+        if self.session().pages == 0 || self.is_off {
+            return;
+        }
+        self.mark();
+        let word = &self.process().last_pages;
+        word.store(LAST_PAGES_WANTED, Ordering::Release);
+        let is_done = || word.load(Ordering::Acquire) != LAST_PAGES_WANTED;
+        while !is_done() && !self.is_unwanted() && self.wait_until(is_done) {}
+    }
+
     /// Ends the recording of the process.
     pub(crate) fn end(&mut self) {
         self.mark();
@@ -477,7 +419,8 @@ impl Log for Recorder {
         }
         process.tags.store(end, Ordering::Relaxed);
         let number = process.blocks.load(Ordering::Relaxed);
-        let (chunk, index) = self.place_in_log(&process.log, number as usize, BLOCKS_PER_CHUNK)?;
+        let own = (number - self.slot.blocks_inherited) as usize;
+        let (chunk, index) = self.place_in_log(&process.log, own, BLOCKS_PER_CHUNK)?;
         let to = (self.base + chunk_offset(chunk) as u64) as *mut Block;
         // SAFETY: as above.
         unsafe { to.add(index).write(Block { tags: first, ..block }) };

@@ -4,7 +4,7 @@ use core::arch::asm;
 
 use iced_x86::{Instruction, Mnemonic, Register};
 
-use crate::state::{FLAGS, State};
+use crate::state::{ALIGNMENT, FLAGS, State};
 
 /// What a repeated instruction does with each element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,7 +76,8 @@ impl Kind {
         use Mnemonic::*;
         let mut rcx = count;
         let (mut rsi, mut rdi) = (state.register(6), state.register(7));
-        let (mut rax, mut flags) = (state.register(0), state.get(FLAGS));
+        let (mut rax, before) = (state.register(0), state.get(FLAGS));
+        let mut flags = before & !ALIGNMENT;
         macro_rules! run {
             ($text:literal) => {
                 // SAFETY: the caller's. Flags and direction are put back.
@@ -131,7 +132,7 @@ impl Kind {
         state.set_register(6, rsi);
         state.set_register(7, rdi);
         state.set_register(0, rax);
-        state.set(FLAGS, flags);
+        state.set(FLAGS, flags | before & ALIGNMENT);
         rcx
     }
 }

@@ -1,28 +1,34 @@
 //! The engine's loop: what it does at each exit from translated code.
 
-use core::ptr;
-
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic};
-use ring::{Block, Call, Control, Record, Start, Tag};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
 
+use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic};
+use ring::{Block, Call, Control, EventCode, Origin, REFUSED_BYTES_MAX, Record, Start, Tag};
+
+use crate::count::{Counter, Piece, Pointer};
 use crate::insn::BYTES_MAX;
+use crate::lock::{Guard, Locked};
 use crate::record::Recorder;
 use crate::repeat::Kind;
-use crate::signal::{Came, SIGSEGV, Signals};
+use crate::signal::{Actions, Came, SIGSEGV, Signals};
 use crate::state::{
     BYTES, ENGINE_RSP, ENTER, EXIT, EXIT_AGAIN, EXIT_INDIRECT, EXIT_SIGNAL, FLAGS, FS_BASE,
-    GS_BASE, PENDING, State, TARGET,
+    GS_BASE, PENDING, SELF, State, TARGET,
 };
 use crate::sys::{self, nr};
-use crate::translate::{Exit, Log, Translator};
-use crate::{assist, tell, ways};
+use crate::translate::{Exit, Log, Translator, is_shared};
+use crate::{assist, table, tell, ways};
 
+/// Said of a process whose recording ends before the process does; the reason follows.
+const RAN_ON: &str = "it ran on unrecorded, as ";
 /// The size of the engine's stack in bytes.
-const STACK_BYTES: u64 = 1 << 20;
-/// The most accesses of a repeated instruction that are made together and recorded as one block: the host's
-/// limit for a block.
-const PIECE: u64 = 2000;
+pub(crate) const STACK_BYTES: u64 = 1 << 20;
+/// The most accesses of a repeated instruction that are made together and recorded as one block: less than those at
+/// which the host takes a block for one that goes on.
+const PIECE: u64 = 1998;
 /// The address of the page that Linux provides for system calls of old programs.
 const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
 /// The option of `prctl` that installs a filter of system calls.
@@ -33,7 +39,7 @@ const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 const READ_IMPLIES_EXEC: u64 = 0x0040_0000;
 /// The end of the address range for programs.
 const ADDRESSES_END: u64 = 0x7fff_ffff_f000;
-const ARCH_SET_GS: u64 = 0x1001;
+pub(crate) const ARCH_SET_GS: u64 = 0x1001;
 const ARCH_SET_FS: u64 = 0x1002;
 const ARCH_GET_FS: u64 = 0x1003;
 const ARCH_GET_GS: u64 = 0x1004;
@@ -43,22 +49,52 @@ const ARCH_SHADOW: core::ops::RangeInclusive<u64> = 0x5001..=0x5005;
 /// The flag of `shmat` for executable memory.
 const SHM_EXEC: u64 = 0o100000;
 
-/// The state of the engine.
+/// A thread that is ending, or has ended.
+pub(crate) struct Ended {
+    pub(crate) engine: usize,
+    /// 1 until it uses its memory no more.
+    pub(crate) is_there: &'static AtomicU32,
+}
+
+/// What the threads of a process share.
+pub(crate) struct Shared {
+    pub(crate) translator: Locked<Translator>,
+    pub(crate) actions: Locked<Actions>,
+    pub(crate) known: Locked<Known>,
+    /// The number of threads.
+    pub(crate) threads: AtomicU32,
+    /// The memory of threads that have ended.
+    pub(crate) ended: Locked<Vec<Ended>>,
+}
+
+impl Shared {
+    /// Whether the process has several threads.
+    pub(crate) fn has_others(&self) -> bool {
+        self.threads.load(Ordering::Acquire) > 1
+    }
+}
+
+/// Instructions that the engine executes or whose accesses it records.
+pub(crate) struct Known {
+    /// By address of a repeated instruction: the instruction, its kind, and the numbers of its block and of the same
+    /// block without instructions: what follows the first piece.
+    repeats: BTreeMap<u64, (Whole, Kind, [u32; 2])>,
+    /// By address of an assisted instruction: the instruction, and the number of its block.
+    assists: BTreeMap<u64, (Whole, u32)>,
+}
+
+/// The engine, as one thread has it.
 pub(crate) struct Engine {
     pub(crate) start: Start,
     pub(crate) state: State,
-    pub(crate) translator: Translator,
+    pub(crate) shared: &'static Shared,
     pub(crate) recorder: Recorder,
+    pub(crate) counter: Counter,
     pub(crate) signals: Signals,
     /// The address of the program's next instruction.
     pub(crate) pc: u64,
     /// The repeated instruction that is being executed, if any.
     pub(crate) repeat: Option<Repeat>,
-    /// By address of a repeated instruction: its kind, the address of the next instruction, and the
-    /// number of its block.
-    repeats: BTreeMap<u64, (Kind, u64, u32)>,
-    /// By address of an assisted instruction: the instruction, and the number of its block.
-    assists: BTreeMap<u64, (Instruction, u32)>,
     factory: InstructionInfoFactory,
     /// The address of the record of the last assisted instruction.
     pub(crate) assisted_at: u64,
@@ -69,6 +105,8 @@ pub(crate) struct Engine {
 pub(crate) struct Repeat {
     kind: Kind,
     number: u32,
+    /// The length of the instruction in bytes.
+    bytes: u64,
     is_first: bool,
     /// rcx before the elements that are executed now, and the number of elements after them.
     count: u64,
@@ -77,7 +115,21 @@ pub(crate) struct Repeat {
     rdi: u64,
 }
 
-static mut ENGINE: *mut Engine = ptr::null_mut();
+/// An instruction and its bytes.
+#[derive(Clone, Copy)]
+struct Whole {
+    instruction: Instruction,
+    bytes: [u8; BYTES_MAX],
+}
+
+impl Whole {
+    /// Whether its bytes are still there.
+    fn is_there(&self) -> bool {
+        let (mut now, length) = ([0; BYTES_MAX], self.instruction.len());
+        ways::read_bytes(self.instruction.ip(), now.as_mut_ptr(), length as u64)
+            && now[..length] == self.bytes[..length]
+    }
+}
 
 /// Ends the process with a message, as the data in `start` is invalid.
 fn stop(why: &str) -> ! {
@@ -93,7 +145,9 @@ fn stop(why: &str) -> ! {
 pub unsafe fn begin(start: *const Start) -> ! {
     // SAFETY: the caller's.
     let start = unsafe { *start };
-    let Some(at) = sys::private(BYTES) else { stop("the system gives it no memory") };
+    let Some(at) = sys::private_before(BYTES, table::ROOM_BYTES) else {
+        stop("the system gives it no memory")
+    };
     let state = State(at);
     // SAFETY: a new program has nothing at gs.
     unsafe { sys::call(nr::ARCH_PRCTL, [ARCH_SET_GS, at, 0, 0, 0, 0]) };
@@ -105,24 +159,38 @@ pub unsafe fn begin(start: *const Start) -> ! {
         Ok(recorder) => recorder,
         Err(why) => stop(why),
     };
-    let Some(signals) = Signals::new() else { stop("the system gives it no memory") };
-    let engine = Engine {
-        start,
-        state,
-        translator: Translator::new(state, ways::leave()),
-        recorder,
-        signals,
-        pc: start.pc,
-        repeat: None,
-        repeats: BTreeMap::new(),
-        assists: BTreeMap::new(),
-        factory: InstructionInfoFactory::new(),
-        assisted_at: 0,
+    let known = Known { repeats: BTreeMap::new(), assists: BTreeMap::new() };
+    let shared = Shared {
+        translator: Locked::new(Translator::new(state, ways::leave())),
+        actions: Locked::new(Actions::default()),
+        known: Locked::new(known),
+        threads: AtomicU32::new(1),
+        ended: Locked::new(Vec::new()),
     };
-    let engine = alloc::boxed::Box::leak(alloc::boxed::Box::new(engine));
-    // SAFETY: nobody else runs.
-    unsafe { ENGINE = engine };
-    engine.tell_mappings();
+    let shared = Box::leak(Box::new(shared));
+    let Some(signals) = Signals::new(&shared.actions) else {
+        stop("the system gives it no memory")
+    };
+    let engine = Engine::place(start, state, shared, recorder, signals);
+    engine.begin_counting();
+    engine.tell_mappings(true);
+    engine.go_on();
+    // SAFETY: everything is there.
+    unsafe { ways::pagewalk_enter() }
+}
+
+/// Begins a new thread, on its stack of the engine.
+pub(crate) extern "C" fn begun(engine: *mut Engine) -> ! {
+    // SAFETY: the parent has filled it for this thread.
+    let engine = unsafe { &mut *engine };
+    // SAFETY: the base of gs was the parent's, which nobody has used.
+    unsafe { sys::call(nr::ARCH_PRCTL, [ARCH_SET_GS, engine.state.0, 0, 0, 0, 0]) };
+    engine.recorder.begin_thread();
+    // SAFETY: it cannot fail.
+    let tid = unsafe { sys::call(nr::GETTID, [0; 6]) } as u64;
+    engine.recorder.event(EventCode::ThreadStart, &[&[tid]]);
+    engine.recorder.mark();
+    engine.signals.begin();
     engine.go_on();
     // SAFETY: everything is there.
     unsafe { ways::pagewalk_enter() }
@@ -132,6 +200,7 @@ pub unsafe fn begin(start: *const Start) -> ! {
 pub(crate) extern "C" fn dispatch() {
     // SAFETY: it runs in the engine, once at a time.
     let engine = unsafe { Engine::get() };
+    engine.counter.leave();
     // A signal came to a block that left before its next store.
     if engine.recorder.is_hidden {
         engine.recorder.show();
@@ -141,28 +210,73 @@ pub(crate) extern "C" fn dispatch() {
 }
 
 impl Engine {
-    /// The engine.
+    /// The engine of the thread whose shared data is `state`, in memory that stays.
+    pub(crate) fn place(
+        start: Start,
+        state: State,
+        shared: &'static Shared,
+        recorder: Recorder,
+        signals: Signals,
+    ) -> &'static mut Engine {
+        let engine = Box::leak(Box::new(Engine {
+            start,
+            state,
+            shared,
+            recorder,
+            counter: Counter::off(state),
+            signals,
+            pc: start.pc,
+            repeat: None,
+            factory: InstructionInfoFactory::new(),
+            assisted_at: 0,
+        }));
+        state.set(SELF, engine as *mut Engine as u64);
+        engine
+    }
+
+    /// The engine of this thread.
     ///
     /// # Safety
     ///
-    /// The engine has been initialised, and no other reference to it is used.
+    /// The thread's engine has been placed, and no other reference to it is used.
     pub(crate) unsafe fn get() -> &'static mut Engine {
-        // SAFETY: the caller's.
-        unsafe { &mut *ENGINE }
+        // SAFETY: the base of gs is the thread's shared data; else the caller's.
+        unsafe { &mut *(ways::own(SELF) as *mut Engine) }
+    }
+
+    /// Translated code, which no other thread changes meanwhile.
+    pub(crate) fn code(&self) -> Guard<'static, Translator> {
+        self.shared.translator.lock()
     }
 
     /// Prepares to enter translated code at the program's next instruction.
-    fn go_on(&mut self) {
+    pub(crate) fn go_on(&mut self) {
         if self.state.get(PENDING) != 0 {
             self.deliver();
         }
-        match self.translator.lookup(self.pc, &mut self.recorder) {
+        let found = self.code().lookup(self.pc, &mut self.recorder);
+        match found {
             Ok(host) => self.state.set(ENTER, host),
             Err(why) => self.refuse(self.pc, why),
         }
+        self.counter.enter();
     }
 
-    fn refuse(&mut self, pc: u64, why: &str) -> ! {
+    /// Ends the recording at `pc`, as the engine cannot go on. A child, or a program that was executed, runs on by itself
+    /// if it has one thread; otherwise the program ends.
+    pub(crate) fn refuse(&mut self, pc: u64, why: &str) -> ! {
+        self.settle_counts();
+        let is_first =
+            self.recorder.process().origin.load(Ordering::Relaxed) == Origin::Started as u32;
+        if !is_first && !self.shared.has_others() {
+            let mut note = [0; RAN_ON.len() + REFUSED_BYTES_MAX];
+            let text = RAN_ON.bytes().chain(why.bytes());
+            let length = note.iter_mut().zip(text).map(|(to, byte)| *to = byte).count();
+            self.recorder.text(EventCode::Note, &[], &note[..length]);
+            self.recorder.end();
+            self.pc = pc;
+            self.let_go();
+        }
         self.recorder.refuse(pc, why);
         sys::exit(125)
     }
@@ -172,30 +286,29 @@ impl Engine {
         match number {
             EXIT_INDIRECT => {
                 self.pc = self.state.get(TARGET);
-                match self.translator.target(self.pc, &mut self.recorder) {
-                    Ok(_) => {}
-                    Err(why) => self.refuse(self.pc, why),
-                }
-                return;
+                let found = self.code().target(self.pc, &mut self.recorder);
+                return found.map_or_else(|why| self.refuse(self.pc, why), |_| ());
             }
             EXIT_AGAIN | EXIT_SIGNAL => return self.deliver(),
             _ => {}
         }
-        let Some(&exit) = self.translator.exits.get(number as usize) else {
-            self.refuse(self.pc, "it came to an exit that is not there")
-        };
+        let exit = self.code().exits.get(number as usize).copied();
+        let Some(exit) = exit else { self.refuse(self.pc, "it came to an exit that is not there") };
         match exit {
-            Exit::Link { at, stub, region, target } => {
+            Exit::Link { at, region, target, inner } => {
                 self.pc = target;
-                let forgotten = self.translator.forgotten;
-                match self.translator.lookup(target, &mut self.recorder) {
-                    // Unless all was forgotten to make room.
-                    Ok(host) if self.translator.forgotten == forgotten => {
-                        self.translator.link(at, stub, region, host);
-                    }
-                    Ok(_) => {}
-                    Err(why) => self.refuse(target, why),
+                let mut code = self.code();
+                let forgotten = code.forgotten;
+                let found = code.lookup(target, &mut self.recorder);
+                // Unless all was forgotten to make room.
+                if let Ok(host) = found
+                    && code.forgotten == forgotten
+                {
+                    let host = code.entry(target, inner).unwrap_or(host);
+                    code.link(at, region, host);
                 }
+                drop(code);
+                found.map_or_else(|why| self.refuse(target, why), |_| ());
             }
             Exit::Syscall { pc, next } => self.syscall(pc, next),
             Exit::Repeat { pc } => self.repeat(pc),
@@ -204,8 +317,14 @@ impl Engine {
                 if self.state.get(PENDING) != 0 {
                     return self.deliver();
                 }
+                let known = self.shared.known.lock().assists.get(&pc).copied();
+                if known.is_some_and(|(whole, _)| !whole.is_there()) {
+                    self.shared.known.lock().assists.remove(&pc);
+                    return self.begin_anew(pc);
+                }
                 self.assist(pc);
                 self.state.set(ENTER, body);
+                self.counter.enter();
                 // SAFETY: the body is translated code; it goes on in the next block.
                 unsafe { ways::pagewalk_enter() }
             }
@@ -214,6 +333,9 @@ impl Engine {
                 if pc >= VSYSCALL {
                     self.refuse(pc, "it makes system calls through the vsyscall page");
                 }
+                if self.learn(pc) {
+                    return;
+                }
                 const SEGV_MAPERR: u64 = 1;
                 const PAGE_FAULT: u64 = 14;
                 const USER_FETCH: u64 = 0x14;
@@ -221,8 +343,39 @@ impl Engine {
                 self.signals.set_fault(came);
                 self.deliver();
             }
+            Exit::Refused { pc, .. } if self.code().is_another(pc) => self.begin_anew(pc),
+            Exit::Uncounted { pc } => {
+                self.pc = pc;
+                self.stop_counting();
+            }
             Exit::Refused { pc, why } => self.refuse(pc, why),
+            Exit::Changed { pc, host, region } => {
+                self.code().retire_at(pc);
+                self.came_to_gone(pc, host, region);
+            }
+            Exit::Gone { pc, host, region } => self.came_to_gone(pc, host, region),
         }
+    }
+
+    /// Continues at `pc`, whose instruction is another one than before.
+    fn begin_anew(&mut self, pc: u64) {
+        self.pc = pc;
+        self.code().retire_at(pc);
+    }
+
+    /// Continues at `pc`, whose block was at `host` before it was retired.
+    fn came_to_gone(&mut self, pc: u64, host: u64, region: usize) {
+        self.pc = pc;
+        let mut code = self.code();
+        let forgotten = code.forgotten;
+        let found = code.lookup(pc, &mut self.recorder);
+        if let Ok(by) = found
+            && code.forgotten == forgotten
+        {
+            code.replace(host, region, by);
+        }
+        drop(code);
+        found.map_or_else(|why| self.refuse(pc, why), |_| ());
     }
 
     /// Handles a system call of the program.
@@ -235,14 +388,20 @@ impl Engine {
         // What the kernel does to them.
         state.set_register(1, next);
         state.set_register(11, state.get(FLAGS));
-        self.recorder.mark();
         let call = tell::call_of(number, arguments);
+        self.count_before_call(number, call.is_some());
+        self.recorder.mark();
         let result = match number {
-            nr::CLONE | nr::CLONE3 | nr::FORK | nr::VFORK => {
-                self.refuse(pc, what_starts(number, first))
+            nr::CLONE if Call::makes_thread(first) => self.begin_thread(pc, arguments),
+            nr::CLONE | nr::FORK | nr::VFORK => self.fork(number, arguments),
+            // As on an older kernel, for which programs use `clone`.
+            nr::CLONE3 => sys::ENOSYS,
+            nr::EXECVE | nr::EXECVEAT => self.execute(number, arguments),
+            nr::EXIT if self.shared.threads.fetch_sub(1, Ordering::AcqRel) > 1 => {
+                self.end_thread(arguments)
             }
-            nr::EXECVE | nr::EXECVEAT => self.refuse(pc, "it executes another program"),
             nr::EXIT | nr::EXIT_GROUP => {
+                self.recorder.wait_for_pages();
                 self.tell(
                     if number == nr::EXIT { Call::Exit } else { Call::ExitGroup },
                     arguments,
@@ -255,6 +414,9 @@ impl Engine {
             nr::RT_SIGPROCMASK => self.signals.procmask(arguments),
             nr::RT_SIGRETURN => return self.sigreturn(),
             nr::SIGALTSTACK => self.signals.altstack(arguments, state.register(4)),
+            nr::SHMAT if arguments[2] & SHM_EXEC != 0 => {
+                self.refuse(pc, "it runs code in shared memory")
+            }
             nr::SECCOMP => self.refuse(pc, "it filters its own system calls (seccomp)"),
             nr::PRCTL if first == PR_SET_SECCOMP => {
                 self.refuse(pc, "it filters its own system calls (seccomp)")
@@ -267,6 +429,7 @@ impl Engine {
             {
                 self.refuse(pc, "it makes all of its memory executable (READ_IMPLIES_EXEC)")
             }
+            nr::MLOCKALL => self.lock_all(arguments),
             nr::RSEQ => sys::ENOSYS,
             nr::ARCH_PRCTL => self.arch_prctl(arguments),
             _ => self.call(number, arguments),
@@ -277,7 +440,7 @@ impl Engine {
             return;
         }
         if !sys::is_error(result) {
-            self.note_rights(pc, number, arguments, result as u64);
+            self.note_rights(number, arguments, result as u64);
         }
         state.set_register(0, result as u64);
         if let Some(call) = call {
@@ -313,53 +476,59 @@ impl Engine {
 
     /// Updates which memory is executable after a system call that has changed mappings and
     /// returned `result`.
-    fn note_rights(&mut self, pc: u64, number: u64, arguments: [u64; 6], result: u64) {
-        let [first, second, third, ..] = arguments;
+    fn note_rights(&mut self, number: u64, arguments: [u64; 6], result: u64) {
+        const MREMAP_DONTUNMAP: u64 = 4;
+        const MADV_DONTNEED: u64 = 4;
+        const MADV_FREE: u64 = 8;
+        const MADV_REMOVE: u64 = 9;
+        let [first, second, third, fourth, ..] = arguments;
         match number {
-            nr::MMAP => {
-                self.translator.set_rights(result, second, third);
+            nr::MMAP => self.code().mapped(result, second, third, is_shared(fourth)),
+            nr::MUNMAP => self.code().mapped(first, second, 0, false),
+            nr::MPROTECT | nr::PKEY_MPROTECT => self.code().set_rights(first, second, third),
+            nr::MREMAP => {
+                let stays = fourth & MREMAP_DONTUNMAP != 0 || second == 0;
+                self.code().moved(first, second, result, third, stays);
             }
-            nr::MUNMAP => {
-                self.translator.set_rights(first, second, 0);
-            }
-            nr::MPROTECT | nr::PKEY_MPROTECT => {
-                self.translator.set_rights(first, second, third);
-            }
-            nr::MREMAP if self.translator.set_rights(first, second, 0) => {
-                self.refuse(pc, "it moves code that has run");
-            }
-            nr::SHMAT if third & SHM_EXEC != 0 => {
-                self.refuse(pc, "it runs code in shared memory");
+            nr::MADVISE if matches!(third, MADV_DONTNEED | MADV_FREE | MADV_REMOVE) => {
+                self.code().retire(first, first.saturating_add(second));
             }
             _ => {}
         }
     }
 
-    fn call(&mut self, number: u64, arguments: [u64; 6]) -> i64 {
+    pub(crate) fn call(&mut self, number: u64, arguments: [u64; 6]) -> i64 {
         // SAFETY: the program asks for it; what would harm the engine was seen before.
         unsafe { ways::pagewalk_call(number, &arguments) }
     }
 
-    fn decode(&self, pc: u64) -> Option<Instruction> {
+    fn decode(&self, pc: u64) -> Option<Whole> {
         // SAFETY: it was translated, so it can be read as far as it goes.
         let code = unsafe { core::slice::from_raw_parts(pc as *const u8, BYTES_MAX) };
         let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
         let instruction = decoder.decode();
-        (!instruction.is_invalid()).then_some(instruction)
+        let mut bytes = [0; BYTES_MAX];
+        let length = instruction.len();
+        bytes[..length].copy_from_slice(&code[..length]);
+        (!instruction.is_invalid()).then_some(Whole { instruction, bytes })
     }
 
-    /// The number of a block of one instruction whose accesses are recorded with tags.
-    fn block_of(&mut self, pc: u64, bytes: u64) -> u32 {
+    /// The number of a block at one instruction, of this number of instructions, whose accesses are recorded with
+    /// tags.
+    fn block_of(&mut self, pc: u64, bytes: u64, instructions: u32) -> u32 {
         let block = Block {
             pc,
             bytes: bytes as u32,
-            instructions: 1,
+            instructions,
             accesses: 0,
             recorded: 0,
             tags: 0,
             pad: 0,
         };
-        match self.recorder.append(block, &[], &[]) {
+        let code = self.code();
+        let number = self.recorder.append(block, &[], &[]);
+        drop(code);
+        match number {
             Some(number) => number,
             None => self.refuse(pc, "it has too many code blocks to record"),
         }
@@ -367,25 +536,36 @@ impl Engine {
 
     /// Executes a repeated instruction.
     fn repeat(&mut self, pc: u64) {
-        let known = self.repeats.get(&pc).copied();
-        let (kind, next, number) = match known {
+        let known = self.shared.known.lock().repeats.get(&pc).copied();
+        if known.is_some_and(|(whole, ..)| !whole.is_there()) {
+            self.shared.known.lock().repeats.remove(&pc);
+            return self.begin_anew(pc);
+        }
+        let (whole, kind, numbers) = match known {
             Some(known) => known,
             None => {
                 let found = self.decode(pc);
-                let Some((kind, next)) =
-                    found.and_then(|insn| Some((Kind::of(&insn)?, insn.next_ip())))
-                else {
+                let found = found.and_then(|whole| Some((whole, Kind::of(&whole.instruction)?)));
+                let Some((whole, kind)) = found else {
                     self.refuse(pc, "it runs a rep instruction with a segment or 32-bit registers")
                 };
-                let number = self.block_of(pc, next - pc);
-                self.repeats.insert(pc, (kind, next, number));
-                (kind, next, number)
+                let bytes = whole.instruction.len() as u64;
+                let numbers = [1, 0].map(|instructions| self.block_of(pc, bytes, instructions));
+                self.shared.known.lock().repeats.insert(pc, (whole, kind, numbers));
+                (whole, kind, numbers)
             }
         };
+        let next = whole.instruction.next_ip();
         let state = self.state;
         self.pc = pc;
+        if state.register(1) == 0 && self.counter.is_on() {
+            let piece = Piece { elements: 0, ..Piece::first(pc, next - pc) };
+            self.count_piece(piece, [None; 3]);
+            self.pc = next;
+            return;
+        }
         if state.register(1) == 0 {
-            self.recorder.put(&[Record::control(Control::Block, number.into()).0]);
+            self.recorder.put(&[Record::control(Control::Block, numbers[0].into()).0]);
             self.pc = next;
             return;
         }
@@ -398,7 +578,9 @@ impl Engine {
             let count = all.min(PIECE / kind.count());
             let (rsi, rdi) = (state.register(6), state.register(7));
             let more = all - count;
-            self.repeat = Some(Repeat { kind, number, is_first, count, more, rsi, rdi });
+            let number = numbers[usize::from(!is_first)];
+            let bytes = next - pc;
+            self.repeat = Some(Repeat { kind, number, bytes, is_first, count, more, rsi, rdi });
             is_first = false;
             // SAFETY: the program does so; a fault is seen.
             let left = unsafe { kind.execute(state, count) };
@@ -432,6 +614,20 @@ impl Engine {
         if count == 0 && !repeat.is_first && fault.is_none() {
             return;
         }
+        if self.counter.is_on() {
+            let kinds = [
+                (of, repeat.rdi, Tag::LOAD),
+                (from, repeat.rsi, Tag::LOAD),
+                (to, repeat.rdi, Tag::STORE),
+            ];
+            let pointers = kinds.map(|(is_made, address, bits)| {
+                is_made.then_some(Pointer { address, tag: Tag(size | bits) })
+            });
+            let (is_first, elements) = (repeat.is_first, count);
+            let first = Piece::first(self.pc, repeat.bytes);
+            let piece = Piece { is_first, is_down, elements, fault, ..first };
+            return self.count_piece(piece, pointers);
+        }
         // Where a `rep` instruction is told in several pieces, only the first has its fetch.
         let control = if repeat.is_first { Control::Block } else { Control::Context };
         self.recorder.reserve(2 + 2 * (1 + count) as usize);
@@ -455,16 +651,16 @@ impl Engine {
     /// Records the accesses of an instruction that is about to be executed and whose addresses only
     /// the engine can compute.
     fn assist(&mut self, pc: u64) {
-        let known = self.assists.get(&pc).copied();
-        let (instruction, number) = match known {
+        let known = self.shared.known.lock().assists.get(&pc).copied();
+        let (Whole { instruction, .. }, number) = match known {
             Some(known) => known,
             None => {
-                let Some(instruction) = self.decode(pc) else {
+                let Some(whole) = self.decode(pc) else {
                     self.refuse(pc, "it runs an unknown instruction")
                 };
-                let number = self.block_of(pc, instruction.len() as u64);
-                self.assists.insert(pc, (instruction, number));
-                (instruction, number)
+                let number = self.block_of(pc, whole.instruction.len() as u64, 1);
+                self.shared.known.lock().assists.insert(pc, (whole, number));
+                (whole, number)
             }
         };
         let state = self.state;
@@ -474,27 +670,11 @@ impl Engine {
         let used = self.factory.info(&instruction).used_memory();
         let (vectors, saved_bytes) = (|| self.signals.vectors(), self.signals.saved_bytes());
         match assist::accesses(&instruction, used, state, vectors, saved_bytes) {
+            Ok(accesses) if self.counter.is_on() => {
+                self.count_assisted(pc, instruction.len() as u64, &accesses);
+            }
             Ok(accesses) => self.assisted_at = self.recorder.block(number, &accesses),
             Err(why) => self.refuse(pc, why),
         }
-    }
-}
-
-/// The reason why the system call of that number, with the first argument `first`, is refused: what
-/// it would start.
-fn what_starts(number: u64, first: u64) -> &'static str {
-    let flags = match number {
-        nr::CLONE => Some(first),
-        nr::CLONE3 => {
-            let mut flags = 0u64;
-            ways::read(first, &mut flags);
-            Some(flags)
-        }
-        _ => None,
-    };
-    if flags.is_some_and(Call::makes_thread) {
-        "it starts a second thread"
-    } else {
-        "it starts another process"
     }
 }

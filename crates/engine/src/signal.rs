@@ -12,11 +12,13 @@
 //! those of Linux: `rt_sigframe` of arch/x86/kernel/signal_64.c, with the processor's registers as saved by
 //! `xsave`.
 
+use crate::detour;
+use crate::lock::Locked;
 use crate::run::Engine;
-use crate::state::{FLAGS, HELD, PENDING, RECORD, SCRATCH};
+use crate::state::{ALIGNMENT, FLAGS, HELD, PENDING, RECORD, SCRATCH};
 use crate::sys::{self, nr};
 use crate::vectors::Vectors;
-use crate::ways;
+use crate::{translate, ways};
 
 /// The highest signal number.
 pub(crate) const SIGNALS: usize = 64;
@@ -33,6 +35,19 @@ const SIGWINCH: u32 = 28;
 /// The signals that faults raise, one bit each: they are never blocked.
 pub(crate) const FAULTS: u64 =
     bit(SIGILL) | bit(SIGTRAP) | bit(SIGBUS) | bit(SIGFPE) | bit(SIGSEGV);
+
+/// The signals that end a process by default, but for those that faults raise and SIGKILL. SIGSTOP, SIGTSTP,
+/// SIGTTIN and SIGTTOU stop it.
+const ENDING: u64 = !(FAULTS
+    | bit(SIGKILL)
+    | bit(SIGCHLD)
+    | bit(SIGCONT)
+    | bit(SIGURG)
+    | bit(SIGWINCH)
+    | bit(19)
+    | bit(20)
+    | bit(21)
+    | bit(22));
 
 const SA_SIGINFO: u64 = 4;
 const SA_ONSTACK: u64 = 0x0800_0000;
@@ -90,7 +105,7 @@ pub(crate) struct Registers {
     trap: u64,
     old_mask: u64,
     address: u64,
-    floating: u64,
+    pub(crate) floating: u64,
     reserved: [u64; 8],
 }
 
@@ -109,12 +124,24 @@ pub(crate) struct Context {
     mask: u64,
 }
 
+impl Context {
+    /// The value of a general register.
+    pub(crate) fn register(&self, number: u8) -> u64 {
+        self.registers.general[ORDER[usize::from(number)]]
+    }
+
+    /// Sets a general register.
+    pub(crate) fn set_register(&mut self, number: u8, value: u64) {
+        self.registers.general[ORDER[usize::from(number)]] = value;
+    }
+}
+
 /// `rt_sigframe`, without the return address before it.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
-struct Frame {
+pub(crate) struct Frame {
     end: u64,
-    context: Context,
+    pub(crate) context: Context,
     info: Info,
 }
 
@@ -141,10 +168,18 @@ impl Came {
     }
 }
 
-/// The program's settings for signals, and the signals that have come.
-#[derive(Debug)]
+/// The program's actions, by the number of the signal.
+pub(crate) struct Actions([Action; SIGNALS + 1], bool);
+
+impl Default for Actions {
+    fn default() -> Actions {
+        Actions([Action::default(); SIGNALS + 1], false)
+    }
+}
+
+/// A thread's settings for signals, and the signals that have come to it.
 pub(crate) struct Signals {
-    actions: [Action; SIGNALS + 1],
+    actions: &'static Locked<Actions>,
     pub(crate) mask: u64,
     /// The program's alternate stack for handlers: address, flags, bytes.
     stack: [u64; 3],
@@ -153,6 +188,8 @@ pub(crate) struct Signals {
     features: u64,
     /// The address of an aligned area for `xsave`.
     area: u64,
+    /// The address of the stack for the engine's handler.
+    handler_stack: u64,
     /// The signal that waits.
     pending: Option<Came>,
     /// The fault whose handler is called next.
@@ -160,30 +197,32 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Installs the engine's handler for all signals that faults raise.
-    pub(crate) fn new() -> Option<Signals> {
+    /// Those of a program's first thread. Installs the engine's handler for all signals that faults raise.
+    pub(crate) fn new(actions: &'static Locked<Actions>) -> Option<Signals> {
         let level = core::arch::x86_64::__cpuid_count(0xd, 0);
         let mut signals = Signals {
-            actions: [Action::default(); SIGNALS + 1],
+            actions,
             mask: 0,
             stack: [0, SS_DISABLE, 0],
             floating_bytes: level.ebx.into(),
             features: u64::from(level.eax) | u64::from(level.edx) << 32,
-            area: sys::private(u64::from(level.ebx) + 64)?,
+            area: sys::private(u64::from(level.ebx) + 64 + 4)?,
+            handler_stack: sys::private(STACK_BYTES)?,
             pending: None,
             fault: None,
         };
-        let stack = [sys::private(STACK_BYTES)?, 0, STACK_BYTES];
-        // SAFETY: structures of the engine's, and memory that stays.
+        signals.stack_for_handlers();
+        let mut actions = actions.lock();
+        // SAFETY: structures of the engine's.
         unsafe {
-            sys::call(nr::SIGALTSTACK, [stack.as_ptr() as u64, 0, 0, 0, 0, 0]);
             let mask = &raw mut signals.mask as u64;
             sys::call(nr::RT_SIGPROCMASK, [0, 0, mask, 8, 0, 0]);
             for signal in 1..=SIGNALS {
-                let old = &raw mut signals.actions[signal] as u64;
+                let old = &raw mut actions.0[signal] as u64;
                 sys::call(nr::RT_SIGACTION, [signal as u64, 0, old, 8, 0, 0]);
             }
         }
+        drop(actions);
         for signal in (1..=SIGNALS as u32).filter(|&signal| FAULTS & bit(signal) != 0) {
             set_action(signal, &own(0));
         }
@@ -191,13 +230,45 @@ impl Signals {
         Some(signals)
     }
 
+    /// Those of a new thread that this thread starts. The thread itself must call [`Signals::begin`].
+    pub(crate) fn of_thread(&self) -> Option<Signals> {
+        Some(Signals {
+            actions: self.actions,
+            mask: self.mask,
+            stack: [0, SS_DISABLE, 0],
+            floating_bytes: self.floating_bytes,
+            features: self.features,
+            area: sys::private(self.floating_bytes + 64 + 4)?,
+            handler_stack: sys::private(STACK_BYTES)?,
+            pending: None,
+            fault: None,
+        })
+    }
+
+    /// Resets those of a thread that has ended, for a new one with this mask.
+    pub(crate) fn renew(&mut self, mask: u64) {
+        self.mask = mask;
+        self.stack = [0, SS_DISABLE, 0];
+        (self.pending, self.fault) = (None, None);
+    }
+
+    /// Makes this thread handle signals.
+    pub(crate) fn begin(&mut self) {
+        self.stack_for_handlers();
+        self.set_mask(self.mask);
+    }
+
+    /// Sets the stack of the engine's handler for this thread.
+    fn stack_for_handlers(&self) {
+        let stack = [self.handler_stack, 0, STACK_BYTES];
+        // SAFETY: memory that stays.
+        unsafe { sys::call(nr::SIGALTSTACK, [stack.as_ptr() as u64, 0, 0, 0, 0, 0]) };
+    }
+
     /// Sets the program's mask of blocked signals.
     pub(crate) fn set_mask(&mut self, mask: u64) {
         self.mask = mask & !(bit(SIGKILL) | bit(19));
-        let real = self.mask & !FAULTS;
-        const SIG_SETMASK: u64 = 2;
-        // SAFETY: the mask is the engine's.
-        unsafe { sys::call(nr::RT_SIGPROCMASK, [SIG_SETMASK, &raw const real as u64, 0, 8, 0, 0]) };
+        self.set_real_mask(self.mask & !FAULTS);
     }
 
     /// Handles `rt_sigprocmask` of the program.
@@ -229,31 +300,18 @@ impl Signals {
         if bytes != 8 || !(1..=SIGNALS as u64).contains(&signal) || is_fixed {
             return sys::EINVAL;
         }
-        let before = self.actions[signal as usize];
+        let mut actions = self.actions.lock();
+        let before = actions.0[signal as usize];
         let mut action = Action::default();
         if new != 0 {
             if !ways::read(new, &mut action) {
                 return sys::EFAULT;
             }
-            self.actions[signal as usize] = action;
-            self.take_over(signal as u32);
+            actions.0[signal as usize] = action;
+            take_over(signal as u32, &action, actions.1);
         }
+        drop(actions);
         if old != 0 && !ways::write(old, &before) { sys::EFAULT } else { 0 }
-    }
-
-    /// Tells the kernel how to handle a signal.
-    fn take_over(&self, signal: u32) {
-        if FAULTS & bit(signal) != 0 {
-            return;
-        }
-        let action = self.actions[signal as usize];
-        match action.handler {
-            SIG_DFL | SIG_IGN => set_action(
-                signal,
-                &Action { flags: action.flags & SA_KERNEL, mask: 0, restorer: 0, ..action },
-            ),
-            _ => set_action(signal, &own(action.flags & SA_KERNEL)),
-        }
     }
 
     /// Handles `sigaltstack` of the program, whose stack pointer is `rsp`.
@@ -307,6 +365,52 @@ impl Signals {
         Vectors::new(area)
     }
 
+    /// Saves the processor's vector and floating-point registers, in the form that a frame has them. Returns
+    /// the address.
+    pub(crate) fn save(&self) -> *mut u8 {
+        let (area, bytes) = (self.area.next_multiple_of(64) as *mut u8, self.floating_bytes);
+        // SAFETY: the area has room for all that the processor saves and a word, and the words are inside.
+        unsafe {
+            area.add(FXSAVE_BYTES as usize).write_bytes(0, 64);
+            ways::save(area);
+            let words = area.add(SW_RESERVED);
+            words.write_bytes(0, 48);
+            words.cast::<u32>().write(MAGIC1);
+            words.add(4).cast::<u32>().write(bytes as u32 + 4);
+            words.add(8).cast::<u64>().write_unaligned(self.features);
+            words.add(16).cast::<u32>().write(bytes as u32);
+            area.add(bytes as usize).cast::<u32>().write_unaligned(MAGIC2);
+        }
+        area
+    }
+
+    /// Gives the signals back to the kernel that the program ignores, as the next program inherits that; with
+    /// `is_all`, all signals, as the program has set them. Until then a fault of the program must not come.
+    pub(crate) fn give_back(&self, is_all: bool) {
+        for signal in 1..=SIGNALS as u32 {
+            let action = &self.action_for(signal);
+            let is_inherited = FAULTS & bit(signal) != 0 && action.handler == SIG_IGN;
+            if is_all || is_inherited {
+                set_action(signal, action);
+            }
+        }
+    }
+
+    /// Takes the signals that faults raise over from the kernel again, after [`Signals::give_back`].
+    pub(crate) fn take_back(&self) {
+        for signal in (1..=SIGNALS as u32).filter(|&signal| FAULTS & bit(signal) != 0) {
+            set_action(signal, &own(0));
+        }
+        self.set_real_mask(self.mask & !FAULTS);
+    }
+
+    /// Sets the kernel's mask of blocked signals.
+    pub(crate) fn set_real_mask(&self, mask: u64) {
+        const SIG_SETMASK: u64 = 2;
+        // SAFETY: the mask is the engine's.
+        unsafe { sys::call(nr::RT_SIGPROCMASK, [SIG_SETMASK, &raw const mask as u64, 0, 8, 0, 0]) };
+    }
+
     /// Sets the fault that is to be delivered next.
     pub(crate) fn set_fault(&mut self, came: Came) {
         self.fault = Some(came);
@@ -317,8 +421,44 @@ impl Signals {
         self.fault.take().or_else(|| self.pending.take())
     }
 
+    /// Whether a signal waits.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// Has the engine itself end the process where a signal does, so that what was counted is reported before; or
+    /// else leaves that to the kernel.
+    pub(crate) fn take_ends(&self, takes: bool) {
+        let mut actions = self.actions.lock();
+        actions.1 = takes;
+        for signal in (1..=SIGNALS as u32).filter(|&signal| ENDING & bit(signal) != 0) {
+            if actions.0[signal as usize].handler == SIG_DFL {
+                take_over(signal, &actions.0[signal as usize], takes);
+            }
+        }
+    }
+
+    fn action_for(&self, signal: u32) -> Action {
+        self.actions.lock().0[signal as usize]
+    }
+
     fn handles(&self, signal: u32) -> bool {
-        self.actions[signal as usize].handler > SIG_IGN
+        self.action_for(signal).handler > SIG_IGN
+    }
+}
+
+/// Tells the kernel how to handle a signal that the program handles by `action`.
+fn take_over(signal: u32, action: &Action, takes_ends: bool) {
+    if FAULTS & bit(signal) != 0 {
+        return;
+    }
+    match action.handler {
+        SIG_DFL if takes_ends && ENDING & bit(signal) != 0 => set_action(signal, &own(0)),
+        SIG_DFL | SIG_IGN => {
+            let flags = action.flags & SA_KERNEL;
+            set_action(signal, &Action { flags, mask: 0, restorer: 0, ..*action });
+        }
+        _ => set_action(signal, &own(action.flags & SA_KERNEL)),
     }
 }
 
@@ -340,9 +480,13 @@ fn set_action(signal: u32, action: &Action) {
 
 /// The engine's handler, for signals in translated code and in the engine.
 extern "C" fn on_signal(signal: u32, info: *mut Info, context: *mut Context) {
+    ways::allow_unaligned();
     // SAFETY: the kernel's; the engine waits where it was interrupted.
     let (engine, info, context) = unsafe { (Engine::get(), &mut *info, &mut *context) };
     let rip = context.registers.rip;
+    if signal == SIGTRAP && ways::is_behind_breakpoint(rip) {
+        return;
+    }
     let code = info[1] as i32;
     let is_fault = FAULTS & bit(signal) != 0 && code > 0;
     if !is_fault {
@@ -360,7 +504,10 @@ extern "C" fn on_signal(signal: u32, info: *mut Info, context: *mut Context) {
     // A breakpoint has run when it is told.
     let is_behind = signal == SIGTRAP && rip.wrapping_sub(1) != 0;
     let at = rip.wrapping_sub(is_behind.into());
-    if engine.translator.holds(at) {
+    if translate::holds(at) {
+        if engine.resolve_counted(context, at, address) {
+            return;
+        }
         let is_store = signal == SIGSEGV && engine.recorder.holds(address);
         if is_store && engine.recorder.is_hidden {
             engine.recorder.show();
@@ -370,7 +517,8 @@ extern "C" fn on_signal(signal: u32, info: *mut Info, context: *mut Context) {
             return;
         }
         let is_full = is_store && engine.recorder.is_guard(address);
-        if let Some(found) = engine.translator.find(at).filter(|_| is_full) {
+        let found = if is_full { engine.code().find(at) } else { None };
+        if let Some(found) = found {
             let record = &mut context.registers.general[ORDER[usize::from(found.block.record)]];
             *record = engine.recorder.next_span(*record);
             return;
@@ -384,7 +532,7 @@ extern "C" fn on_signal(signal: u32, info: *mut Info, context: *mut Context) {
             engine.signals.fault = Some(came);
             return;
         }
-    } else if let Some(to) = ways::failed(rip) {
+    } else if let Some(to) = ways::failed(rip).or_else(|| detour::failed(rip)) {
         context.registers.rip = to;
         return;
     } else if engine.repeat.is_some() {
@@ -410,7 +558,8 @@ fn keep(engine: &mut Engine, signal: u32, info: &Info, context: &mut Context) {
     engine.state.set(PENDING, 1);
     context.mask |= !FAULTS;
     let rip = context.registers.rip;
-    if engine.translator.holds(rip) || ways::is_entering(rip) {
+    let is_on_its_way = ways::is_entering(rip) || detour::is_returning(rip);
+    if translate::holds(rip) || is_on_its_way {
         engine.recorder.hide();
     } else if let Some(to) = ways::not_called(rip) {
         context.registers.rip = to;
@@ -420,7 +569,13 @@ fn keep(engine: &mut Engine, signal: u32, info: &Info, context: &mut Context) {
 /// Stores the program's registers in their slots, as they are at the instruction that the translated code at
 /// `at` belongs to, and truncates the record there. The engine continues after the handler.
 fn settle(engine: &mut Engine, context: &mut Context, at: u64, address: Option<u64>) -> bool {
-    let Some(found) = engine.translator.find(at) else { return false };
+    let code = engine.code();
+    let Some(found) = code.find(at) else { return false };
+    if engine.counter.is_on() {
+        drop(code);
+        engine.settle_counted(context, &found, address);
+        return true;
+    }
     let registers = &mut context.registers;
     let (state, block) = (engine.state, found.block);
     let slotted = if found.after { 1 << RECORD | 1 << SCRATCH } else { block.slotted };
@@ -430,6 +585,8 @@ fn settle(engine: &mut Engine, context: &mut Context, at: u64, address: Option<u
         }
     }
     state.set(FLAGS, registers.flags);
+    // The engine goes on.
+    registers.flags &= !ALIGNMENT;
     let of = |number: u8| registers.general[ORDER[usize::from(number)]];
     let bytes = 8 * u64::from(block.words);
     if block.words == 0 {
@@ -439,7 +596,7 @@ fn settle(engine: &mut Engine, context: &mut Context, at: u64, address: Option<u
         engine.recorder.moved(of(block.record));
     } else {
         let record = if found.after { of(RECORD) - bytes } else { of(block.record) };
-        let accesses = engine.translator.accesses(&block);
+        let accesses = code.accesses(&block);
         let (mut told, mut made) = (0, 0);
         // Without an address, or one that none has, the instruction has made none.
         let (mut told_before, mut made_before, mut is_found) = (0, 0, false);
@@ -500,22 +657,23 @@ impl Engine {
         let mask = self.signals.mask;
         let is_blocked = came.is_fault && mask & bit(signal) != 0;
         if !self.signals.handles(signal) || is_blocked {
-            let is_ignored = self.signals.actions[signal as usize].handler == SIG_IGN
+            let is_ignored = self.signals.action_for(signal).handler == SIG_IGN
                 || matches!(signal, SIGCHLD | SIGCONT | SIGURG | SIGWINCH);
             if came.is_fault || !is_ignored {
                 self.die(signal);
             }
             return self.signals.set_mask(mask);
         }
-        let action = self.signals.actions[signal as usize];
+        let action = self.signals.action_for(signal);
         if !self.frame(&came, &action) {
             self.die(SIGSEGV);
         }
         let own = if action.flags & SA_NODEFER != 0 { 0 } else { bit(signal) };
         self.signals.set_mask(mask | action.mask | own);
         if action.flags & SA_RESETHAND != 0 {
-            self.signals.actions[signal as usize] = Action::default();
-            self.signals.take_over(signal);
+            let mut actions = self.signals.actions.lock();
+            actions.0[signal as usize] = Action::default();
+            take_over(signal, &Action::default(), actions.1);
         }
     }
 
@@ -532,42 +690,19 @@ impl Engine {
         let bytes = self.signals.floating_bytes;
         let floating = top.wrapping_sub(bytes + 4) & !63;
         let frame_at = (floating.wrapping_sub(size_of::<Frame>() as u64) & !15).wrapping_sub(8);
-        // The processor's other registers.
-        let area = self.signals.area.next_multiple_of(64) as *mut u8;
-        // SAFETY: the area has room for all that the processor saves, and the words are inside.
-        unsafe {
-            area.add(FXSAVE_BYTES as usize).write_bytes(0, 64);
-            ways::save(area);
-            let words = area.add(SW_RESERVED);
-            words.write_bytes(0, 48);
-            words.cast::<u32>().write(MAGIC1);
-            words.add(4).cast::<u32>().write(bytes as u32 + 4);
-            words.add(8).cast::<u64>().write_unaligned(self.signals.features);
-            words.add(16).cast::<u32>().write(bytes as u32);
-        }
+        let area = self.signals.save();
         if !ways::write_bytes(floating, area, bytes)
             || !ways::write(floating.wrapping_add(bytes), &MAGIC2)
         {
             return false;
         }
-        let mut frame = Frame { end: action.restorer, info: came.info, ..Frame::default() };
+        let mut frame = self.context();
+        (frame.end, frame.info) = (action.restorer, came.info);
         let registers = &mut frame.context.registers;
-        for number in 0..16u8 {
-            registers.general[ORDER[usize::from(number)]] = state.register(number);
-        }
-        registers.rip = self.pc;
-        registers.flags = state.get(FLAGS);
-        // cs 0x33, ss 0x2b, as all programs have them.
-        registers.segments = 0x33 | 0x2b << 48;
         registers.error = came.error;
         registers.trap = came.trap;
         registers.address = came.address;
         registers.floating = floating;
-        registers.old_mask = self.signals.mask;
-        // UC_FP_XSTATE, UC_SIGCONTEXT_SS, UC_STRICT_RESTORE_SS.
-        frame.context.flags = 7;
-        frame.context.stack = stack;
-        frame.context.mask = self.signals.mask;
         if !ways::write(frame_at, &frame) {
             return false;
         }
@@ -585,6 +720,25 @@ impl Engine {
         state.set(FLAGS, state.get(FLAGS) & !(1 << 10 | 1 << 8 | 1 << 16));
         self.pc = action.handler;
         true
+    }
+
+    /// A frame with the program's registers, mask and alternate stack.
+    pub(crate) fn context(&self) -> Frame {
+        let mut frame = Frame::default();
+        let registers = &mut frame.context.registers;
+        for number in 0..16u8 {
+            registers.general[ORDER[usize::from(number)]] = self.state.register(number);
+        }
+        registers.rip = self.pc;
+        registers.flags = self.state.get(FLAGS);
+        // cs 0x33, ss 0x2b, as all programs have them.
+        registers.segments = 0x33 | 0x2b << 48;
+        registers.old_mask = self.signals.mask;
+        // UC_FP_XSTATE, UC_SIGCONTEXT_SS, UC_STRICT_RESTORE_SS.
+        frame.context.flags = 7;
+        frame.context.stack = self.signals.stack;
+        frame.context.mask = self.signals.mask;
+        frame
     }
 
     /// Handles `rt_sigreturn` of the program: restores its registers from the frame.
@@ -628,6 +782,7 @@ impl Engine {
 
     /// Ends the process by the signal, as without the engine.
     pub(crate) fn die(&mut self, signal: u32) -> ! {
+        self.settle_counts();
         self.recorder.end();
         set_action(signal, &Action::default());
         let none = 0u64;

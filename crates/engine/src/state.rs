@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   gs:0       registers of the program while the engine runs, and those whose place is taken
-//!   gs:0x1000  the page of the session with the thread's cursor (`ring::Next`)
+//!   gs:0x1000  the page of the session with the header of the thread's ring and its cursor (`ring::Next`)
 //!   gs:0x2000  65,536 addresses: where to look for the target of an indirect branch
 //! ```
 //!
@@ -15,6 +15,8 @@
 pub(crate) const REGS: i32 = 0;
 /// The slot of the flags.
 pub(crate) const FLAGS: i32 = 0x80;
+/// The flag by which unaligned accesses fault. Programs set it; the engine makes unaligned accesses.
+pub(crate) const ALIGNMENT: u64 = 1 << 18;
 /// The slot of the engine's initial stack pointer.
 pub(crate) const ENGINE_RSP: i32 = 0x88;
 /// The slot of the number of the exit that was taken.
@@ -35,8 +37,14 @@ pub(crate) const PENDING: i32 = 0xc0;
 pub(crate) const HELD: i32 = 0xc8;
 /// The slot of the program's base of `gs`: the processor's own base register holds the engine's base.
 pub(crate) const GS_BASE: i32 = 0xd0;
+/// The slot of the address of the thread's engine.
+pub(crate) const SELF: i32 = 0xd8;
+/// 1 from a thread's end on, until it uses its memory no more.
+pub(crate) const IS_THERE: i32 = 0xe0;
+/// The page of the session with the header of the thread's ring.
+pub(crate) const RING_PAGE: i32 = 0x1000;
 /// The thread's cursor.
-pub(crate) const NEXT: i32 = 0x1000;
+pub(crate) const NEXT: i32 = RING_PAGE + core::mem::offset_of!(ring::Ring, next) as i32;
 /// The table of targets of indirect branches, indexed by their lowest 16 bits.
 pub(crate) const TABLE: i32 = 0x2000;
 /// The number of entries of that table.

@@ -1,6 +1,7 @@
 //! System calls, without a C library.
 
 use core::arch::asm;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Linux's numbers of the system calls that the engine makes or handles.
 pub(crate) mod nr {
@@ -15,6 +16,7 @@ pub(crate) mod nr {
     pub(crate) const RT_SIGACTION: u64 = 13;
     pub(crate) const RT_SIGPROCMASK: u64 = 14;
     pub(crate) const RT_SIGRETURN: u64 = 15;
+    pub(crate) const PWRITE64: u64 = 18;
     pub(crate) const MREMAP: u64 = 25;
     pub(crate) const MSYNC: u64 = 26;
     pub(crate) const MADVISE: u64 = 28;
@@ -38,12 +40,15 @@ pub(crate) mod nr {
     pub(crate) const MUNLOCKALL: u64 = 152;
     pub(crate) const PRCTL: u64 = 157;
     pub(crate) const ARCH_PRCTL: u64 = 158;
+    pub(crate) const GETEUID: u64 = 107;
     pub(crate) const GETTID: u64 = 186;
     pub(crate) const FUTEX: u64 = 202;
     pub(crate) const CLOCK_GETTIME: u64 = 228;
     pub(crate) const EXIT_GROUP: u64 = 231;
     pub(crate) const MBIND: u64 = 237;
     pub(crate) const OPENAT: u64 = 257;
+    pub(crate) const NEWFSTATAT: u64 = 262;
+    pub(crate) const PIPE2: u64 = 293;
     pub(crate) const SECCOMP: u64 = 317;
     pub(crate) const MEMFD_CREATE: u64 = 319;
     pub(crate) const EXECVEAT: u64 = 322;
@@ -68,6 +73,7 @@ pub(crate) const ENOSYS: i64 = -38;
 pub(crate) const EINVAL: i64 = -22;
 pub(crate) const EFAULT: i64 = -14;
 pub(crate) const EPERM: i64 = -1;
+pub(crate) const ENOMEM: i64 = -12;
 /// Linux's internal result for a signal that came before the call: see [`crate::signal`].
 pub(crate) const RESTART: i64 = -512;
 
@@ -105,11 +111,11 @@ pub(crate) fn map(
     (!is_error(at)).then_some(at as u64)
 }
 
+/// Where private memory is mapped next.
+static NEXT: AtomicU64 = AtomicU64::new(0x1000_0000_0000);
+
 /// Maps new private memory above 16 TiB, where the kernel does not place mappings by default.
 pub(crate) fn private(bytes: u64) -> Option<u64> {
-    use core::sync::atomic::{AtomicU64, Ordering};
-    const FIRST: u64 = 0x1000_0000_0000;
-    static NEXT: AtomicU64 = AtomicU64::new(FIRST);
     let step = (bytes + 0xf_ffff) & !0xf_ffff;
     for _ in 0..64 {
         let at = NEXT.fetch_add(step, Ordering::Relaxed);
@@ -119,6 +125,22 @@ pub(crate) fn private(bytes: u64) -> Option<u64> {
         }
     }
     None
+}
+
+/// As [`private`], with `room` bytes of addresses behind it where nothing is mapped yet.
+pub(crate) fn private_before(bytes: u64, room: u64) -> Option<u64> {
+    let at = private(bytes)?;
+    NEXT.fetch_add(room & !0xf_ffff, Ordering::Relaxed);
+    Some(at)
+}
+
+/// Maps shared memory that is mapped at `from` at `to`, too, in place of what is there.
+pub(crate) fn again(from: u64, bytes: u64, to: u64) -> Option<u64> {
+    const MREMAP_MAYMOVE: u64 = 1;
+    const MREMAP_FIXED: u64 = 2;
+    // SAFETY: an old size of 0 maps shared pages once more; what is at `to` is the engine's.
+    let at = unsafe { call(nr::MREMAP, [from, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to, 0]) };
+    (at as u64 == to).then_some(to)
 }
 
 /// Ends the process.

@@ -2,13 +2,12 @@
 
 use alloc::vec::Vec;
 
-use ring::{Call, EventCode, PR_PAGEWALK};
+use ring::{Call, ENGINE_MEMORY, EventCode, PR_PAGEWALK};
 
 use crate::run::Engine;
 use crate::sys::{self, nr};
+use crate::translate;
 
-/// The address range of the engine's own memory; its code is at the beginning.
-const OWN: core::ops::Range<u64> = 0x0ff0_0000_0000..0x1400_0000_0000;
 /// Linux: the option of `prctl` that disables huge pages.
 const PR_SET_THP_DISABLE: u64 = 41;
 const AT_FDCWD: u64 = -100i64 as u64;
@@ -19,6 +18,7 @@ struct Line {
     start: u64,
     end: u64,
     rights: u64,
+    is_shared: bool,
 }
 
 fn parse(line: &[u8]) -> Option<Line> {
@@ -27,44 +27,29 @@ fn parse(line: &[u8]) -> Option<Line> {
     let (start, end) = range.split_once('-')?;
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let mut rights = 0;
-    for (&letter, bit) in
-        fields.next()?.iter().zip([sys::PROT_READ, sys::PROT_WRITE, sys::PROT_EXEC])
-    {
+    let letters = fields.next()?;
+    for (&letter, bit) in letters.iter().zip([sys::PROT_READ, sys::PROT_WRITE, sys::PROT_EXEC]) {
         if letter != b'-' {
             rights |= bit;
         }
     }
-    Some(Line { start: hex(start)?, end: hex(end)?, rights })
+    let is_shared = letters.get(3) == Some(&b's');
+    Some(Line { start: hex(start)?, end: hex(end)?, rights, is_shared })
 }
 
 impl Engine {
-    /// Reports all mappings, and records which of them are executable.
-    pub(crate) fn tell_mappings(&mut self) {
-        let mut text = Vec::new();
-        // SAFETY: a terminated name, and a buffer of the length that is given.
-        unsafe {
-            let path = c"/proc/self/maps".as_ptr() as u64;
-            let fd = sys::call(nr::OPENAT, [AT_FDCWD, path, O_CLOEXEC, 0, 0, 0]);
-            let mut piece = [0u8; 4096];
-            loop {
-                let to = piece.as_mut_ptr() as u64;
-                let length = sys::call(nr::READ, [fd as u64, to, piece.len() as u64, 0, 0, 0]);
-                if length <= 0 {
-                    break;
-                }
-                text.extend_from_slice(&piece[..length as usize]);
-            }
-            sys::call(nr::CLOSE, [fd as u64, 0, 0, 0, 0, 0]);
-        }
+    /// Reports all mappings. If the program `is_new`, also takes note which of them are executable.
+    pub(crate) fn tell_mappings(&mut self, is_new: bool) {
+        let text = maps();
         for line in text.split(|&byte| byte == b'\n').filter_map(parse) {
-            if OWN.contains(&line.start) {
+            if ENGINE_MEMORY.contains(&line.start) || translate::holds(line.start) {
                 continue;
             }
             self.recorder.event(EventCode::Region, &[&[line.start, line.end, line.rights]]);
             // What cannot be read cannot be translated.
-            if line.rights & sys::PROT_READ != 0 {
+            if is_new && line.rights & sys::PROT_READ != 0 {
                 let bytes = line.end - line.start;
-                self.translator.set_rights(line.start, bytes, line.rights);
+                self.code().mapped(line.start, bytes, line.rights, line.is_shared);
             }
         }
         for piece in text.chunks(4096) {
@@ -75,6 +60,53 @@ impl Engine {
         let tid = unsafe { sys::call(nr::GETTID, [0; 6]) } as u64;
         self.recorder.event(EventCode::ThreadStart, &[&[tid]]);
         self.recorder.mark();
+    }
+
+    /// Handles `mlockall`: locks the program's mappings one by one, as the kernel would load all of the session, too,
+    /// whose memory is never used in full.
+    pub(crate) fn lock_all(&mut self, arguments: [u64; 6]) -> i64 {
+        const MCL_CURRENT: u64 = 1;
+        const MCL_FUTURE: u64 = 2;
+        const MCL_ONFAULT: u64 = 4;
+        const MLOCK_ONFAULT: u64 = 1;
+        let [flags, ..] = arguments;
+        let is_valid = flags & !(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) == 0;
+        if !is_valid || flags & MCL_CURRENT == 0 {
+            return self.call(nr::MLOCKALL, arguments);
+        }
+        if flags & MCL_FUTURE != 0 {
+            let result = self.call(nr::MLOCKALL, [flags & !MCL_CURRENT, 0, 0, 0, 0, 0]);
+            if result != 0 {
+                return result;
+            }
+        }
+        let how = if flags & MCL_ONFAULT != 0 { MLOCK_ONFAULT } else { 0 };
+        for line in maps().split(|&byte| byte == b'\n').filter_map(parse) {
+            if !ENGINE_MEMORY.contains(&line.start) && !translate::holds(line.start) {
+                // What cannot be loaded is left out, as by the kernel.
+                // SAFETY: contents and rights stay what they are.
+                unsafe { sys::call(nr::MLOCK2, [line.start, line.end - line.start, how, 0, 0, 0]) };
+            }
+        }
+        0
+    }
+
+    /// Takes note of the executable mapping at `pc`, if there is one of which the engine does not know: of two threads
+    /// that change the same mapping, the second may report first. Whether there is one.
+    pub(crate) fn learn(&mut self, pc: u64) -> bool {
+        if self.code().is_known(pc) {
+            return false;
+        }
+        let is_executable =
+            |line: &Line| line.rights & sys::PROT_EXEC != 0 && (line.start..line.end).contains(&pc);
+        let text = maps();
+        let mut lines = text.split(|&byte| byte == b'\n').filter_map(parse);
+        let found = lines.find(is_executable).filter(|line| !translate::holds(line.start));
+        if let Some(line) = &found {
+            let bytes = line.end - line.start;
+            self.code().mapped(line.start, bytes, line.rights, line.is_shared);
+        }
+        found.is_some()
     }
 
     /// Reports a system call that has returned, or is about to end the process.
@@ -102,6 +134,27 @@ impl Engine {
         let words = [call as u64, a, b, c, d, e, f, result as u64, device, inode, bytes];
         self.recorder.text(EventCode::Call, &words, &path[..length]);
     }
+}
+
+/// The text of `/proc/self/maps`.
+fn maps() -> Vec<u8> {
+    let mut text = Vec::new();
+    // SAFETY: a terminated name, and a buffer of the length that is given.
+    unsafe {
+        let path = c"/proc/self/maps".as_ptr() as u64;
+        let fd = sys::call(nr::OPENAT, [AT_FDCWD, path, O_CLOEXEC, 0, 0, 0]);
+        let mut piece = [0u8; 4096];
+        loop {
+            let to = piece.as_mut_ptr() as u64;
+            let length = sys::call(nr::READ, [fd as u64, to, piece.len() as u64, 0, 0, 0]);
+            if length <= 0 {
+                break;
+            }
+            text.extend_from_slice(&piece[..length as usize]);
+        }
+        sys::call(nr::CLOSE, [fd as u64, 0, 0, 0, 0, 0]);
+    }
+    text
 }
 
 /// The kind of a system call, if it changes the address space or begins or ends processes.
@@ -132,7 +185,7 @@ pub(crate) fn call_of(number: u64, arguments: [u64; 6]) -> Option<Call> {
 }
 
 /// Writes the path of the file that `fd` refers to. Returns its length.
-fn path_of(fd: u64, path: &mut [u8]) -> usize {
+pub(crate) fn path_of(fd: u64, path: &mut [u8]) -> usize {
     let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
     let (mut rest, mut digits) = (fd & 0xffff_ffff, 1);
     while rest >= 10 {

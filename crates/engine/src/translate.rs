@@ -17,6 +17,11 @@
 //! their own values except those in slots, and the offsets of a block's instructions determine the
 //! instruction at which a signal came.
 
+mod changed;
+mod copied;
+pub(crate) mod counted;
+mod shared;
+
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -33,6 +38,10 @@ use crate::state::{
     TABLE_ENTRIES,
 };
 use crate::sys;
+use changed::Changed;
+pub(crate) use changed::is_shared;
+use counted::{CountedBlock, Counting, Site};
+pub(crate) use shared::holds;
 
 /// The size of a region of translated code in bytes.
 const REGION_BYTES: u64 = 64 << 20;
@@ -54,7 +63,7 @@ const REGISTERS_MAX: u32 = 13;
 pub(crate) enum Exit {
     /// A branch to `target`, which had no translated block; the branch's displacement is at `at`, in
     /// that region.
-    Link { at: u64, stub: u64, region: usize, target: u64 },
+    Link { at: u64, region: usize, target: u64, inner: bool },
     /// A system call at `pc`.
     Syscall { pc: u64, next: u64 },
     /// A repeated instruction.
@@ -63,8 +72,14 @@ pub(crate) enum Exit {
     Assist { pc: u64, body: u64 },
     /// There is no executable memory at `pc`.
     Unmapped { pc: u64 },
+    /// The block at `pc` cannot be counted.
+    Uncounted { pc: u64 },
     /// The engine cannot execute the instruction.
     Refused { pc: u64, why: &'static str },
+    /// The block at `pc` was retired; its code was at `host`, in that region.
+    Gone { pc: u64, host: u64, region: usize },
+    /// The code of the block at `pc` has changed.
+    Changed { pc: u64, host: u64, region: usize },
 }
 
 /// A translated block.
@@ -76,17 +91,28 @@ pub(crate) struct Translated {
     /// The end of the block's code.
     pub(crate) end: u64,
     pub(crate) pc: u64,
+    /// The number of bytes of its instructions and their hash; 0 if it is never used again.
+    bytes: u32,
+    hash: u64,
+    /// Whether it begins with a comparison of its code.
+    is_checked: bool,
     /// The number of words of the block's record.
     pub(crate) words: u32,
     /// The registers that are in their slots while its body runs, one bit each.
     pub(crate) slotted: u16,
-    /// The register that points to the block's record while its body runs.
+    /// The register that points to the block's record while its body runs, and the scratch register.
     pub(crate) record: u8,
+    scratch: u8,
     offsets: u32,
     instructions: u32,
     told: u32,
     accesses: u32,
+    /// The index of the block among those whose accesses are counted; [`NOT_COUNTED`] for others.
+    counted: u32,
 }
+
+/// See [`Translated`].
+const NOT_COUNTED: u32 = u32::MAX;
 
 /// The position in a block that an address of translated code belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +127,13 @@ pub(crate) struct Found {
     pub(crate) after: bool,
 }
 
+impl Found {
+    /// The scratch register there.
+    pub(crate) fn scratch(&self) -> u8 {
+        if self.after { SCRATCH } else { self.block.scratch }
+    }
+}
+
 struct Region {
     start: u64,
     hot: Code,
@@ -108,7 +141,11 @@ struct Region {
     /// The address to jump to for an exit, with the exit's number in its slot.
     leave: u64,
     miss: u64,
+    /// The address to jump to for a check that fails.
+    missed: u64,
     blocks: Vec<Translated>,
+    /// Whether nothing more is translated into it.
+    is_full: bool,
 }
 
 /// A range of executable memory.
@@ -135,12 +172,27 @@ pub(crate) struct Translator {
     checks: BTreeMap<u64, u64>,
     executable: Vec<Executable>,
     pub(crate) exits: Vec<Exit>,
+    /// How accesses are counted; `None` if they are recorded.
+    counting: Option<Counting>,
+    pub(crate) counted: Vec<CountedBlock>,
+    /// By address of a counted block: its code behind the check of its fetch.
+    inner: BTreeMap<u64, u64>,
+    /// Whether the program passes flags from function to function, and whether code has been translated that does
+    /// not keep them there.
+    passes_flags: bool,
+    is_stale: bool,
+    /// The addresses of the first and the last byte of the counted block whose end is being emitted.
+    here: Option<(u64, u64)>,
+    pub(crate) sites: Vec<Site>,
     /// For each instruction: the offset of its code from the start of its block's code, and of its address
     /// from its block's address.
     offsets: Vec<(u16, u16)>,
     told: Vec<Told>,
     reader: Reader,
     rotation: usize,
+    changed: Changed,
+    /// Whether the process has had one thread only.
+    is_alone: bool,
     /// How many times all translated code was dropped.
     pub(crate) forgotten: u32,
 }
@@ -156,18 +208,26 @@ impl Translator {
             checks: BTreeMap::new(),
             executable: Vec::new(),
             exits: Vec::new(),
+            counting: None,
+            counted: Vec::new(),
+            inner: BTreeMap::new(),
+            passes_flags: false,
+            is_stale: false,
+            here: None,
+            sites: Vec::new(),
             offsets: Vec::new(),
             told: Vec::new(),
             reader: Reader::new(),
             rotation: 0,
+            changed: Changed::default(),
+            is_alone: true,
             forgotten: 0,
         }
     }
 
-    /// Sets the rights of a range of memory. Returns whether translated code was dropped.
-    pub(crate) fn set_rights(&mut self, start: u64, bytes: u64, rights: u64) -> bool {
+    /// Sets the rights of a range of memory, whose blocks are retired.
+    pub(crate) fn set_rights(&mut self, start: u64, bytes: u64, rights: u64) {
         let end = start.saturating_add(bytes).saturating_add(4095) & !4095;
-        let is_gone = self.map.range(start.saturating_sub(4096)..end).next().is_some();
         let overlaps = |part: &Executable| part.start < end && start < part.end;
         if self.executable.iter().any(overlaps) {
             let old = core::mem::take(&mut self.executable);
@@ -186,12 +246,19 @@ impl Translator {
         }
         if rights & sys::PROT_EXEC != 0 && start < end {
             let is_writable = rights & sys::PROT_WRITE != 0;
-            self.executable.push(Executable { start, end, is_writable });
+            let mut whole = Executable { start, end, is_writable };
+            self.executable.retain(|part| {
+                let joins = part.is_writable == is_writable
+                    && (part.end == whole.start || whole.end == part.start);
+                if joins {
+                    whole.start = whole.start.min(part.start);
+                    whole.end = whole.end.max(part.end);
+                }
+                !joins
+            });
+            self.executable.push(whole);
         }
-        if is_gone {
-            self.forget();
-        }
-        is_gone
+        self.retire(start, end);
     }
 
     /// Drops all translated code.
@@ -200,10 +267,15 @@ impl Translator {
         self.map.clear();
         self.checks.clear();
         self.exits.clear();
+        self.counted.clear();
+        self.inner.clear();
+        self.here = None;
+        self.sites.clear();
         self.offsets.clear();
         self.told.clear();
+        self.changed.forget();
         for region in &mut self.regions {
-            region.begin(self.enter);
+            region.begin(self.enter, self.counting);
         }
         self.clear_table();
     }
@@ -213,11 +285,6 @@ impl Translator {
         for entry in 0..TABLE_ENTRIES as i32 {
             self.state.set(TABLE + 8 * entry, region.miss);
         }
-    }
-
-    /// Whether `address` is in translated code.
-    pub(crate) fn holds(&self, address: u64) -> bool {
-        self.regions.iter().any(|region| address.wrapping_sub(region.start) < REGION_BYTES)
     }
 
     /// The position in the program that an address of translated code belongs to.
@@ -254,13 +321,23 @@ impl Translator {
         if let Some(&host) = self.map.get(&pc) {
             return Ok(host);
         }
+        if let Some(host) = self.revive(pc) {
+            return Ok(host);
+        }
         self.translate(pc, log)?;
+        if self.drop_stale() {
+            self.translate(pc, log)?;
+        }
         self.map.get(&pc).copied().ok_or("a block was translated that is not there")
     }
 
     /// As [`Translator::lookup`], and enters the block into the table of targets of indirect
     /// branches.
     pub(crate) fn target(&mut self, pc: u64, log: &mut dyn Log) -> Result<u64, &'static str> {
+        if !self.checks.contains_key(&pc) {
+            self.note_entry(pc);
+            self.drop_stale();
+        }
         let host = self.lookup(pc, log)?;
         if !self.checks.contains_key(&pc) {
             let region = self.region(pc)?;
@@ -284,14 +361,20 @@ impl Translator {
     }
 
     /// Links the branch whose exit was taken directly to `host`.
-    pub(crate) fn link(&mut self, at: u64, stub: u64, region: usize, host: u64) {
-        let Some(region) = self.regions.get(region) else { return };
-        if near(at + 4, host) {
-            region.hot.patch(at, host.wrapping_sub(at + 4) as i32);
-        } else {
-            let mut code = Code { at: stub, ..region.cold };
-            code.jump_far(host);
-        }
+    pub(crate) fn link(&mut self, at: u64, region: usize, host: u64) {
+        let Some(region) = self.regions.get_mut(region) else { return };
+        let to = match near(at + 4, host) {
+            true => host,
+            false => {
+                let far = region.cold.at;
+                if region.cold.end - far < ROOM_BYTES {
+                    return;
+                }
+                region.cold.jump_far(host);
+                far
+            }
+        };
+        region.hot.patch(at, to.wrapping_sub(at + 4) as i32);
     }
 
     /// The index of a region with free space for the code at `pc`.
@@ -300,16 +383,12 @@ impl Translator {
             region.start.abs_diff(pc) < NEAR_BYTES
                 && (region.start + REGION_BYTES).abs_diff(pc) < NEAR_BYTES
         };
-        if let Some(at) = self.regions.iter().position(is_near) {
+        if let Some(at) = self.regions.iter().position(|region| !region.is_full && is_near(region))
+        {
             return Ok(at);
         }
-        let mut region = Region::near(pc)?;
-        region.begin(self.enter);
-        self.regions.push(region);
-        if self.regions.len() == 1 {
-            self.clear_table();
-        }
-        Ok(self.regions.len() - 1)
+        let region = Region::near(pc)?;
+        self.add(region)
     }
 
     fn code_at(&self, pc: u64) -> Option<(&'static [u8], bool)> {
@@ -325,14 +404,19 @@ impl Translator {
         let length = (end - pc).min(BYTES_MAX as u64) as usize;
         // SAFETY: it is mapped to be executed, and so can be read.
         let code = unsafe { core::slice::from_raw_parts(pc as *const u8, length) };
-        Some((code, part.is_writable))
+        Some((code, self.is_changing(pc, pc + 1)))
     }
 
     fn translate(&mut self, start: u64, log: &mut dyn Log) -> Result<(), &'static str> {
-        let region = self.region(start)?;
+        let mut region = self.region(start)?;
         let has_room = |code: &Code| code.end - code.at > ROOM_BYTES * (CHAIN_MAX as u64 + 1);
         if !has_room(&self.regions[region].hot) || !has_room(&self.regions[region].cold) {
-            self.forget();
+            if self.is_alone {
+                self.forget();
+            } else {
+                self.regions[region].is_full = true;
+                region = self.region(start)?;
+            }
         }
         let mut pc = start;
         for at in 0.. {
@@ -340,7 +424,19 @@ impl Translator {
                 self.branch(region, None, pc);
                 break;
             }
-            match self.block(region, pc, log)? {
+            let is_outer = at > 0 && self.counting.is_some() && !self.is_inner(pc);
+            let hot = &mut self.regions[region].hot;
+            let jump = is_outer.then(|| hot.jump(hot.at));
+            let (first, goes_on) = (pc, self.block(region, pc, log)?);
+            if let (Some(jump), Some(&host)) = (jump, self.map.get(&first)) {
+                self.regions[region].hot.patch(jump, host.wrapping_sub(jump + 4) as i32);
+            }
+            match goes_on {
+                // Before it runs it may change.
+                Some(next) if self.is_changing(next, next + 1) => {
+                    self.branch(region, None, next);
+                    break;
+                }
                 Some(next) => pc = next,
                 None => break,
             }
@@ -360,9 +456,13 @@ impl Translator {
 
     /// Emits a branch to `target`, on a condition if there is one.
     fn branch(&mut self, region: usize, condition: Option<u8>, target: u64) {
+        let inner = self.is_inner(target);
+        let known = self.entry(target, inner);
         let hot = &mut self.regions[region].hot;
-        let known = self.map.get(&target).copied();
         let to = known.filter(|&host| near(hot.at + 6, host));
+        if to.is_none() {
+            hot.align(if condition.is_some() { 2 } else { 1 }, 4);
+        }
         let here = hot.at;
         let at = match condition {
             None => hot.jump(to.unwrap_or(here)),
@@ -370,13 +470,16 @@ impl Translator {
         };
         if to.is_none() {
             let stub = self.regions[region].cold.at;
-            self.exit(region, Exit::Link { at, stub, region, target });
+            self.exit(region, Exit::Link { at, region, target, inner });
             self.regions[region].hot.patch(at, stub.wrapping_sub(at + 4) as i32);
         }
     }
 
     /// Emits an exit. Returns the address of its code, in the same region.
     fn leave_by(&mut self, region: usize, exit: Exit) {
+        if let Exit::Refused { pc, .. } = exit {
+            self.note_refused(pc);
+        }
         let stub = self.exit(region, exit);
         self.regions[region].hot.jump(stub);
     }
@@ -394,14 +497,10 @@ impl Translator {
         let mut accesses = 0;
         let mut end = None;
         while insns.len() < INSTRUCTIONS_MAX {
-            let Some((code, is_writable)) = self.code_at(pc) else {
+            let Some((code, is_changing)) = self.code_at(pc) else {
                 end = Some(Exit::Unmapped { pc });
                 break;
             };
-            if is_writable {
-                end = Some(Exit::Refused { pc, why: "it runs code that it can change" });
-                break;
-            }
             let Some(insn) = self.reader.read(pc, code) else {
                 if insns.is_empty() {
                     return Ok(self.unknown(region, pc, code));
@@ -433,13 +532,15 @@ impl Translator {
             accesses += count;
             pc = insn.instruction.next_ip();
             let flow = insn.flow;
+            let stores = insn.accesses.iter().any(|access| access.stores);
             insns.push(insn);
-            if flow != Flow::Next {
+            // The next instruction may be the one that it changes.
+            if flow != Flow::Next || is_changing && stores {
                 break;
             }
         }
         if insns.is_empty() {
-            let host = self.regions[region].hot.at;
+            let host = self.begin_block(region);
             self.map.insert(start, host);
             if let Some(end) = end {
                 self.leave_by(region, end);
@@ -449,9 +550,18 @@ impl Translator {
         self.write(region, start, pc, &insns, used, end, log)
     }
 
+    /// The address of the code of a block that begins now.
+    fn begin_block(&mut self, region: usize) -> u64 {
+        const HEAD_BYTES: u64 = 8;
+        let hot = &mut self.regions[region].hot;
+        hot.align(0, HEAD_BYTES);
+        hot.at
+    }
+
     /// Handles an instruction that the engine executes, records, or refuses.
     fn alone(&mut self, region: usize, pc: u64, insn: &Insn) -> Option<u64> {
-        let host = self.regions[region].hot.at;
+        self.here = Some((pc, insn.instruction.next_ip().wrapping_sub(1)));
+        let host = self.begin_block(region);
         self.map.insert(pc, host);
         match insn.flow {
             Flow::Repeated => {
@@ -487,13 +597,18 @@ impl Translator {
                     epilogue,
                     end,
                     pc,
+                    bytes: 0,
+                    hash: 0,
+                    is_checked: false,
                     words: 0,
                     slotted: 0,
                     record: NONE,
+                    scratch: NONE,
                     offsets,
                     instructions: 1,
                     told,
                     accesses: 0,
+                    counted: NOT_COUNTED,
                 });
                 if !is_near {
                     self.leave_by(region, Exit::Refused { pc, why: FAR });
@@ -506,7 +621,7 @@ impl Translator {
 
     /// Handles bytes that are not a known instruction: the processor may raise a signal for them.
     fn unknown(&mut self, region: usize, pc: u64, code: &[u8]) -> Option<u64> {
-        let host = self.regions[region].hot.at;
+        let host = self.begin_block(region);
         self.map.insert(pc, host);
         let is_short = code.len() < BYTES_MAX;
         let exit = match is_short {
@@ -528,7 +643,16 @@ impl Translator {
         end: Option<Exit>,
         log: &mut dyn Log,
     ) -> Result<Option<u64>, &'static str> {
-        let Follows { told, words } = Follows::of(start, insns);
+        if self.counting.is_some() && self.is_changing(start, pc) {
+            let host = self.begin_block(region);
+            self.map.insert(start, host);
+            self.leave_by(region, Exit::Uncounted { pc: start });
+            return Ok(None);
+        }
+        if self.counting.is_some() {
+            return self.write_counted(region, (start, pc), insns, used, end);
+        }
+        let Follows { told, words, .. } = Follows::of(start, insns);
         let tags: Vec<u16> = told.iter().map(|told| told.tag).collect();
         let derived: Vec<Option<Derived>> = told.iter().map(|told| told.derived).collect();
         let block = Block {
@@ -545,9 +669,12 @@ impl Translator {
 
         self.rotation += 1;
         let lent = Lent::choose(used, self.rotation);
-        let hot = &mut self.regions[region].hot;
-        let host = hot.at;
+        let host = self.begin_block(region);
         self.map.insert(start, host);
+        let is_checked = self.is_changing(start, pc);
+        let mut is_near = !is_checked || self.compare(region, start, pc);
+        let hash = changed::hash(start, pc.wrapping_sub(start));
+        let hot = &mut self.regions[region].hot;
         lent.take(hot);
         let (record, scratch) = (lent.record, lent.scratch);
         hot.constant(scratch, Record::fixed(number, words.len() as u8).0);
@@ -555,7 +682,6 @@ impl Translator {
 
         let (offsets, first_told) = (self.offsets.len() as u32, self.told.len() as u32);
         self.told.extend_from_slice(&told);
-        let mut is_near = true;
         let mut written = words.iter().enumerate().peekable();
         let last = insns.len() - 1;
         for (at, insn) in insns.iter().enumerate() {
@@ -592,6 +718,8 @@ impl Translator {
         }
         let mut next = self.end(region, pc, insn, &lent);
         let block_end = self.regions[region].hot.at;
+        // What comes behind it may be another thing later.
+        let is_whole = end.is_none();
         if let Some(exit) = end {
             self.leave_by(region, exit);
             next = None;
@@ -601,13 +729,18 @@ impl Translator {
             epilogue,
             end: block_end,
             pc: start,
+            bytes: if is_whole { pc.wrapping_sub(start) as u32 } else { 0 },
+            hash,
+            is_checked,
             words: 1 + words.len() as u32,
             slotted: lent.slotted(),
             record,
+            scratch,
             offsets,
             instructions: insns.len() as u32,
             told: first_told,
             accesses: told.len() as u32,
+            counted: NOT_COUNTED,
         });
         if is_near { Ok(next) } else { Err(FAR) }
     }
@@ -671,6 +804,7 @@ impl Translator {
             hot.byte(0x68);
             hot.dword(value as i32);
         } else {
+            cold.align_word();
             let at = cold.at;
             cold.qword(value);
             hot.bytes(&[0xff, 0x35]);
@@ -840,29 +974,37 @@ fn load_target(code: &mut Code, insn: &Insn, to: u8) -> bool {
     true
 }
 
+/// New memory for the code of a region, as a descriptor.
+fn memory() -> Result<i64, &'static str> {
+    const MFD_CLOEXEC: u64 = 1;
+    const MFD_EXEC: u64 = 16;
+    let name = c"pagewalk-code".as_ptr() as u64;
+    // SAFETY: a terminated name; what is not known is refused.
+    let fd = unsafe {
+        let fd = sys::call(sys::nr::MEMFD_CREATE, [name, MFD_CLOEXEC | MFD_EXEC, 0, 0, 0, 0]);
+        match fd {
+            0.. => fd,
+            _ => sys::call(sys::nr::MEMFD_CREATE, [name, MFD_CLOEXEC, 0, 0, 0, 0]),
+        }
+    };
+    if fd < 0 {
+        return Err("the system gives no memory for translated code (memfd_create)");
+    }
+    // SAFETY: the descriptor is ours.
+    let sized = unsafe { sys::call(sys::nr::FTRUNCATE, [fd as u64, REGION_BYTES, 0, 0, 0, 0]) };
+    if sized != 0 {
+        // SAFETY: as above.
+        unsafe { sys::call(sys::nr::CLOSE, [fd as u64, 0, 0, 0, 0, 0]) };
+        return Err("the system gives no memory for translated code (a limit of file sizes?)");
+    }
+    Ok(fd)
+}
+
 impl Region {
     /// Maps memory for translated code near `pc`: it is executed at one address and written at
     /// another.
     fn near(pc: u64) -> Result<Region, &'static str> {
-        const MFD_CLOEXEC: u64 = 1;
-        const MFD_EXEC: u64 = 16;
-        let name = c"pagewalk-code".as_ptr() as u64;
-        // SAFETY: a terminated name; what is not known is refused.
-        let fd = unsafe {
-            let fd = sys::call(sys::nr::MEMFD_CREATE, [name, MFD_CLOEXEC | MFD_EXEC, 0, 0, 0, 0]);
-            match fd {
-                0.. => fd,
-                _ => sys::call(sys::nr::MEMFD_CREATE, [name, MFD_CLOEXEC, 0, 0, 0, 0]),
-            }
-        };
-        if fd < 0 {
-            return Err("the system gives no memory for translated code (memfd_create)");
-        }
-        // SAFETY: the descriptor is ours.
-        let sized = unsafe { sys::call(sys::nr::FTRUNCATE, [fd as u64, REGION_BYTES, 0, 0, 0, 0]) };
-        if sized != 0 {
-            return Err("the system gives no memory for translated code (a limit of file sizes?)");
-        }
+        let fd = memory()?;
         let execute = sys::PROT_READ | sys::PROT_EXEC;
         let flags = sys::MAP_SHARED | sys::MAP_FIXED_NOREPLACE;
         let step = 16 << 20;
@@ -898,16 +1040,29 @@ impl Region {
         let middle = start + REGION_BYTES / 2;
         let hot = Code { at: start, end: middle, shift };
         let cold = Code { at: middle, end: start + REGION_BYTES, shift };
-        Ok(Region { start, hot, cold, leave: 0, miss: 0, blocks: Vec::new() })
+        Ok(Region {
+            start,
+            hot,
+            cold,
+            leave: 0,
+            miss: 0,
+            missed: 0,
+            blocks: Vec::new(),
+            is_full: false,
+        })
     }
 
     /// Resets it to no blocks.
-    fn begin(&mut self, enter: u64) {
+    fn begin(&mut self, enter: u64, counting: Option<Counting>) {
         self.blocks.clear();
         self.hot.at = self.start;
         self.cold.at = self.start + REGION_BYTES / 2;
         self.leave = self.cold.at;
         self.cold.jump_far(enter);
+        if let Some(counting) = counting {
+            self.missed = self.cold.at;
+            self.cold.jump_far(counting.missed);
+        }
         self.miss = self.cold.at;
         self.cold.get_slot(1, RCX);
         self.cold.number_into_slot(EXIT_INDIRECT, EXIT);

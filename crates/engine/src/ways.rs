@@ -1,9 +1,9 @@
 //! Transitions between translated code, the engine, and the system, in assembly.
 
-use core::arch::global_asm;
+use core::arch::{asm, global_asm};
 
 use crate::state::{
-    ENGINE_RSP, ENTER, EXIT, EXIT_AGAIN, EXIT_SIGNAL, FLAGS, PENDING, REGS, RING, TARGET,
+    ALIGNMENT, ENGINE_RSP, ENTER, EXIT, EXIT_AGAIN, EXIT_SIGNAL, FLAGS, PENDING, REGS, RING, TARGET,
 };
 
 global_asm!(
@@ -29,6 +29,11 @@ global_asm!(
     "mov rsp, gs:[{engine_rsp}]",
     "pushfq",
     "pop qword ptr gs:[{flags}]",
+    "test dword ptr gs:[{flags}], {alignment}",
+    "jz 5f",
+    "push 2",
+    "popfq",
+    "5:",
     "cld",
     "2:",
     "call {dispatch}",
@@ -123,8 +128,52 @@ global_asm!(
     "pagewalk_return:",
     "mov eax, 15",
     "syscall",
+    // Continues as the frame in rdi says.
+    ".globl pagewalk_go",
+    "pagewalk_go:",
+    "lea rsp, [rdi + 8]",
+    "mov eax, 15",
+    "syscall",
+    "ud2",
+    // Starts a thread: rdi five arguments of `clone`, rsi the engine of the new thread. No signal comes meanwhile.
+    ".globl pagewalk_clone",
+    "pagewalk_clone:",
+    "push rbx",
+    "mov rbx, rsi",
+    "mov rax, rdi",
+    "mov rdi, [rax]",
+    "mov rsi, [rax + 8]",
+    "mov rdx, [rax + 16]",
+    "mov r10, [rax + 24]",
+    "mov r8, [rax + 32]",
+    "mov eax, 56",
+    "syscall",
+    "test rax, rax",
+    "jz 4f",
+    "pop rbx",
+    "ret",
+    "4:",
+    "xor ebp, ebp",
+    "mov rdi, rbx",
+    "call {begun}",
+    "ud2",
+    // Ends this thread: clears the word at rdi, and then uses no memory any more; rsi is its status.
+    ".globl pagewalk_exit",
+    "pagewalk_exit:",
+    "mov dword ptr [rdi], 0",
+    "mov edi, esi",
+    "mov eax, 60",
+    "syscall",
+    "ud2",
+    // Stops for a tracer, if there is one.
+    ".globl pagewalk_break, pagewalk_broken",
+    "pagewalk_break:",
+    "int3",
+    "pagewalk_broken:",
+    "ret",
     regs = const REGS,
     flags = const FLAGS,
+    alignment = const ALIGNMENT,
     target = const TARGET,
     ring = const RING,
     engine_rsp = const ENGINE_RSP,
@@ -135,6 +184,7 @@ global_asm!(
     signal = const EXIT_SIGNAL as i32,
     restart = const crate::sys::RESTART,
     dispatch = sym crate::run::dispatch,
+    begun = sym crate::run::begun,
 );
 
 unsafe extern "C" {
@@ -153,6 +203,11 @@ unsafe extern "C" {
     fn pagewalk_load_not();
     fn pagewalk_save(to: *mut u8);
     fn pagewalk_return();
+    pub(crate) fn pagewalk_go(frame: *const crate::signal::Frame) -> !;
+    pub(crate) fn pagewalk_clone(arguments: *const [u64; 5], engine: u64) -> i64;
+    pub(crate) fn pagewalk_exit(word: *const u32, status: u64) -> !;
+    pub(crate) fn pagewalk_break();
+    fn pagewalk_broken();
 }
 
 /// The address of a label.
@@ -160,6 +215,22 @@ macro_rules! address {
     ($name:ident) => {
         $name as *const () as u64
     };
+}
+
+/// The word at this offset from the base of gs: see [`crate::state`].
+pub(crate) fn own(offset: i32) -> u64 {
+    let word: u64;
+    // SAFETY: gs is the engine's as long as it runs.
+    unsafe {
+        asm!("mov {0}, gs:[{1}]", out(reg) word, in(reg) i64::from(offset), options(nostack, preserves_flags));
+    }
+    word
+}
+
+/// Lets unaligned accesses be, in a signal handler, which begins with the flags of what it interrupts.
+pub(crate) fn allow_unaligned() {
+    // SAFETY: flags alone are changed.
+    unsafe { asm!("pushfq", "and dword ptr [rsp], {0}", "popfq", const !(ALIGNMENT as i32)) };
 }
 
 /// The address that exits of translated code jump to.
@@ -180,6 +251,11 @@ pub(crate) fn resume() -> u64 {
 /// The address at which a signal handler returns.
 pub(crate) fn handler_end() -> u64 {
     address!(pagewalk_return)
+}
+
+/// Whether `rip` is the address behind [`pagewalk_break`]'s breakpoint.
+pub(crate) fn is_behind_breakpoint(rip: u64) -> bool {
+    rip == address!(pagewalk_broken)
 }
 
 /// The address to continue at after a signal just before a system call, if `rip` is there.

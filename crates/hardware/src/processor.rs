@@ -58,8 +58,16 @@ pub struct Shootdowns {
     pub received: u64,
     /// Entries of the processor's TLBs flushed by shootdowns.
     pub entries: u64,
-    /// Cycles of the shootdowns that the processor started; the next field has the cycles of
-    /// shootdowns for which it was interrupted.
+    /// Of the shootdowns that it started: those that were broadcast, those that flushed a whole space because
+    /// many pages had changed, and those that left the flush of others to a sweep.
+    pub broadcast: u64,
+    pub widened: u64,
+    pub deferred: u64,
+    /// Flushes that it made in sweeps; the next field has those that came before their time.
+    pub swept: u64,
+    pub swept_early: u64,
+    /// Cycles of the shootdowns that it started; the next field has those of shootdowns it was
+    /// interrupted for.
     pub sender_cycles: u64,
     pub receiver_cycles: u64,
 }

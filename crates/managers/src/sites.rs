@@ -67,7 +67,8 @@ impl Sites {
             | Event::Call(_)
             | trace::events!(memory)
             | trace::events!(lives)
-            | trace::events!(stream) => None,
+            | trace::events!(stream)
+            | trace::events!(translation) => None,
         }
     }
 

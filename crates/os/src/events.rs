@@ -242,7 +242,8 @@ pub fn request(event: &Event) -> Option<Request<'_>> {
         | Event::ThreadStart { .. }
         | Event::ThreadEnd
         | trace::events!(program)
-        | trace::events!(stream) => return None,
+        | trace::events!(stream)
+        | trace::events!(translation) => return None,
     })
 }
 

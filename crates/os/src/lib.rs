@@ -34,7 +34,7 @@ use description::Description;
 use pagetable::{Fault, Flush, Space};
 use ram::{Failure, Ram};
 use results::{ManagerCounts, count::labels::Layout};
-use trace::{Batch, Event, Process};
+use trace::{Batch, Event, Process, Source};
 
 use self::{at::Setting, names::Names};
 
@@ -227,6 +227,9 @@ pub trait Platform {
 
 /// Page placement as given by the rows of a trace.
 pub trait Recorded {
+    /// Gives it another source of the same trace, whose translations it may read ahead.
+    fn foresee(&mut self, source: Box<dyn Source + Send>);
+
     /// Reads the placement of the pages of `rows`, run by the space `number`, up to the first row whose
     /// page has moved. The error has the number of the row that is wrong.
     fn read(

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use capture::{Engine, Options, Outcome};
+use capture::{Engine, Options, Outcome, System};
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 
@@ -42,6 +42,28 @@ pub(crate) fn record(
         let mut progress = Progress::new(progress);
         let options = &recording.options;
         let outcome = capture::record(options, &output, &writer, &mut |at| {
+            progress.report(at.accesses, None);
+        });
+        outcome.map(|outcome| describe(&outcome).to_string()).map_err(sorted)
+    })
+}
+
+/// Records a whole system, which the JSON document `system` describes with all fields of [`System`], into
+/// `output`. Returns the outcome as JSON.
+#[pyfunction]
+#[pyo3(signature = (system, output, force, progress))]
+pub(crate) fn record_system(
+    py: Python<'_>,
+    system: &str,
+    output: PathBuf,
+    force: bool,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let system: System = told(system)?;
+    let writer = trace::Options { overwrite: force, ..trace::Options::default() };
+    py.detach(|| {
+        let mut progress = Progress::new(progress);
+        let outcome = capture::record_system(&system, &output, &writer, &mut |at| {
             progress.report(at.accesses, None);
         });
         outcome.map(|outcome| describe(&outcome).to_string()).map_err(sorted)

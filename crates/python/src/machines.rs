@@ -132,7 +132,13 @@ impl Machine {
             };
             name(&mut results, names);
             let counted_accesses = live.counted();
+            let is_native = live.engine() == capture::Engine::Native;
             let not_here = || match live.arch() {
+                Arch::X86_64 if is_native && !live.can_count() => {
+                    "the engine counts only if the first TLBs replace by LRU, and if the system gives it \
+                     2 TiB of addresses"
+                        .to_owned()
+                }
                 _ if live.can_count() => {
                     "no process ran alone for long enough to make counting worthwhile".to_owned()
                 }

@@ -13,6 +13,8 @@ pub(crate) static qemu_plugin_version: c_int = if cfg!(feature = "api-v1") { 1 }
 
 /// `QEMU_PLUGIN_CB_NO_REGS`: the callback does not read registers.
 pub(crate) const CB_NO_REGS: c_int = 0;
+/// `QEMU_PLUGIN_CB_R_REGS`: the callback reads registers.
+pub(crate) const CB_R_REGS: c_int = 1;
 /// `QEMU_PLUGIN_MEM_RW`. QEMU 7.2 confuses the other two values.
 pub(crate) const MEM_RW: c_int = 3;
 
@@ -46,11 +48,19 @@ pub(crate) struct Info {
     max_vcpus: c_int,
 }
 
+impl Info {
+    /// The number of virtual CPUs that a whole machine may have.
+    pub(crate) fn vcpus_max(&self) -> c_int {
+        self.max_vcpus
+    }
+}
+
 pub(crate) type VcpuCb = unsafe extern "C" fn(Id, c_uint);
 pub(crate) type SimpleCb = unsafe extern "C" fn(Id);
 pub(crate) type TransCb = unsafe extern "C" fn(Id, *mut Tb);
 pub(crate) type ExecCb = unsafe extern "C" fn(c_uint, *mut c_void);
 pub(crate) type MemCb = unsafe extern "C" fn(c_uint, MemInfo, u64, *mut c_void);
+pub(crate) type UserdataCb = unsafe extern "C" fn(Id, *mut c_void);
 pub(crate) type SyscallCb =
     unsafe extern "C" fn(Id, c_uint, i64, u64, u64, u64, u64, u64, u64, u64, u64);
 pub(crate) type SyscallRetCb = unsafe extern "C" fn(Id, c_uint, i64, i64);
@@ -74,6 +84,17 @@ unsafe extern "C" {
         rw: c_int,
         userdata: *mut c_void,
     );
+    #[cfg(feature = "inside")]
+    pub(crate) fn qemu_plugin_register_vcpu_insn_exec_cb(
+        insn: *mut Insn,
+        cb: ExecCb,
+        flags: c_int,
+        userdata: *mut c_void,
+    );
+    #[cfg(feature = "inside")]
+    pub(crate) fn qemu_plugin_register_atexit_cb(id: Id, cb: UserdataCb, userdata: *mut c_void);
+    #[cfg(feature = "inside")]
+    pub(crate) fn qemu_plugin_insn_data(insn: *const Insn, to: *mut c_void, bytes: usize) -> usize;
     pub(crate) fn qemu_plugin_tb_n_insns(tb: *const Tb) -> usize;
     pub(crate) fn qemu_plugin_tb_vaddr(tb: *const Tb) -> u64;
     pub(crate) fn qemu_plugin_tb_get_insn(tb: *const Tb, index: usize) -> *mut Insn;

@@ -94,6 +94,16 @@ pub(crate) fn is_stopped() -> bool {
     STOPPED.load(Ordering::Relaxed)
 }
 
+/// Records nothing until [`resume`]; before anything has been translated.
+pub(crate) fn wait() {
+    STOPPED.store(true, Ordering::Release);
+}
+
+/// Begins to record after [`wait`]. The caller makes QEMU translate anew.
+pub(crate) fn resume() {
+    STOPPED.store(false, Ordering::Release);
+}
+
 /// Ends recording, and makes QEMU translate without callbacks from here on.
 pub(crate) fn stop(vcpu: u32) {
     if !STOPPED.swap(true, Ordering::AcqRel) {

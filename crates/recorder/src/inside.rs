@@ -12,7 +12,7 @@ use crate::derived::Fault;
 use crate::ffi::ExecCb;
 use crate::trail::{Trail, trail};
 use crate::vcpu::{Phase, cursor};
-use crate::{derived, global, sure, vcpu, words};
+use crate::{derived, global, machine, sure, vcpu, words};
 
 /// `PAGEWALK_INSTRUCTIONS`: the most instructions of a block in QEMU.
 const INSTRUCTIONS_MAX: usize = 512;
@@ -136,6 +136,18 @@ pub(crate) fn flush_now(vcpu: u32) {
 pub(crate) fn walk_regions(context: *mut c_void, each: RegionFn) {
     // SAFETY: `each` is called before this returns.
     unsafe { pagewalk_regions(context, each) };
+}
+
+/// Whether a whole machine is recorded, and no program.
+pub(crate) fn is_machine() -> bool {
+    machine::is_on()
+}
+
+/// Before a block begins or a segment ends: records the events that wait for the end of a block of a whole machine.
+pub(crate) fn settle(vcpu: u32) {
+    if machine::is_on() {
+        machine::settle(vcpu);
+    }
 }
 
 /// Called when QEMU drops its translations.

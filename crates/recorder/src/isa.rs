@@ -14,10 +14,13 @@ pub(crate) enum Guest {
 }
 
 impl Guest {
+    /// ELF's number of AMD64.
+    pub(crate) const MACHINE_X86_64: u32 = 62;
+
     /// The guest of that QEMU target, and its ELF machine number.
     pub(crate) fn from_target(name: &[u8]) -> Option<(Guest, u32)> {
         match name {
-            b"x86_64" => Some((Guest::X86_64, 62)),
+            b"x86_64" => Some((Guest::X86_64, Guest::MACHINE_X86_64)),
             b"i386" => Some((Guest::I386, 3)),
             b"arm" => Some((Guest::Arm, 40)),
             b"aarch64" => Some((Guest::Generic64, 183)),

@@ -41,8 +41,9 @@ mod files;
 mod filter;
 mod global;
 mod guest;
-mod held;
 mod isa;
+#[cfg(feature = "inside")]
+mod machine;
 mod maps;
 mod multiplexed;
 #[cfg_attr(feature = "inside", path = "inside.rs")]
@@ -78,6 +79,11 @@ pub unsafe extern "C" fn qemu_plugin_install(
     argc: c_int,
     argv: *const *const c_char,
 ) -> c_int {
+    #[cfg(feature = "inside")]
+    // SAFETY: as above.
+    if let Some(result) = unsafe { of_machine(id, info, argc, argv) } {
+        return result;
+    }
     // SAFETY: QEMU's promise.
     let arguments = (0..argc.max(0) as usize).map(|at| unsafe { CStr::from_ptr(*argv.add(at)) });
     // SAFETY: as above.
@@ -89,6 +95,29 @@ pub unsafe extern "C" fn qemu_plugin_install(
             1
         }
     }
+}
+
+/// The result for a whole machine; `None` for a program.
+///
+/// # Safety
+///
+/// As for [`qemu_plugin_install`].
+#[cfg(feature = "inside")]
+unsafe fn of_machine(
+    id: u64,
+    info: *const core::ffi::c_void,
+    argc: c_int,
+    argv: *const *const c_char,
+) -> Option<c_int> {
+    // SAFETY: QEMU's promise.
+    let result = unsafe {
+        let info = &*info.cast::<ffi::Info>();
+        info.system_emulation.then(|| machine::install(id, info, argc, argv))?
+    };
+    Some(result.unwrap_or_else(|why| {
+        eprintln!("pagewalk: the recorder cannot start in QEMU: {why}");
+        1
+    }))
 }
 
 fn install<'a>(

@@ -50,6 +50,14 @@ pub(crate) fn flush_now(_: u32) {}
 /// Does not call `each`: mappings are not known.
 pub(crate) fn walk_regions(_: *mut c_void, _: RegionFn) {}
 
+/// Whether a whole machine is recorded: never.
+pub(crate) fn is_machine() -> bool {
+    false
+}
+
+/// Does nothing: there is no whole machine.
+pub(crate) fn settle(_: u32) {}
+
 /// Does nothing: no translated code is the recorder's own.
 pub(crate) fn forget_code() {}
 

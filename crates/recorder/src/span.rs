@@ -9,12 +9,13 @@ use ring::{
 };
 
 use crate::vcpu::{Cursor, Phase, advance, cursor, idle, next};
-use crate::{events, global, maps, skip, wait};
+use crate::{events, global, maps, qemu, skip, wait};
 
 /// Appends a record if the fast path could not.
 #[cold]
 #[inline(never)]
 pub(crate) extern "C" fn put_slow(vcpu: u32, record: u64) {
+    qemu::settle(vcpu);
     put(vcpu, record);
 }
 
@@ -217,6 +218,9 @@ unsafe fn attach(vcpu: u32, to: *mut Cursor) {
         *next(vcpu) = records;
         ring.state.store(ChunkState::Attached as u32, Ordering::Release);
         wait::announce(shared.session());
+        if qemu::is_machine() {
+            return;
+        }
         if thread == 0 {
             maps::tell(vcpu);
         }

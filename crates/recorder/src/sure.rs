@@ -53,13 +53,14 @@ use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use held::{ADDRESS_BITS, List, PAGES_MAX};
+use mmu::Replacement;
 use ring::{Control, HitsOf, Record, Replaces, SPAN_RECORDS, SPAN_ROOM, Session, Tag};
 
-use crate::held::{List, PAGES_MAX};
 use crate::isa::Guest;
 use crate::trail::{Trail, trail};
 use crate::vcpu::{self, Phase, cursor};
-use crate::words::{self, ADDRESS_BITS, CLOCK, HELD, PAGE_SHIFT, STRETCH, Stamp, Words};
+use crate::words::{self, CLOCK, HELD, PAGE_SHIFT, STRETCH, Stamp, Words};
 use crate::{global, qemu, span};
 use known::Known;
 use room::Use;
@@ -80,10 +81,23 @@ const KINDS: usize = 3;
 const OTHERS: usize = 4;
 const _: () = assert!(2 * WORD_RECORDS * KINDS * PAGES_MAX + OTHERS + 2 * SPAN_ROOM < SPAN_RECORDS);
 
+/// The sequence of the machine's TLBs.
+struct Random(mmu::Random);
+
+impl held::Sequence for Random {
+    fn new(seed: u64) -> Random {
+        Random(mmu::Random::new(seed))
+    }
+
+    fn next(&mut self, places: Range<usize>) -> usize {
+        self.0.victim(places)
+    }
+}
+
 struct State {
     words: Words,
     /// For fetches and for data; only the first one is used if both use one TLB.
-    lists: [List; 2],
+    lists: [List<Random>; 2],
     together: bool,
     /// The contents of TLBs that do not replace by LRU; `None` if they replace by LRU.
     known: Option<Known>,
@@ -186,7 +200,8 @@ pub(crate) fn can_count(tags: &[u16], instructions: u32) -> bool {
     // SAFETY: as for `words`.
     let state = unsafe { &*STATE.0.get() };
     let most = state.most_pages(tags.len());
-    let leaves_some = |(list, most): (&List, usize)| most == 0 || most < list.sets() * list.ways();
+    let leaves_some =
+        |(list, most): (&List<Random>, usize)| most == 0 || most < list.sets() * list.ways();
     state.lists.iter().zip(most).all(leaves_some)
         && tags.iter().all(|&tag| Tag(tag).loads() != Tag(tag).stores())
         && tags.len() < 2 * instructions as usize

@@ -44,6 +44,16 @@ impl Callbacks {
     }
 }
 
+impl Callbacks {
+    /// The callbacks for a whole machine, in Pagewalk's own QEMU.
+    #[cfg(feature = "inside")]
+    pub(crate) fn of_machine(inline: bool, access: Option<MemCb>) -> Callbacks {
+        // Where QEMU 10 keeps the size.
+        let access = access.unwrap_or(vcpu::on_access_of_machine::<5>);
+        Callbacks { filters: false, inline, block: vcpu::on_block, access }
+    }
+}
+
 struct Chosen(UnsafeCell<Option<Callbacks>>);
 
 // SAFETY: written before QEMU translates, read afterwards.

@@ -258,6 +258,7 @@ pub(crate) unsafe extern "C" fn on_block(vcpu: c_uint, record: *mut c_void) {
 
 /// Called when a block begins that records itself, and its span is nearly full.
 pub(crate) unsafe extern "C" fn on_room(vcpu: c_uint, _: *mut c_void) {
+    qemu::settle(vcpu);
     span::make_room(vcpu, 1);
 }
 
@@ -276,6 +277,25 @@ pub(crate) unsafe extern "C" fn on_access<const SIZE_SHIFT: u32>(
     unsafe {
         let at = *next(vcpu);
         if is_tight(at) || address > Record::VALUE_MAX {
+            return span::access_slow(vcpu, address, tag);
+        }
+        *at = address << 16 | tag;
+        advance(vcpu, at.add(1));
+    }
+}
+
+/// Called for an access in a whole machine. An address that is the extension of its lowest 48 bits has one record.
+pub(crate) unsafe extern "C" fn on_access_of_machine<const SIZE_SHIFT: u32>(
+    vcpu: c_uint,
+    info: MemInfo,
+    address: u64,
+    instruction: *mut c_void,
+) {
+    let tag = tag::<SIZE_SHIFT>(info, instruction as u64);
+    // SAFETY: as for `on_block`.
+    unsafe {
+        let at = *next(vcpu);
+        if is_tight(at) || ((address as i64) << 16 >> 16) as u64 != address {
             return span::access_slow(vcpu, address, tag);
         }
         *at = address << 16 | tag;

@@ -23,6 +23,7 @@
 
 use core::ptr;
 
+use held::ADDRESS_BITS;
 use ring::HitsOf;
 
 /// The number of bits of an offset in a page.
@@ -32,8 +33,6 @@ const WORDS_SHIFT: u32 = 5;
 /// For computing the offset of a page's words from an address: the shift, and the mask.
 pub(crate) const OFFSET_SHIFT: u32 = PAGE_SHIFT - WORDS_SHIFT;
 pub(crate) const OFFSET_MASK: u64 = !((1 << WORDS_SHIFT) - 1);
-/// The number of address bits of guests whose accesses are counted.
-pub(crate) const ADDRESS_BITS: u32 = 47;
 const BYTES: usize = 1 << (ADDRESS_BITS - OFFSET_SHIFT);
 
 const COUNT_BITS: u32 = 21;

@@ -26,7 +26,8 @@ use serde::Serialize;
 use trace::mix::Switches;
 
 pub use linux::{
-    ChosenBlocks, CompactionCounts, KhugepagedCounts, LinuxCounts, PageBlockCounts, RangerCounts,
+    ChosenBlocks, CompactionCounts, GroupCounts, KhugepagedCounts, LinuxCounts, PageBlockCounts,
+    PoolCounts, RangerCounts,
 };
 pub use manager::{
     ChangedSetting, DaemonCounts, DaemonSample, EndOfProgram, Faults, KindBytes, LevelPasses,

@@ -26,6 +26,68 @@ pub struct LinuxCounts {
     /// The daemon of `translation-ranger`, which moves pages into adjacent frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranger: Option<RangerCounts>,
+    /// Counters by page size, under the kernel's names, if `os.linux.version` names a kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stats: Option<BTreeMap<String, BTreeMap<String, u64>>>,
+    /// Groups of processes with limits, that of processes without a group first, if the machine has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub groups: Option<Vec<GroupCounts>>,
+    /// Pools of reserved large pages, if the machine has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hugetlb: Option<Vec<PoolCounts>>,
+}
+
+/// A group of processes at the end, under the kernel's names as far as it has some.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GroupCounts {
+    /// Name of the group.
+    pub name: String,
+    /// Bytes in memory that are charged to it (`memory.current`).
+    pub current: u64,
+    /// The most there ever were (`memory.peak`), in bytes.
+    pub peak: u64,
+    /// Bytes in swap (`memory.swap.current`).
+    pub swap_current: u64,
+    /// Times that it was over `memory_high`.
+    pub high: u64,
+    /// Times that it would have been over `memory_max`.
+    pub max: u64,
+    /// Times that no page of it could leave then. The kernel ends a process of the group; here the page is
+    /// brought in all the same, since the trace goes on with it.
+    pub oom: u64,
+    /// Base pages evicted because of its limits.
+    pub pgsteal: u64,
+    /// Base pages read from swap.
+    pub pswpin: u64,
+    /// Base pages written to swap.
+    pub pswpout: u64,
+}
+
+/// A pool of reserved large pages at the end, under the kernel's names as far as it has some.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PoolCounts {
+    /// Page size.
+    pub size: String,
+    /// Pages that were to be in the pool from the beginning.
+    pub asked: u64,
+    /// Pages of the pool, in use or free.
+    pub nr_hugepages: u64,
+    /// Free pages.
+    pub free_hugepages: u64,
+    /// Free pages that are promised to mappings.
+    pub resv_hugepages: u64,
+    /// Pages that came from free memory when the pool was empty, and go back there.
+    pub surplus_hugepages: u64,
+    /// Mappings whose pages come from the pool and were promised to them.
+    pub mapped: u64,
+    /// Mappings for which the pool had too few pages. The kernel's answer is `ENOMEM`; here they have
+    /// ordinary pages, since the trace goes on with them.
+    pub refused: u64,
+    /// Pages that faults took.
+    pub taken: u64,
+    /// Faults for which the pool had no page. The kernel ends the process by `SIGBUS`; here a base page is
+    /// brought in, since the trace goes on with it.
+    pub bus_errors: u64,
 }
 
 /// Runs of memory compaction.

@@ -18,6 +18,25 @@ pub struct ShootdownCounts {
     pub received: u64,
     /// TLB entries flushed, at all levels.
     pub entries: u64,
+    /// Shootdowns made that were broadcast to all processors, which interrupts none; `None` if the machine
+    /// has no broadcast flushes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub broadcast: Option<u64>,
+    /// Shootdowns made that flushed a whole space because too many pages had changed; `None` if the machine
+    /// has no such limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub widened: Option<u64>,
+    /// Shootdowns made that left the flush of other processors to their next sweep; `None` if the machine
+    /// defers none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deferred: Option<u64>,
+    /// Flushes that processors made in sweeps; `None` if the machine defers none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub swept: Option<u64>,
+    /// Sweeps of flushes before their time, because a page was to be mapped in the same place again; `None`
+    /// if the machine defers none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub swept_early: Option<u64>,
     /// Cycles of the processors that made shootdowns: their own flush, sending, and the wait for
     /// the slowest answer; `None` if the machine has no `[os.costs]`.
     pub sender_cycles: Option<u64>,

@@ -142,5 +142,8 @@ sums! {
     CacheCounts {
         program, walker, writebacks, flushes; name, size_bytes, line_bytes, ways, replacement
     }
-    ShootdownCounts { made, asked, received, entries, sender_cycles, receiver_cycles; }
+    ShootdownCounts {
+        made, asked, received, entries, broadcast, widened, deferred, swept, swept_early, sender_cycles,
+        receiver_cycles;
+    }
 }

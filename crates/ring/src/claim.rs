@@ -141,6 +141,9 @@ impl Process {
             fork_flags,
             executing,
             counting,
+            tracing,
+            executes,
+            last_pages,
             began_ns,
             // What is there was written by who has counted that far.
             log: _,
@@ -163,6 +166,9 @@ impl Process {
             (leaving, 0),
             (executing, 0),
             (counting, 0),
+            (tracing, 0),
+            (executes, 0),
+            (last_pages, 0),
             (threads, 0),
             (fork_flags, flags),
         ] {

@@ -47,10 +47,15 @@ pub use layout::{
     SESSION_BYTES, SPAN_RECORDS, SPAN_ROOM, TAGS_PER_CHUNK, VCPUS_MAX, chunk_offset, next_offset,
     process_offset, ring_offset,
 };
-pub use process::{Block, LOG_CHUNKS_MAX, Origin, Process, ProcessState, TAG_CHUNKS_MAX};
+pub use process::{
+    Block, LAST_PAGES_TAKEN, LAST_PAGES_WANTED, LOG_CHUNKS_MAX, Origin, Process, ProcessState,
+    TAG_CHUNKS_MAX, Tracing,
+};
 pub use record::{
-    CLONE_VFORK, CLONE_VM, Call, Control, Derived, EventCode, HitsOf, PR_PAGEWALK, Record,
+    CLONE_VFORK, CLONE_VM, Call, Control, Derived, EventCode, HitsOf, Machine, PR_PAGEWALK, Record,
     STRAYS_MIN, Said, Tag, event_header, event_parts,
 };
-pub use session::{MAGIC, PATH_BYTES_MAX, REFUSED_BYTES_MAX, Session, Start, VERSION};
+pub use session::{
+    ENGINE_MEMORY, MAGIC, PATH_BYTES_MAX, REFUSED_BYTES_MAX, Session, Start, VERSION,
+};
 pub use thread::{ChunkState, Mark, Next, Ring};

@@ -7,6 +7,11 @@ pub const LOG_CHUNKS_MAX: usize = 928;
 /// The largest number of chunks of tags of one process.
 pub const TAG_CHUNKS_MAX: usize = 48;
 
+/// See [`Process::last_pages`].
+pub const LAST_PAGES_WANTED: u32 = 1;
+/// See [`Process::last_pages`].
+pub const LAST_PAGES_TAKEN: u32 = 2;
+
 /// The state of a process slot, in [`Process::state`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
@@ -44,7 +49,41 @@ pub enum Origin {
     Executed = 2,
 }
 
-/// A basic block, as QEMU translated it.
+/// What a process and the host have agreed on before an `execve`, in [`Process::tracing`]: the host
+/// traces the process, so that it can put the engine into the new program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Tracing {
+    /// Nothing.
+    Not = 0,
+    /// The process waits for the host to trace it.
+    Asked = 1,
+    /// The host is about to trace it.
+    Taken = 2,
+    /// The host traces the process, which may execute the program.
+    Ready = 3,
+    /// The host cannot trace the process.
+    Refused = 4,
+    /// `execve` has failed: the host is to let go of the process, which stops by a breakpoint.
+    Failed = 5,
+}
+
+impl Tracing {
+    /// The state of this number.
+    pub const fn from_bits(bits: u32) -> Option<Tracing> {
+        match bits {
+            0 => Some(Tracing::Not),
+            1 => Some(Tracing::Asked),
+            2 => Some(Tracing::Taken),
+            3 => Some(Tracing::Ready),
+            4 => Some(Tracing::Refused),
+            5 => Some(Tracing::Failed),
+            _ => None,
+        }
+    }
+}
+
+/// A basic block, as it was translated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(C)]
 pub struct Block {
@@ -111,6 +150,13 @@ pub struct Process {
     /// Set by the plugin while it has counted accesses that it has not reported: these counts are
     /// lost if the process is killed.
     pub counting: AtomicU32,
+    /// The agreement before an `execve`, as a [`Tracing`]; a futex for both sides.
+    pub tracing: AtomicU32,
+    /// The thread that executes the program.
+    pub executes: AtomicU32,
+    /// [`LAST_PAGES_WANTED`] while the program waits, at its end, until the host has read its page table;
+    /// the host then stores [`LAST_PAGES_TAKEN`].
+    pub last_pages: AtomicU32,
     /// When the process began, in nanoseconds of the system's monotonic clock.
     pub began_ns: AtomicU64,
     /// The chunks of the log of blocks, in order: [`crate::BLOCKS_PER_CHUNK`] descriptors each.

@@ -12,13 +12,13 @@
 //!
 //!  63      56 55      48 47                16 15                  0
 //! +----------+----------+--------------------+---------------------+
-//! |  count   | 1 + made |  number of a block | 1|      Fixed       |   a fixed block
+//! |  count   |E 1 + made|  number of a block | 1|      Fixed       |   a fixed block
 //! +----------+----------+--------------------+---------------------+
 //! ```
 //!
-//! A fixed block is followed by `count` addresses: the addresses of the accesses that cannot be
-//! derived from other addresses ([`Derived`]). `1 + made` is 0, except for a block that a fault has
-//! ended after `made` accesses. If a block was left early for another reason, the next address is
+//! A fixed block is followed by `count` addresses: those of the accesses that cannot be derived
+//! from other addresses ([`Derived`]). `1 + made` is 0, except for a block that a fault has ended
+//! after `made` accesses. `E` is set if events follow that happened in the block. In a block that was left early otherwise, the next address is
 //! [`Record::NONE`].
 //!
 //! `size` is the logarithm of the number of bytes. An access is a load, a store, or both for an
@@ -183,8 +183,10 @@ impl Record {
     pub const COUNT_SHIFT: u32 = 56;
     /// The position of the number of accesses that a fixed block made before a fault.
     pub const MADE_SHIFT: u32 = 48;
-    /// After a fixed block that was left early: this value stands in place of the address of the
-    /// first access that was not made.
+    /// Set for a fixed block that events follow: above the number of accesses that it made.
+    const EVENTS: u64 = 1 << 55;
+    /// After a fixed block that was left early: in place of the address of the first access that
+    /// was not made.
     pub const NONE: u64 = u64::MAX;
     /// The largest address or value.
     pub const VALUE_MAX: u64 = (1 << 48) - 1;
@@ -219,9 +221,19 @@ impl Record {
         Record(self.0 | (1 + made as u64) << Record::MADE_SHIFT)
     }
 
-    /// The number of accesses after which a fault ended this fixed block, if a fault ended it.
+    /// The record of this fixed block if events that happened in it follow its addresses.
+    pub const fn with_events(self) -> Record {
+        Record(self.0 | Record::EVENTS)
+    }
+
+    /// Whether events that happened in this fixed block follow its addresses.
+    pub const fn has_events(self) -> bool {
+        self.0 & Record::EVENTS != 0
+    }
+
+    /// The number of accesses after which a fault ended this fixed block, if one did.
     pub const fn made(self) -> Option<usize> {
-        match self.0 >> Record::MADE_SHIFT & 0xff {
+        match self.0 >> Record::MADE_SHIFT & 0x7f {
             0 => None,
             made => Some(made as usize - 1),
         }
@@ -257,7 +269,13 @@ impl Record {
         self.0 >> Record::VALUE_SHIFT
     }
 
-    /// Whether the record is a control record.
+    /// The address of an access. A kernel's is the extension of its lowest 48 bits.
+    #[inline]
+    pub const fn address(self) -> u64 {
+        (self.0 as i64 >> Record::VALUE_SHIFT) as u64
+    }
+
+    /// Whether it is a control record.
     #[inline]
     pub const fn is_control(self) -> bool {
         self.0 as u16 & Tag::CONTROL != 0
@@ -306,6 +324,28 @@ pub enum EventCode {
     /// frame pointer of the function that the program has called, and the words of the stack from there
     /// on.
     Stack = 12,
+    /// In a whole machine: the processor has looked a page up in the page table. The address of the access, the
+    /// physical address of the same byte, a [`Machine`], and the physical addresses of the entries, from the root.
+    Translation = 13,
+    /// The block that runs is left after this number of instructions.
+    Left = 14,
+    /// A control register is written: its number, its old value, its new value.
+    Control = 15,
+    /// The translation of the page at this address is flushed.
+    Flush = 16,
+    /// An interrupt or exception: its vector, what caused it (8 bits each), whether it is in user mode, and from bit
+    /// 32 on its error code; the address of the instruction; the address of a page fault.
+    Interrupt = 17,
+    /// The processor goes on with another task: its pid, and from bit 32 on its tgid; 1 if it is not a thread of the
+    /// kernel; the physical address of its space's root; its name, 16 bytes.
+    Task = 18,
+    /// A task gets another name: as for [`EventCode::Task`].
+    Named = 19,
+    /// The space with the root at this physical address ends.
+    SpaceEnd = 20,
+    /// Where QEMU's own TLB has the access before: its address, its physical address, the logarithm of the page's
+    /// size. Only in a check of the recorder.
+    Physical = 21,
 }
 
 impl EventCode {
@@ -324,8 +364,70 @@ impl EventCode {
             10 => EventCode::Allocate,
             11 => EventCode::Free,
             12 => EventCode::Stack,
+            13 => EventCode::Translation,
+            14 => EventCode::Left,
+            15 => EventCode::Control,
+            16 => EventCode::Flush,
+            17 => EventCode::Interrupt,
+            18 => EventCode::Task,
+            19 => EventCode::Named,
+            20 => EventCode::SpaceEnd,
+            21 => EventCode::Physical,
             _ => return None,
         })
+    }
+}
+
+/// What [`EventCode::Translation`] says of a translation, besides addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Machine {
+    /// The logarithm of the page's bytes.
+    pub size_log: u8,
+    /// The kind of the access: 0 a load, 1 a store, 2 a fetch.
+    pub access: u8,
+    /// Whether the access is one of a program.
+    pub is_user: bool,
+    /// Whether the entries together permit stores.
+    pub writable: bool,
+    /// Whether they permit fetches.
+    pub executable: bool,
+    /// Whether they permit accesses of programs.
+    pub user: bool,
+    /// Whether the translation is that of all spaces.
+    pub global: bool,
+    /// Whether the page has been stored to.
+    pub dirty: bool,
+    /// The number of entries.
+    pub entries: u8,
+}
+
+impl Machine {
+    /// All of it in a word.
+    pub const fn bits(self) -> u64 {
+        self.size_log as u64
+            | (self.access as u64) << 8
+            | (self.entries as u64) << 16
+            | (self.is_user as u64) << 24
+            | (self.writable as u64) << 25
+            | (self.executable as u64) << 26
+            | (self.user as u64) << 27
+            | (self.global as u64) << 28
+            | (self.dirty as u64) << 29
+    }
+
+    /// What a word says.
+    pub const fn from_bits(bits: u64) -> Machine {
+        Machine {
+            size_log: bits as u8,
+            access: (bits >> 8) as u8,
+            entries: (bits >> 16) as u8,
+            is_user: bits >> 24 & 1 != 0,
+            writable: bits >> 25 & 1 != 0,
+            executable: bits >> 26 & 1 != 0,
+            user: bits >> 27 & 1 != 0,
+            global: bits >> 28 & 1 != 0,
+            dirty: bits >> 29 & 1 != 0,
+        }
     }
 }
 

@@ -3,7 +3,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 /// The first word of a session.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
 /// The version of the layout in this crate; plugin and host must have the same.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 16;
 /// Bytes of a path in the session, including its final zero.
 pub const PATH_BYTES_MAX: usize = 4096;
 
@@ -31,6 +31,8 @@ pub struct Session {
     pub calls: u32,
     /// 1 if a block's fetch counts as an access.
     pub fetches: u32,
+    /// 1 if a program with the engine waits at its end until the host has read its page table.
+    pub pages: u32,
     /// For code and for data: the number of entries of the first-level TLB of the machine that is simulated
     /// at the same time, if guaranteed hits are to be counted; 0 to record all accesses.
     pub sure_pages: [u32; 2],
@@ -71,6 +73,8 @@ pub struct Session {
     /// and that have not reported their end. A process that is ended by `SIGKILL`, or a process
     /// with several threads that is ended by any signal, does not report its end.
     pub running: AtomicU32,
+    /// A futex of the host: incremented when a process asks to be traced ([`crate::Tracing`]).
+    pub asks: AtomicU32,
     /// Set by the plugin of a process that can count guaranteed hits.
     pub counts: AtomicU32,
     /// 1 once the engine has ended a program that it cannot record.
@@ -82,6 +86,9 @@ pub struct Session {
     /// The reason for the refusal as text, padded with zeros.
     pub refused: [AtomicU8; REFUSED_BYTES_MAX],
 }
+
+/// The address range of the engine's own memory in a program; its code is at the beginning.
+pub const ENGINE_MEMORY: core::ops::Range<u64> = 0x0ff0_0000_0000..0x1400_0000_0000;
 
 /// The data that the host writes into a program's memory for the engine: where the program begins, and
 /// the session.

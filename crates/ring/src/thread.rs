@@ -60,8 +60,16 @@ pub struct Next {
 const _: () = assert!(size_of::<Next>() == 64);
 
 impl Next {
-    /// The address of a thread that has no ring yet. The address has the form of the end of a span.
+    /// The virtual CPU in [`Ring::vcpu`] of a thread whose cursor is [`Ring::next`].
+    pub const OWN: u32 = u32::MAX;
+    /// The address of a thread that has no ring yet. It looks like the end of a span.
     pub const NOWHERE: u64 = (SPAN_RECORDS * size_of::<u64>() - 1) as u64;
+
+    /// Resets it to that of a thread that has no ring yet.
+    fn reset(&self) {
+        self.address.store(Next::NOWHERE, Ordering::Relaxed);
+        self.idle.store(0, Ordering::Release);
+    }
 
     /// The position in the thread's ring; `None` without a ring. The current span begins at the position
     /// `opened` and has at most `span` records.
@@ -97,7 +105,7 @@ pub struct Ring {
     pub filtered: AtomicU64,
     /// The position of the span that the thread writes.
     pub opened: AtomicU64,
-    /// The virtual CPU of the thread, which selects its [`Next`].
+    /// The virtual CPU of the thread, which selects its [`Next`]; [`Next::OWN`] stands for `next`.
     pub vcpu: AtomicU32,
     /// The most records between the beginnings of two spans.
     pub span: AtomicU32,
@@ -111,6 +119,8 @@ pub struct Ring {
     /// A futex that wakes the waiting thread.
     pub space: AtomicU32,
     pad2: [u64; 5],
+    /// The cursor of a thread that has no virtual CPU.
+    pub next: Next,
     marks: [[AtomicU64; 2]; MARKS_MAX],
 }
 
@@ -134,6 +144,7 @@ impl Ring {
             word.store(0, Ordering::Relaxed);
         }
         self.writer_sleeps.store(0, Ordering::Relaxed);
+        self.next.reset();
     }
 
     /// Whether there is room for another mark.

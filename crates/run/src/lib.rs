@@ -13,6 +13,7 @@
 #![allow(missing_docs, reason = "parts of one program: a field whose name says all has no comment")]
 
 pub mod curve;
+mod placed;
 #[cfg(test)]
 mod plain;
 pub mod report;

@@ -5,6 +5,7 @@ use results::{Results, count::origins::Origins};
 use trace::{Batch, Source};
 
 use crate::{
+    placed::placed,
     report::{
         identities::{self, Witness},
         summary,
@@ -34,6 +35,8 @@ pub fn run(
         return Err(Error::Processors { cpus, count: machine.description().core.count });
     }
     let mut run = machine.start(options.check, machine.description().os.clock)?;
+    let mut placed = placed([machine.description()], source)?;
+    let source = placed.as_mut();
     run.hooks.origins = Some(Origins::new(source.header()));
     let source = &mut Foreseen::new(source);
     run.begin(source)?;
@@ -41,7 +44,7 @@ pub fn run(
     let mut batch = Batch::default();
     loop {
         let more = source.next(&mut batch)?;
-        if options.check {
+        if options.check && !run.defers() {
             run.batch::<true>(&batch, &mut walkers)?;
         } else {
             run.batch::<false>(&batch, &mut walkers)?;

@@ -58,6 +58,7 @@ impl<S: Scheme<Table = dyn Mounted>, L: Locks> World<S, L> {
             nodes: 1,
             colors: 1,
             thp: None,
+            groups: &[],
             hashed: None,
         };
         let memory = Physmem::buddy(PhysAddr::new(0), BYTES, SIZE).map_err(text)?;

@@ -7,7 +7,7 @@
 
 use crate::carry::Carry;
 use crate::shape::{Link, Rows};
-use crate::words::{Ready, Take, Usual};
+use crate::words::{Ready, Take, Usual, address};
 use crate::{Batch, Counted, Error, Event, Hits, Meta, Segment, Shape, ShapeId, Sink, Taken};
 
 /// A [`Sink`] that expands executed blocks into a [`Batch`].
@@ -107,8 +107,9 @@ impl Take<Own> for Columns<'_> {
                 let links = &self.links[own.links as usize..][..own.links_count.into()];
                 let addrs = self.addr.sub(links.len());
                 for (index, link) in links.iter().enumerate() {
-                    let base =
-                        words.get(usize::from(link.from)).map_or(own.pc, |word| word >> SHIFT);
+                    let base = words
+                        .get(usize::from(link.from))
+                        .map_or(own.pc, |&word| address::<SHIFT>(word));
                     addrs.add(index).write(base.wrapping_add(link.distance));
                 }
                 self.carry = u32::from(own.trailing);
@@ -116,7 +117,7 @@ impl Take<Own> for Columns<'_> {
             }
             let addrs = self.addr.sub(words.len());
             for (index, word) in words.iter().enumerate() {
-                addrs.add(index).write(word >> SHIFT);
+                addrs.add(index).write(address::<SHIFT>(*word));
             }
         }
         self.carry = u32::from(own.trailing);

@@ -147,6 +147,10 @@ impl<P: DerefMut<Target: Source>> Source for DataOnly<P> {
         self.source.switches()
     }
 
+    fn foretold(&self) -> Option<Box<dyn Source + Send>> {
+        self.source.foretold()
+    }
+
     /// The digest of the whole trace, with a note that fetches were dropped.
     fn digest(&self) -> Option<String> {
         let whole = self.source.digest()?;

@@ -1,5 +1,6 @@
 use serde::{Deserialize, Serialize};
 
+use crate::translation::{KnownSizes, Translation, When};
 use crate::{Call, FileId};
 
 /// What backs a mapping that existed before the first access.
@@ -156,6 +157,26 @@ pub enum Event {
     WarmupEnd,
     /// Accesses and instructions that are missing from the trace: skipped, filtered or lost.
     Gap { accesses: u64, instructions: u64 },
+    /// The recorded system translates adjacent pages in this way, from here until another event
+    /// says otherwise of one of them.
+    Translation(Box<Translation>),
+    /// The page table of the space was read as a whole. The events [`Event::Translation`] of this space
+    /// with [`crate::Seen::Snapshot`] up to its next such event are all pages that were resident then.
+    Snapshot { when: When, sizes: KnownSizes },
+    /// The recorded system flushes the translation of the page of `addr` on the processor that runs.
+    Flush { addr: u64 },
+    /// The processor that runs is interrupted: by an exception or, if `device`, from outside. `pc` is the address of the
+    /// instruction that comes next or has failed, `addr` that of the access for a page fault.
+    Interrupt {
+        vector: u8,
+        device: bool,
+        pc: u64,
+        error: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        addr: Option<u64>,
+    },
+    /// The recorded kernel goes on with another task on the processor that runs: its thread, its process, its name.
+    Task { pid: u32, tgid: u32, name: String },
 }
 
 /// A pattern for all events of one category, for a `match` that treats them alike.
@@ -169,6 +190,7 @@ pub enum Event {
 /// | `program` | information from the program, its loader and its allocator |
 /// | `lives` | processes and threads that begin, execute and end |
 /// | `stream` | which process or space the following belongs to, and what is missing from the trace |
+/// | `translation` | how the recorded system translates addresses, and what a whole system does on its processors |
 ///
 /// [`Event::Call`] is in no category.
 #[macro_export]
@@ -215,6 +237,13 @@ macro_rules! events {
             | $crate::Event::WarmupEnd
             | $crate::Event::Gap { .. }
     };
+    (translation) => {
+        $crate::Event::Translation(_)
+            | $crate::Event::Snapshot { .. }
+            | $crate::Event::Flush { .. }
+            | $crate::Event::Interrupt { .. }
+            | $crate::Event::Task { .. }
+    };
 }
 
 impl Event {
@@ -243,7 +272,8 @@ impl Event {
             | Event::Call(_)
             | events!(program)
             | events!(lives)
-            | events!(stream) => None,
+            | events!(stream)
+            | events!(translation) => None,
         }
     }
 
@@ -285,6 +315,11 @@ impl Event {
             Event::ContextSwitch { .. } => "context-switch",
             Event::WarmupEnd => "warmup-end",
             Event::Gap { .. } => "gap",
+            Event::Translation(_) => "translation",
+            Event::Snapshot { .. } => "snapshot",
+            Event::Flush { .. } => "flush",
+            Event::Interrupt { .. } => "interrupt",
+            Event::Task { .. } => "task",
         }
     }
 
@@ -323,7 +358,8 @@ impl Event {
             | Event::ThreadEnd
             | Event::Call(_)
             | events!(program)
-            | events!(stream) => false,
+            | events!(stream)
+            | events!(translation) => false,
         }
     }
 
@@ -342,13 +378,14 @@ impl Event {
             | Event::WarmupEnd
             | Event::Call(_)
             | events!(memory)
-            | events!(program) => false,
+            | events!(program)
+            | events!(translation) => false,
         }
     }
 
     /// This event without the fields that differ between two recordings of the same program: process and
-    /// thread ids, identities of files, times. `None` for a [`Call`], in which nearly all fields differ. The
-    /// digest of a trace's contents uses these events.
+    /// thread ids, identities of files, times. `None` for a [`Call`] and for translations, in which nearly
+    /// all fields differ. The digest of a trace's contents uses these events.
     pub(crate) fn steady(&self) -> Option<Event> {
         let mut steady = self.clone();
         match &mut steady {
@@ -360,7 +397,7 @@ impl Event {
             Event::Clone { result, .. } | Event::Fork { result, .. } => *result = (*result).min(0),
             Event::ThreadStart { tid } => *tid = 0,
             Event::ProcessMadvise { pidfd, .. } => *pidfd = 0,
-            Event::Call(_) => return None,
+            Event::Call(_) | events!(translation) => return None,
             Event::Munmap { .. }
             | Event::Mprotect { .. }
             | Event::Mremap { .. }
@@ -388,6 +425,7 @@ impl Event {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::translation::Seen;
 
     #[test]
     fn names_are_those_that_are_stored() {
@@ -437,6 +475,14 @@ mod tests {
             Event::ContextSwitch { process: true },
             Event::WarmupEnd,
             Event::Gap { accesses: u64::MAX, instructions: 0 },
+            Event::Translation(Box::new(Translation {
+                paddr: Some(1 << 21),
+                rights: Some(7),
+                entries: vec![8, 16],
+                ..Translation::base(Seen::Walk, 1 << 30)
+            })),
+            Event::Translation(Box::new(Translation::base(Seen::Snapshot, 4096))),
+            Event::Snapshot { when: When::End, sizes: KnownSizes::Large },
         ];
         for event in events {
             let json = serde_json::to_value(&event).unwrap();

@@ -6,6 +6,7 @@
 //! ```
 
 mod census;
+mod resident;
 
 use std::collections::BTreeMap;
 
@@ -13,10 +14,12 @@ use rustc_hash::FxHashSet;
 use serde::Serialize;
 
 use crate::{
-    Batch, Error, Event, Header, Location, MappedFile, Meta, Process, Regions, Source, adjoin,
-    joined_bytes, name_in_space,
+    Batch, Error, Event, Header, KERNEL, Location, MappedFile, Meta, Process, Regions, Seen,
+    Source, adjoin, joined_bytes, name_in_space,
 };
 use census::Census;
+use resident::Resident;
+pub use resident::{BySize, SnapshotInfo};
 
 /// A count for each kind of access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -70,6 +73,10 @@ pub struct RegionInfo {
     pub pages: u64,
     /// The number of the region's address space.
     pub space: u32,
+    /// In a trace with snapshots: the resident bytes by page size, in the snapshot in which most of the
+    /// region was resident.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resident_bytes: Option<BySize>,
     /// The calls that led to the single allocation that the region was mapped for, innermost first;
     /// empty if it was not mapped for one.
     #[serde(skip)]
@@ -83,6 +90,21 @@ pub struct SiteCall {
     pub file: Option<MappedFile>,
     /// The return address: the offset in the file, or the address.
     pub offset: u64,
+}
+
+/// The counts of an address space.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct SpaceInfo {
+    /// The number of the space; [`crate::KERNEL`] is the kernel's.
+    pub space: u32,
+    /// `kernel`, or the last program of the process that has the space.
+    pub name: String,
+    /// Accesses to addresses of the space.
+    pub accesses: ByKind,
+    /// Instructions that were fetched from it.
+    pub instructions: u64,
+    /// Pages of 4 KiB that were touched.
+    pub pages: u64,
 }
 
 /// What happened but is missing from the trace.
@@ -113,6 +135,11 @@ pub struct Info {
     pub lines: Distinct,
     /// The regions of the address spaces, including unmapped ones, in order of appearance.
     pub regions: Vec<RegionInfo>,
+    /// The snapshots of the kernel's pages, by space and then in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub snapshots: Vec<SnapshotInfo>,
+    /// The address spaces with accesses, those with the most first, if there are several.
+    pub spaces: Vec<SpaceInfo>,
     /// The number of events by type.
     pub events: BTreeMap<&'static str, u64>,
     /// What the trace's gaps report.
@@ -152,6 +179,8 @@ pub fn info(source: &mut dyn Source, progress: &mut dyn FnMut(u64) -> bool) -> R
 struct Space {
     census: Census,
     regions: Regions,
+    resident: Resident,
+    instructions: u64,
 }
 
 #[derive(Default)]
@@ -164,6 +193,8 @@ struct Counting {
     events: BTreeMap<&'static str, u64>,
     instructions: u64,
     missing: Missing,
+    /// The number of accesses so far.
+    accesses: u64,
 }
 
 impl Counting {
@@ -180,7 +211,10 @@ impl Counting {
     }
 
     fn rows(&mut self, addr: &[u64], meta: &[Meta]) {
-        self.instructions += meta.iter().map(|meta| u64::from(meta.instructions())).sum::<u64>();
+        self.accesses += addr.len() as u64;
+        let instructions = meta.iter().map(|meta| u64::from(meta.instructions())).sum::<u64>();
+        self.instructions += instructions;
+        self.space.instructions += instructions;
         for (&addr, &meta) in addr.iter().zip(meta) {
             self.space.census.count(addr, meta, &mut self.space.regions);
         }
@@ -197,6 +231,16 @@ impl Counting {
             && space != self.number
         {
             self.enter(space);
+        }
+        let (number, access) = (self.number, self.accesses);
+        let Space { regions, resident, .. } = &mut self.space;
+        if let Event::Snapshot { when, sizes } = *event {
+            resident.begin(number, access, when, sizes);
+        }
+        if let Event::Translation(found) = event
+            && found.seen == Seen::Snapshot
+        {
+            resident.add(found, regions);
         }
         self.space.regions.apply(event);
         if event.changes_mappings() {
@@ -217,7 +261,10 @@ impl Counting {
         let several = told.count() > 1;
         let (mut regions, mut pages, mut lines) =
             (Vec::new(), Distinct::default(), Distinct::default());
-        for (&space, Space { census, regions: known }) in &mut self.spaces {
+        let mut snapshots = Vec::new();
+        let mut spaces = Vec::new();
+        for (&space, Space { census, regions: known, resident, instructions }) in &mut self.spaces {
+            snapshots.extend(resident.finish());
             let counts = census.by_region();
             let here = known.all().iter().map(|region| {
                 let counts = counts.get(region.id.0 as usize).copied().unwrap_or_default();
@@ -233,22 +280,30 @@ impl Counting {
                     accesses: counts.accesses,
                     pages: counts.pages,
                     space,
+                    resident_bytes: resident.of(region.id),
                     site: region.site.map_or_else(Vec::new, |site| calls(known, site)),
                 }
             });
-            regions.extend(clustered(here.collect()));
+            let here: Vec<RegionInfo> = here.collect();
+            let accesses = of_all(&here);
+            if accesses != ByKind::default() {
+                let name = space_name(space, source.processes());
+                let (instructions, pages) = (*instructions, census.pages().total);
+                spaces.push(SpaceInfo { space, name, accesses, instructions, pages });
+            }
+            regions.extend(clustered(here));
             pages.add(census.pages());
             lines.add(census.lines());
         }
         let mut processes = source.processes().to_vec();
         processes.sort_by_key(|process| std::cmp::Reverse(process.accesses));
-        let sum = |kind: fn(&ByKind) -> u64| regions.iter().map(|one| kind(&one.accesses)).sum();
-        let accesses = ByKind {
-            fetch: sum(|kinds| kinds.fetch),
-            load: sum(|kinds| kinds.load),
-            store: sum(|kinds| kinds.store),
-        };
+        let accesses = of_all(&regions);
         let total = accesses.fetch + accesses.load + accesses.store;
+        let all = |of: &ByKind| of.fetch + of.load + of.store;
+        spaces.sort_by_key(|space| std::cmp::Reverse(all(&space.accesses)));
+        if spaces.len() < 2 {
+            spaces.clear();
+        }
         let stored = source.stored();
         Info {
             header: source.header().clone(),
@@ -259,6 +314,8 @@ impl Counting {
             pages,
             lines,
             regions,
+            snapshots,
+            spaces,
             events: self.events,
             missing: self.missing,
             warnings: source.warnings().to_vec(),
@@ -269,6 +326,25 @@ impl Counting {
             chunks: stored.map(|stored| stored.chunks),
             digest: source.digest(),
         }
+    }
+}
+
+/// The accesses of all of these regions.
+fn of_all(regions: &[RegionInfo]) -> ByKind {
+    let sum = |kind: fn(&ByKind) -> u64| regions.iter().map(|one| kind(&one.accesses)).sum();
+    ByKind {
+        fetch: sum(|kinds| kinds.fetch),
+        load: sum(|kinds| kinds.load),
+        store: sum(|kinds| kinds.store),
+    }
+}
+
+/// The name of a space: that of the process which has it.
+fn space_name(space: u32, processes: &[Process]) -> String {
+    match processes.iter().find(|process| process.number == space) {
+        _ if space == KERNEL => "kernel".to_owned(),
+        Some(process) => process.name().to_owned(),
+        None => format!("space {space}"),
     }
 }
 

@@ -24,6 +24,7 @@ pub mod export;
 mod family;
 mod format;
 pub mod generate;
+mod halves;
 pub mod import;
 mod info;
 pub mod kernel;
@@ -42,6 +43,7 @@ mod sink;
 mod source;
 mod spread;
 mod switches;
+mod translation;
 mod units;
 mod window;
 mod words;
@@ -57,7 +59,9 @@ pub use copy::copy;
 pub use data_only::DataOnly;
 pub use event::{CLONE_VM, Event, KERNEL, Origin};
 pub use family::Family;
-pub use info::{ByKind, Distinct, Info, Missing, RegionInfo, SiteCall, info};
+pub use info::{
+    ByKind, BySize, Distinct, Info, Missing, RegionInfo, SiteCall, SnapshotInfo, SpaceInfo, info,
+};
 pub use open::open;
 pub use process::{Process, Program, name_in_space};
 pub use reader::{ChunkInfo, Reader, Replay};
@@ -68,7 +72,8 @@ pub use regions::{
 pub use shape::{Address, Op, Shape, ShapeId};
 pub use sink::Sink;
 pub use source::{Arch, Error, Filter, Forward, Header, Source, Stored};
-pub use spread::Spread;
+pub use spread::{Aligned, KernelLayout, Spread};
+pub use translation::{KnownSizes, Seen, Translation, When};
 pub use window::{Bounds, Window};
 pub use words::{
     Taken, WORD_AMID, WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED, WORD_MADE_SHIFT, WORD_NONE,

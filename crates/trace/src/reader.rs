@@ -18,10 +18,12 @@ mod replay;
 
 use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
+use crate::format::{FRAME_BYTES, Head};
 use crate::process::named;
 use crate::{Batch, Error, Header, Process, Source, Stored};
 use ahead::Ahead;
@@ -181,6 +183,17 @@ impl Reader {
         &self.chunks
     }
 
+    /// Whether a chunk has translations. What cannot be read has none.
+    fn has_translations(&self) -> bool {
+        let mut beginning = [0; Head::BYTES_MAX];
+        self.chunks.iter().any(|chunk| {
+            let bytes = Head::BYTES_MAX.min((chunk.bytes as usize).saturating_sub(FRAME_BYTES));
+            let beginning = &mut beginning[..bytes];
+            let read = self.file.file.read_exact_at(beginning, chunk.offset + FRAME_BYTES as u64);
+            read.is_ok() && Head::parse(beginning).is_ok_and(|head| head.translations != 0)
+        })
+    }
+
     /// The number of accesses in the file, or of the process.
     pub fn accesses(&self) -> u64 {
         self.chunks.iter().map(|chunk| u64::from(chunk.accesses)).sum()
@@ -249,5 +262,31 @@ impl Source for Reader {
 
     fn digest(&self) -> Option<String> {
         Some(self.digest.clone())
+    }
+
+    fn foretold(&self) -> Option<Box<dyn Source + Send>> {
+        if !self.has_translations() {
+            return None;
+        }
+        let feed = match self.processes.len() {
+            2.. => Feed::Merge(Merge::new(&self.file, &self.processes, &self.chunks).ok()?),
+            _ => {
+                let chunks = Chunks::new(&self.file, &self.chunks).ok()?;
+                let is_whole = self.range == (0..self.accesses());
+                let range = self.range.clone();
+                let chunks = if is_whole { chunks } else { chunks.limited_to(range, &self.chunks) };
+                Feed::Chunks(Box::new(chunks))
+            }
+        };
+        Some(Box::new(Reader {
+            header: self.header.clone(),
+            file: self.file.clone(),
+            chunks: self.chunks.clone(),
+            processes: self.processes.clone(),
+            range: self.range.clone(),
+            digest: self.digest.clone(),
+            decoding: Decoding::Here(Box::new(feed)),
+            ..*self
+        }))
     }
 }

@@ -305,7 +305,8 @@ impl Regions {
             | Event::PageSize { .. }
             | Event::Call(_)
             | crate::events!(lives)
-            | crate::events!(stream) => {}
+            | crate::events!(stream)
+            | crate::events!(translation) => {}
         }
     }
 

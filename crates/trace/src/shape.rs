@@ -55,7 +55,8 @@ pub struct Shape {
     pub pc: u64,
     /// The bytes of its instructions; a size above [`Meta::SIZE_MAX`] is reduced to it.
     pub bytes: u32,
-    /// The number of the block's instructions, at most [`Shape::INSTRUCTIONS_MAX`].
+    /// The number of the block's instructions, at most [`Shape::INSTRUCTIONS_MAX`]; 0 if it is a part of an
+    /// instruction that has begun before.
     pub instructions: u32,
     /// Whether executing it gives a row of kind fetch before its operations' rows.
     pub fetch: bool,
@@ -88,7 +89,9 @@ impl Shape {
             if op.kind == Kind::Fetch {
                 return wrong(format!("its operation {index} is a fetch"));
             }
-            if op.instruction < instruction || u32::from(op.instruction) >= self.instructions {
+            // Without instructions, its operations are of an instruction that has begun before.
+            let end = self.instructions.max(1);
+            if op.instruction < instruction || u32::from(op.instruction) >= end {
                 return wrong(format!(
                     "its operation {index} belongs to instruction {} of {}, after one of {}",
                     op.instruction, self.instructions, instruction
@@ -219,7 +222,7 @@ impl From<&Shape> for Rows {
             begun = 1;
         }
         for op in &shape.ops {
-            let now = u32::from(op.instruction) + 1;
+            let now = (u32::from(op.instruction) + 1).min(shape.instructions);
             metas.push(Meta::new(op.kind, op.size, now - begun));
             begun = now;
         }

@@ -82,6 +82,11 @@ pub struct Header {
     pub page_bytes: u64,
     /// Notes for readers of results: the layout is QEMU's, only a window was recorded.
     pub notes: Vec<String>,
+    /// In a trace of a whole machine: addresses from this one on are the kernel's, in the space [`crate::KERNEL`],
+    /// whichever space runs. A reader shows that by events ([`crate::Event::Run`]), so that the sources which it
+    /// gives have no such field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_from: Option<u64>,
 }
 
 /// Everything that gives accesses in order.
@@ -139,6 +144,13 @@ pub trait Source {
     fn digest(&self) -> Option<String> {
         None
     }
+
+    /// Another source of the same events, from the first on, if the trace has translations
+    /// ([`crate::Event::Translation`]): for a reader that needs to know of a page what a later event
+    /// says. `None` if there are none, or if the trace can be read only once.
+    fn foretold(&self) -> Option<Box<dyn Source + Send>> {
+        None
+    }
 }
 
 /// A source that passes on what another source gives, and examines it or changes its order. Whatever it does
@@ -193,6 +205,10 @@ impl<F: Forward> Source for F {
 
     fn digest(&self) -> Option<String> {
         self.source().digest()
+    }
+
+    fn foretold(&self) -> Option<Box<dyn Source + Send>> {
+        self.source().foretold()
     }
 }
 

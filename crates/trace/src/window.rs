@@ -209,6 +209,10 @@ impl<P: DerefMut<Target: Source>> Source for Window<P> {
         self.source.processes()
     }
 
+    fn foretold(&self) -> Option<Box<dyn Source + Send>> {
+        self.source.foretold()
+    }
+
     fn switches(&self) -> Option<Switches> {
         let mut switches = self.source.switches()?.none();
         self.switched.iter().for_each(|(cause, times)| switches.count(cause, *times));

@@ -167,7 +167,7 @@ impl Usual {
             WORD_BLOCK if count(block) == 0 => {
                 let tags = self.tags(known);
                 let is_usual = own.iter().zip(tags).all(|(&word, &tag)| word as u16 == tag);
-                let addrs = || own.iter().map(|word| word >> WORD_SHIFT).collect();
+                let addrs = || own.iter().map(|&word| address::<WORD_SHIFT>(word)).collect();
                 (is_usual && begins(*after.first()?)).then(|| (known, addrs()))
             }
             _ => None,
@@ -268,7 +268,7 @@ impl<T: Copy + Default> Ready<T> {
         let shift = if block as u16 == WORD_FIXED { 0 } else { WORD_SHIFT };
         let is_last = followed.busy + 1 + own.len() == words.len();
         let last = if is_last { busy } else { of(last) };
-        Some((&last.own, own.last().map(|word| word >> shift)))
+        Some((&last.own, own.last().map(|&word| (word as i64 >> shift) as u64)))
     }
 
     /// Makes block `number` no longer ready.
@@ -290,6 +290,13 @@ impl<T> Default for Ready<T> {
     fn default() -> Ready<T> {
         Ready { blocks: Vec::new(), numbers: Vec::new() }
     }
+}
+
+/// The address in `word`, of which the lowest `64 - SHIFT` bits are stored: those above extend the highest of them,
+/// as those of the addresses of a kernel do.
+#[inline(always)]
+pub(crate) fn address<const SHIFT: u32>(word: u64) -> u64 {
+    (word as i64 >> SHIFT) as u64
 }
 
 /// The number of the block in `word`.

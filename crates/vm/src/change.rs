@@ -6,6 +6,7 @@
 //!   swap         more places, or fewer where the rest is not in use
 //! ```
 
+use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
 
 use hat::locking::Mutex;
@@ -14,7 +15,7 @@ use physmem::{FrameId, FrameTable};
 use crate::{
     host::Host,
     kernel::Kernel,
-    replacement::{Pages, policy},
+    replacement::{Pages, Replacement, policy},
     settings::{Marks, SettingsError},
 };
 
@@ -30,14 +31,24 @@ impl<H: Host> Kernel<'_, H> {
     /// new policy in the order in which the old policy would have evicted them; other data of
     /// the old policy about their use is lost.
     pub fn set_replacement(&mut self, name: &str) -> Result<(), SettingsError> {
-        let new = policy(name, self.pages()).ok_or(SettingsError::Replacement)?;
+        let pages = self.pages();
+        let make = || policy(name, pages).ok_or(SettingsError::Replacement);
+        let new = make()?;
         self.work.descriptors += self.lists(|lists, memory| {
-            let mut old = core::mem::replace(&mut lists.policy, new);
             let (_, table) = memory.allocator_mut();
             let mut moved = 0;
-            while let Some(frame) = old.victim(&mut Unasked(table)) {
-                lists.policy.enter(table, frame);
-                moved += 1;
+            let mut replace = |of: &mut Box<dyn Replacement>, new| {
+                let mut old = core::mem::replace(of, new);
+                while let Some(frame) = old.victim(&mut Unasked(table)) {
+                    of.enter(table, frame);
+                    moved += 1;
+                }
+            };
+            replace(&mut lists.policy, new);
+            for of in lists.groups.iter_mut().flat_map(|groups| groups.each_policy()) {
+                if let Ok(new) = make() {
+                    replace(of, new);
+                }
             }
             moved
         });

@@ -18,7 +18,7 @@ use physmem::{Allocator, FrameId, State};
 
 use crate::{
     anon::AnonId,
-    frames::{DIRTY, Owner},
+    frames::{DIRTY, Owner, POOL},
     host::Host,
     kernel::Kernel,
     object::{ObjectId, PageLocation},
@@ -46,7 +46,10 @@ impl<H: Host> Kernel<'_, H> {
             }
         });
         right?;
+        // A frame of a pool is wired by the pool as well.
         for (frame, count) in wired {
+            let of_pool = u16::from(self.pfdat(frame).flags & POOL != 0);
+            let count = count + of_pool;
             if self.pfdat(frame).wired != count {
                 return Err(format!("{frame:?} is wired {count} times, but has another count"));
             }
@@ -167,7 +170,7 @@ impl<H: Host> Kernel<'_, H> {
         if kinds != [resident.anon, resident.file, resident.shared] {
             return Err(format!("{kinds:?} pages are in memory, not {resident:?}"));
         }
-        let listed = self.lists(|lists, _| lists.policy.pages());
+        let listed = self.lists(|lists, _| lists.listed(None));
         if listed + wired != frames.len() as u64 {
             let pages = frames.len();
             return Err(format!("{pages} pages, but {listed} are listed and {wired} wired"));

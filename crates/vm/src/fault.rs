@@ -101,7 +101,11 @@ impl<H: Host> Kernel<'_, H> {
             if let Some(place) = at.known.anons.place_of(page) {
                 kernel.platform.soon(place);
             }
-            kernel.bring(at, page, kind)
+            let how = kernel.bring(at, page, kind);
+            if kernel.vm.has_groups {
+                kernel.keep_below_high();
+            }
+            how
         });
         if !matches!(done, Err(Error::NoRegion(_) | Error::Denied { .. })) {
             self.work.traps += 1;
@@ -153,6 +157,10 @@ impl<H: Host> Kernel<'_, H> {
     /// If memory for page tables is missing, evicting pages does not help: other operations free table
     /// memory when they end.
     pub(crate) fn make_room(&mut self) -> bool {
+        if self.over_limit {
+            self.make_room_in_group();
+            return true;
+        }
         if self.lacks_table_memory() {
             return true;
         }
@@ -346,7 +354,8 @@ impl<H: Host> Kernel<'_, H> {
                 PageLocation::Resident(frame) => frame,
                 PageLocation::Swapped(slot) => {
                     self.read(frame, Store::Swap(slot), how);
-                    vm.swap.with(site, |swap| swap.free(slot));
+                    let group = vm.swap.with(site, |swap| swap.free(slot));
+                    self.left_swap(group, true);
                     anon.place = PageLocation::Resident(frame);
                     self.give_to(frame, Owner::Anon(id), 0);
                     frame
@@ -393,7 +402,8 @@ impl<H: Host> Kernel<'_, H> {
             match (place, file) {
                 (Some(PageLocation::Swapped(slot)), _) => {
                     self.read(frame, Store::Swap(slot), how);
-                    vm.swap.with(site, |swap| swap.free(slot));
+                    let group = vm.swap.with(site, |swap| swap.free(slot));
+                    self.left_swap(group, true);
                 }
                 (_, Some(key)) => self.read(frame, Store::File(key, index), how),
                 (_, None) => self.zero(frame, how),

@@ -57,6 +57,8 @@ pub(crate) const REFERENCED: u8 = 1 << 4;
 pub(crate) const DIRTY: u8 = 1 << 5;
 /// The page belongs to a file.
 pub(crate) const FILE: u8 = 1 << 6;
+/// The frame is of a pool of reserved large pages, so that it is in no list.
+pub(crate) const POOL: u8 = 1 << 7;
 /// All flags that belong to the owner.
 pub(crate) const OWNERS: u8 = REFERENCED | DIRTY | FILE;
 
@@ -67,6 +69,10 @@ impl<H: Host> Kernel<'_, H> {
         &mut self,
         place: Option<physmem::ObjectPage>,
     ) -> Result<FrameId, Stop> {
+        if self.vm.has_groups && !self.fits_limit(1) {
+            self.over_limit = true;
+            return Err(Stop::Full);
+        }
         let (min, base) = (self.vm.marks.min(), self.vm.base);
         let order = self.memory.order(base);
         let request = physmem::Request { place, ..self.wanted.request(order) };
@@ -83,12 +89,20 @@ impl<H: Host> Kernel<'_, H> {
     pub(crate) fn give_to(&mut self, frame: FrameId, owner: Owner, flags: u8) {
         self.work.descriptors += 1;
         self.platform.work(Step::Frame, 1);
+        let pool = if self.pooled { POOL } else { 0 };
+        let group = self.group;
         self.lists(|lists, memory| {
             let pfdat = memory.pfdat_mut(frame);
             pfdat.identity = owner.identity();
-            pfdat.flags = REFERENCED | flags;
+            pfdat.flags = REFERENCED | flags | pool;
             *kind_of(owner, flags, &mut lists.resident) += 1;
-            lists.policy.enter(memory.allocator_mut().1, frame);
+            if let Some(groups) = &mut lists.groups {
+                groups.charge(frame, group);
+            }
+            if pool != 0 {
+                return;
+            }
+            lists.enter(memory.allocator_mut().1, frame);
         });
     }
 
@@ -107,16 +121,30 @@ impl<H: Host> Kernel<'_, H> {
         let order = self.memory.order(self.vm.base);
         self.platform.work(Step::Frame, 1);
         let given = self.lists(|lists, memory| {
-            if is_listed {
-                lists.policy.leave(memory.allocator_mut().1, frame);
-            }
             let pfdat = memory.table().get(frame);
+            if is_listed && pfdat.flags & POOL == 0 {
+                lists.leave(memory.allocator_mut().1, frame);
+            }
             if let Some(owner) = Owner::of(pfdat.identity) {
                 *kind_of(owner, pfdat.flags, &mut lists.resident) -= 1;
+                if let Some(groups) = &mut lists.groups {
+                    groups.uncharge(frame);
+                }
             }
             let (first, order) = match lists.folios.unmapped(frame, order) {
                 Fate::Free => (frame, order),
-                Fate::Whole(first, order) => (first, order),
+                Fate::Whole(first, of, is_reserved) => {
+                    if is_reserved {
+                        disown(memory.pfdat_mut(frame));
+                        let pool = lists.pools.0.get_mut(&(of - order));
+                        if !pool.is_some_and(|pool| pool.give_back(first)) {
+                            return 0;
+                        }
+                        (first.0..first.0 + (1 << of))
+                            .for_each(|each| memory.unwire(FrameId(each)));
+                    }
+                    (first, of)
+                }
                 Fate::Held => {
                     disown(memory.pfdat_mut(frame));
                     return 0;

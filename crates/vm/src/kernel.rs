@@ -44,6 +44,13 @@ pub struct Kernel<'a, H: Host> {
     pub(crate) wanted: Wanted,
     /// Whether the frames that will be filled next contain zeros already.
     pub(crate) prezeroed: bool,
+    /// Whether the frames to be filled next are of a pool of reserved pages.
+    pub(crate) pooled: bool,
+    /// The group that is charged for pages, whether it has just reached its limit, and whether it may exceed it
+    /// until the fault ends.
+    pub(crate) group: u8,
+    pub(crate) over_limit: bool,
+    pub(crate) exempt: bool,
 }
 
 impl<H: Host> Drop for Kernel<'_, H> {
@@ -69,7 +76,7 @@ where
     ) -> Self {
         let (work, faults) = (Work::default(), [0; How::ALL.len()]);
         let site = Site::Look;
-        let (decided, before, node, wanted, prezeroed) = (None, None, 0, Wanted::ANY, false);
+        let (decided, before, node, wanted) = (None, None, 0, Wanted::ANY);
         Kernel {
             vm,
             hat,
@@ -82,7 +89,11 @@ where
             before,
             node,
             wanted,
-            prezeroed,
+            prezeroed: false,
+            pooled: false,
+            group: 0,
+            over_limit: false,
+            exempt: false,
         }
     }
 }
@@ -122,6 +133,7 @@ impl<H: Host> Kernel<'_, H> {
         let known = self.vm.spaces.made(space.0).ok_or(Error::NoSpace(space))?;
         known.with(self.site, |known| {
             let known = known.as_mut().ok_or(Error::NoSpace(space))?;
+            self.group = known.group;
             f(self, &mut Within { space, known })
         })
     }

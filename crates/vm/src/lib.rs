@@ -136,10 +136,12 @@ mod error;
 mod fault;
 mod file;
 mod frames;
+mod groups;
 mod hashed;
 mod host;
 mod kernel;
 mod large;
+mod limits;
 mod linux;
 mod lock;
 mod map;
@@ -167,6 +169,7 @@ mod work;
 
 pub use crate::{
     error::Error,
+    groups::{GroupCounts, Limits},
     hashed::Hashed,
     host::{Host, Parts},
     kernel::Kernel,
@@ -181,7 +184,8 @@ pub use crate::{
     swap::Slot,
     thp::{
         Collapsed, CompactResult, Compacted, Compacting, Defrag, Ingens, Khugepaged, Placing,
-        Promoted, Promoter, Ranged, Ranger, Refused, ScanResult, Scanned, Thp,
+        PoolCounts, Promoted, Promoter, Ranged, Ranger, Refused, ScanResult, Scanned, Shmem,
+        ShmemHuge, SizeStats, Thp,
     },
     vm::Vm,
     work::{Decision, How, Why, Work},

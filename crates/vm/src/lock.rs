@@ -264,7 +264,7 @@ impl<H: Host> Kernel<'_, H> {
         }
         self.lists(|lists, memory| {
             if memory.table().get(frame).wired == 0 {
-                lists.policy.leave(memory.allocator_mut().1, frame);
+                lists.leave(memory.allocator_mut().1, frame);
             }
             memory.wire(frame);
             lists.wired += 1;
@@ -282,7 +282,7 @@ impl<H: Host> Kernel<'_, H> {
             memory.unwire(frame);
             lists.wired -= 1;
             if memory.table().get(frame).wired == 0 {
-                lists.policy.enter(memory.allocator_mut().1, frame);
+                lists.enter(memory.allocator_mut().1, frame);
             }
         });
     }

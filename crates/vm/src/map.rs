@@ -236,7 +236,8 @@ impl<H: Host> Kernel<'_, H> {
         self.work.calls += 1;
         let pages = self.vm.pages_of(range);
         self.staying_within(space, |kernel, at| {
-            for part in at.known.regions.parts(&pages, |region| region.module != module) {
+            let changes = |region: &Region| region.module != module && !region.module.pool;
+            for part in at.known.regions.parts(&pages, changes) {
                 kernel.cut_large(at, &part)?;
                 at.known.regions.change(part, |region| region.module = module);
             }
@@ -256,6 +257,7 @@ impl<H: Host> Kernel<'_, H> {
         self.unwire_pages(at, pages.clone());
         self.drop_anons(at, pages.clone());
         drop(take_range(&mut at.known.offsets, pages));
+        self.unpromise(at.space, &gone);
         self.forget_regions(&gone);
         Ok(())
     }
@@ -285,9 +287,12 @@ impl<H: Host> Kernel<'_, H> {
             for (index, place) in ended.pages {
                 self.free_place(Owner::Object(id, index), place);
             }
+            if ended.file.is_none() {
+                self.unpromise_object(id);
+            }
             if ended.file.is_some() {
                 let Identity { object, .. } = Owner::Object(id, 0).identity();
-                self.lists(|lists, _| lists.policy.forget(object, 0..=u64::MAX));
+                self.lists(|lists, _| lists.forget(object, 0..=u64::MAX));
             }
         }
     }
@@ -313,9 +318,10 @@ impl<H: Host> Kernel<'_, H> {
         match place {
             PageLocation::Resident(frame) => self.free_page(frame),
             PageLocation::Swapped(slot) => {
-                self.vm.swap.with(self.site, |swap| swap.free(slot));
+                let group = self.vm.swap.with(self.site, |swap| swap.free(slot));
+                self.left_swap(group, false);
                 let Identity { object, index } = owner.identity();
-                self.lists(|lists, _| lists.policy.forget(object, index..=index));
+                self.lists(|lists, _| lists.forget(object, index..=index));
             }
         }
     }
@@ -408,6 +414,7 @@ impl<H: Host> Kernel<'_, H> {
         let distance = first.wrapping_sub(pages.start);
         let known = &mut *at.known;
         for mut region in known.regions.take(pages.clone()) {
+            self.move_promises(space, &region, distance);
             let moved = |page: u64| page.wrapping_add(distance);
             region.pages = moved(region.pages.start)..moved(region.pages.end);
             region.own.moved = region.own.moved.wrapping_add(distance);

@@ -255,10 +255,13 @@ impl<H: Host> Kernel<'_, H> {
             let before = memory.table().get(from);
             memory.pfdat_mut(to).identity = before.identity;
             let owner = Owner::of(before.identity)?;
-            lists.policy.leave(memory.allocator_mut().1, from);
+            lists.leave(memory.allocator_mut().1, from);
             // Which list a page is in does not move with it.
             memory.pfdat_mut(to).flags = before.flags & crate::frames::OWNERS;
-            lists.policy.enter(memory.allocator_mut().1, to);
+            if let Some(groups) = &mut lists.groups {
+                groups.moved(from, to);
+            }
+            lists.enter(memory.allocator_mut().1, to);
             Some(owner)
         });
         let Some(owner) = owner else { return };

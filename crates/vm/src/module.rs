@@ -8,7 +8,9 @@ use addr::PageSize;
 pub struct Module {
     /// The requested page size; `None` for the base page.
     pub page_size: Option<PageSize>,
-    /// The action if no page of the requested size is free.
+    /// Whether pages of that size come from their pool of reserved pages.
+    pub pool: bool,
+    /// What to do if no page of that size is free.
     pub fallback: Fallback,
     /// The node from which frames should be allocated.
     pub placement: Placement,

@@ -2,13 +2,14 @@
 
 use alloc::{boxed::Box, collections::BTreeMap};
 
-use core::ops::Range;
-use physmem::FrameId;
+use core::ops::{Range, RangeInclusive};
+use physmem::{FrameId, FrameTable};
 
 use crate::{
+    groups::Groups,
     replacement::Replacement,
     settings::Resident,
-    thp::{Compaction, Folios, Progress, Promoting, Ranged, Zeros},
+    thp::{Compaction, Folios, Pools, Progress, Promoting, Ranged, Zeros},
 };
 
 /// Data about pages in memory, in addition to their descriptors.
@@ -30,6 +31,10 @@ pub(crate) struct PageLists {
     pub(crate) compaction: Compaction,
     /// The frames of zeros.
     pub(crate) zeros: Zeros,
+    /// Groups of processes, each with its own lists in place of `policy`; `None` if there are none.
+    pub(crate) groups: Option<Box<Groups>>,
+    /// Pools of reserved large pages.
+    pub(crate) pools: Pools,
     /// Counts of the daemon that moves pages side by side.
     pub(crate) ranged: Ranged,
 }
@@ -46,7 +51,45 @@ impl PageLists {
             promoting: Promoting::default(),
             compaction: Compaction::default(),
             zeros: Zeros::default(),
+            groups: None,
+            pools: Pools::default(),
             ranged: Ranged::default(),
+        }
+    }
+
+    /// Enters the page in `frame` into its list.
+    #[inline]
+    pub(crate) fn enter(&mut self, table: &mut FrameTable, frame: FrameId) {
+        match &mut self.groups {
+            None => self.policy.enter(table, frame),
+            Some(groups) => groups.policy_of(frame).enter(table, frame),
+        }
+    }
+
+    /// Removes the page in `frame` from its list.
+    #[inline]
+    pub(crate) fn leave(&mut self, table: &mut FrameTable, frame: FrameId) {
+        match &mut self.groups {
+            None => self.policy.leave(table, frame),
+            Some(groups) => groups.policy_of(frame).leave(table, frame),
+        }
+    }
+
+    /// The number of pages in lists: in those of a group, or in all.
+    pub(crate) fn listed(&self, group: Option<u8>) -> u64 {
+        match &self.groups {
+            None => self.policy.pages(),
+            Some(groups) => groups.pages(group),
+        }
+    }
+
+    /// Records that pages of an object cease to exist, none of which is in memory.
+    pub(crate) fn forget(&mut self, object: u32, indices: RangeInclusive<u64>) {
+        match &mut self.groups {
+            None => self.policy.forget(object, indices),
+            Some(groups) => {
+                groups.each_policy().for_each(|policy| policy.forget(object, indices.clone()));
+            }
         }
     }
 

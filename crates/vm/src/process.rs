@@ -37,6 +37,7 @@ impl<L: Locks> Vm<L> {
             anons: OwnPages::default(),
             wired: BTreeMap::new(),
             offsets: BTreeMap::new(),
+            group: 0,
             wires_new: Wired::No,
             has_large: false,
             tables: Kept::default(),
@@ -91,11 +92,12 @@ impl<H: Host> Kernel<'_, H> {
             let copied: Vec<Region> = regions.iter().filter(needs_copy).cloned().collect();
             let tables = at.known.tables.of_regions(&copied);
             let done = kernel.duplicate(at, child, &copied);
-            Ok(((regions, anons, at.known.has_large, tables), done))
+            Ok(((regions, anons, at.known.has_large, tables, at.known.group), done))
         })?;
         // Two spaces are not locked at once. What hardware has of the child already is true of it.
         self.within(child, |kernel, at| {
-            let (regions, anons, has_large, tables) = copied;
+            let (regions, anons, has_large, tables, group) = copied;
+            at.known.group = group;
             for region in regions {
                 at.known.regions.insert_apart(Region { wired: Wired::No, ..region });
             }
@@ -184,6 +186,7 @@ impl<H: Host> Kernel<'_, H> {
             gone.wired.into_values().for_each(|frame| kernel.unwire(frame));
             kernel.release(&gone.anons);
             let regions: Vec<Region> = gone.regions.all().cloned().collect();
+            kernel.unpromise(space, &regions);
             kernel.forget_regions(&regions);
         });
         Ok(true)

@@ -73,6 +73,7 @@ impl<H: Host> Kernel<'_, H> {
         if self.free_pages() < self.vm.marks.low() {
             let wanted = self.vm.marks.high().saturating_sub(self.free_pages());
             let wanted = wanted + self.take_boost();
+            self.shrink_underused();
             gone = self.pages_move(|kernel| kernel.reclaim(wanted));
             let free = if gone == 0 { self.free_pages() as usize } else { usize::MAX };
             self.vm.in_vain.store(free, Ordering::Relaxed);
@@ -86,6 +87,11 @@ impl<H: Host> Kernel<'_, H> {
 
     /// Evicts up to `wanted` pages. Returns the number of evicted pages.
     pub(crate) fn reclaim(&mut self, wanted: u64) -> u64 {
+        self.reclaim_from(wanted, None)
+    }
+
+    /// Evicts up to `wanted` pages of `group`, or of any. Returns how many it evicted.
+    pub(crate) fn reclaim_from(&mut self, wanted: u64, group: Option<u8>) -> u64 {
         let split = self.split_deferred(wanted);
         let wanted = wanted.saturating_sub(split);
         if self.none_can_leave() {
@@ -96,12 +102,12 @@ impl<H: Host> Kernel<'_, H> {
         // Both, where large pages may be: all of memory may stay, and each part of a large page is looked for.
         let mut looked_at = BTreeSet::new();
         // A frame is seen twice at most: with its bit set, and without.
-        for _ in 0..=self.lists(|lists, _| lists.policy.pages()) {
+        for _ in 0..=self.lists(|lists, _| lists.listed(group)) {
             // A large page that leaves whole can be more than was missing.
             if leaving.len() as u64 >= wanted {
                 break;
             }
-            let Some(frame) = self.victim() else { break };
+            let Some(frame) = self.victim(group) else { break };
             let mut whole = self.whole_page(frame);
             if whole.len() > 1 && whole.iter().any(|part| looked_at.contains(part)) {
                 whole = Vec::from([frame]);
@@ -113,7 +119,7 @@ impl<H: Host> Kernel<'_, H> {
             for part in whole.clone() {
                 if part != frame {
                     self.lists(|lists, memory| {
-                        lists.policy.leave(memory.allocator_mut().1, part);
+                        lists.leave(memory.allocator_mut().1, part);
                     });
                 }
                 match self.place_for(part, whole.len() > 1) {
@@ -124,9 +130,13 @@ impl<H: Host> Kernel<'_, H> {
             let went = leaving.len() - before;
             if whole.len() > 1 && went == whole.len() {
                 self.work.large_out += 1;
+                self.stats(whole.len().ilog2(), |of| of.swpout += 1);
                 self.not_idle(frame);
             } else {
                 // What stays of a large page goes on in smaller ones.
+                if whole.len() > 1 && went > 0 {
+                    self.stats(whole.len().ilog2(), |of| of.swpout_fallback += 1);
+                }
                 for (frame, _) in leaving[before..].iter().copied() {
                     self.not_idle(frame);
                     self.split_folio(frame);
@@ -135,7 +145,7 @@ impl<H: Host> Kernel<'_, H> {
             }
         }
         for frame in staying {
-            self.lists(|lists, memory| lists.policy.enter(memory.allocator_mut().1, frame));
+            self.lists(|lists, memory| lists.enter(memory.allocator_mut().1, frame));
         }
         let frames: Vec<FrameId> = leaving.iter().map(|&(frame, _)| frame).collect();
         self.unload_frames(&frames);
@@ -161,11 +171,15 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// A page that the policy chooses for eviction.
-    fn victim(&mut self) -> Option<FrameId> {
+    fn victim(&mut self, group: Option<u8>) -> Option<FrameId> {
         let (vm, reference, base) = (self.vm, self.vm.reference, self.vm.base);
         let (hat, below) = self.hat();
         vm.pages.with(below.site, |lists| {
-            let PageLists { policy, idle, .. } = lists;
+            let PageLists { policy, groups, idle, .. } = lists;
+            let policy: &mut dyn crate::replacement::Replacement = match groups {
+                None => policy.as_mut(),
+                Some(groups) => groups.policy_for(group),
+            };
             policy.victim(&mut Scan { hat, below, base, reference, idle })
         })
     }
@@ -212,7 +226,20 @@ impl<H: Host> Kernel<'_, H> {
         match file {
             Some(store) => Some((pfdat.flags & DIRTY != 0).then_some(store)),
             None => {
-                Some(Some(Store::Swap(self.vm.swap.with(self.site, |swap| swap.take(in_row))?)))
+                let group = match self.vm.has_groups {
+                    true => self.lists(|lists, _| lists.groups.as_ref().map(|of| of.of(frame))),
+                    false => None,
+                };
+                let of = group.unwrap_or(0);
+                let slot = self.vm.swap.with(self.site, |swap| swap.take(in_row, of))?;
+                let takes = |lists: &mut PageLists| {
+                    lists.groups.as_mut().is_none_or(|groups| groups.takes_swap(of))
+                };
+                if group.is_some() && !self.lists(|lists, _| takes(lists)) {
+                    self.vm.swap.with(self.site, |swap| swap.free(slot));
+                    return None;
+                }
+                Some(Some(Store::Swap(slot)))
             }
         }
     }

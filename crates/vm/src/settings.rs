@@ -5,7 +5,7 @@ use core::{
 
 use addr::PageSize;
 
-use crate::{hashed::Hashed, object::FileKey, replacement::POLICIES, thp::Thp};
+use crate::{groups::Limits, hashed::Hashed, object::FileKey, replacement::POLICIES, thp::Thp};
 
 /// The settings of the memory manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +37,8 @@ pub struct Settings<'a> {
     pub colors: u32,
     /// Linux's large pages of anonymous memory, in place of [`sizing`](Settings::sizing); `None`: not used.
     pub thp: Option<Thp>,
+    /// The limits of groups of processes, from group 1 on; empty if there are none.
+    pub groups: &'a [Limits],
     /// Which frames anonymous pages may have because of their addresses; `None`: any frames.
     pub hashed: Option<Hashed>,
 }
@@ -57,6 +59,7 @@ impl Default for Settings<'_> {
             nodes: 1,
             colors: 1,
             thp: None,
+            groups: &[],
             hashed: None,
         }
     }

@@ -14,31 +14,40 @@ pub(crate) struct Swap {
     /// The first place that was never used.
     fresh: u32,
     freed: Vec<Slot>,
+    /// The group that was charged for each place, as far as one other than 0 was.
+    groups: Vec<u8>,
 }
 
 impl Swap {
     /// Swap with room for `slots` pages.
     pub(crate) fn new(slots: u32) -> Swap {
-        Swap { slots, fresh: 0, freed: Vec::new() }
+        Swap { slots, fresh: 0, freed: Vec::new(), groups: Vec::new() }
     }
 
-    /// Allocates a place, if one is free; with `in_row`, the place after the last allocated one if
-    /// possible.
-    pub(crate) fn take(&mut self, in_row: bool) -> Option<Slot> {
+    /// Allocates a place, if one is free; with `in_row`, the place after the last one allocated if
+    /// possible. `group` is charged for it.
+    pub(crate) fn take(&mut self, in_row: bool, group: u8) -> Option<Slot> {
         if self.room() == 0 {
             return None;
         }
         let is_fresh = in_row && self.fresh < self.slots;
         let freed = if is_fresh { None } else { self.freed.pop() };
-        Some(freed.unwrap_or_else(|| {
+        let slot = freed.unwrap_or_else(|| {
             self.fresh += 1;
             Slot(self.fresh - 1)
-        }))
+        });
+        let place = slot.0 as usize;
+        if group > 0 || place < self.groups.len() {
+            self.groups.resize(self.groups.len().max(place + 1), 0);
+            self.groups[place] = group;
+        }
+        Some(slot)
     }
 
-    /// Frees a place.
-    pub(crate) fn free(&mut self, slot: Slot) {
+    /// Frees a place. Returns the group that was charged for it.
+    pub(crate) fn free(&mut self, slot: Slot) -> u8 {
         self.freed.push(slot);
+        self.groups.get(slot.0 as usize).copied().unwrap_or(0)
     }
 
     /// Sets the number of places, which is at least the number in use.

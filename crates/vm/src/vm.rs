@@ -13,6 +13,7 @@ use physmem::{Coalesced, FrameId};
 
 use crate::{
     anon::Anons,
+    groups::Groups,
     hashed::Hashed,
     numbered::Numbered,
     object::Objects,
@@ -65,6 +66,7 @@ pub struct Vm<L: Locks = Single> {
     pub(crate) nodes: u8,
     pub(crate) colors: u32,
     pub(crate) thp: Option<Thp>,
+    pub(crate) has_groups: bool,
     pub(crate) hashed: Option<Hashed>,
     /// The number of objects assigned so far to regions' own pages.
     pub(crate) owns: AtomicU32,
@@ -85,6 +87,8 @@ pub(crate) struct AddressSpace {
     /// The distance from pages to their frames; each entry applies from its page up to the page of
     /// the next entry. Empty if placement does not use offsets.
     pub(crate) offsets: BTreeMap<u64, i64>,
+    /// The group of processes that is charged for what the space brings in.
+    pub(crate) group: u8,
     /// Whether pages of new regions are locked in memory.
     pub(crate) wires_new: Wired,
     /// Whether a page larger than the base page was ever loaded.
@@ -123,13 +127,18 @@ impl<L: Locks> Vm<L> {
             nodes,
             colors,
             thp,
+            groups,
             hashed,
         } = settings;
         let ascend = sizes.is_sorted_by(|a, b| a < b);
         let Some(&base) = sizes.first().filter(|_| ascend) else {
             return Err(SettingsError::Sizes);
         };
-        let policy = policy(replacement, pages).ok_or(SettingsError::Replacement)?;
+        let lists = policy(replacement, pages).ok_or(SettingsError::Replacement)?;
+        let mut lists = PageLists::new(lists);
+        let of_group = || policy(replacement, pages).expect("there is one of that name");
+        let has_groups = !groups.is_empty();
+        lists.groups = has_groups.then(|| Box::new(Groups::new(groups, pages as usize, of_group)));
         let known = FAULT_POLICIES.iter().find(|(name, _)| *name == sizing);
         let (_, sizing) = known.ok_or(SettingsError::Sizing)?;
         marks.check(pages)?;
@@ -139,7 +148,7 @@ impl<L: Locks> Vm<L> {
             paging: L::Rw::new(Class::VmPaging, ()),
             objects: Objects::new(),
             anons: Anons::new(),
-            pages: L::Mutex::new(Class::VmPages, PageLists::new(policy)),
+            pages: L::Mutex::new(Class::VmPages, lists),
             swap: L::Mutex::new(Class::VmFree(0), Swap::new(swap_pages)),
             daemon: L::Mutex::new(Class::VmFree(2), None),
             counts: L::Mutex::new(Class::VmFree(3), Counts::default()),
@@ -152,6 +161,7 @@ impl<L: Locks> Vm<L> {
             nodes,
             colors,
             thp,
+            has_groups,
             hashed,
             owns: AtomicU32::new(0),
             paired,

@@ -119,6 +119,8 @@ reasons! {
     ExceedSharedPte "exceed-shared-pte"
     /// None of its base pages was used recently.
     LackReferencedPage "lack-referenced-page"
+    /// The pool of reserved large pages has none that is not promised (a process would get `SIGBUS`).
+    PoolEmpty "pool-empty"
 }
 
 impl Why {

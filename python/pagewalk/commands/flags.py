@@ -308,8 +308,8 @@ RECORDING = Flags(
         choices=["qemu", "native"],
         default="qemu",
         help="native: record in the program's own process, on this processor and with the "
-        "program's own address space layout; for x86-64 programs with one thread that start "
-        "no other program and do not modify code",
+        "program's own address space layout; for x86-64 programs and the programs that they "
+        "start",
     ),
     Flag(
         "--aslr",

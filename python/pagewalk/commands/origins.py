@@ -10,6 +10,7 @@ from pagewalk.commands.flags import FORCE, ORIGINS, json_of, output, top
 from pagewalk.commands.parser import UsageError
 from pagewalk.results import Results
 from pagewalk.terminal import say
+from pagewalk.text import paragraph
 
 EPILOG = """\
 examples:
@@ -94,5 +95,6 @@ class Origins(Command):
             made = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
             arguments.write_output(options.json, made, options.force)
         if shows_text(options):
-            say(arguments.origins_text(options, [data]))
+            said = paragraph(origins.finding(data))
+            say(f"{said}\n\n{arguments.origins_text(options, [data])}")
         return 0

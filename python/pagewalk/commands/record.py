@@ -7,14 +7,86 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from pagewalk.commands import arguments
-from pagewalk.commands.command import Command, Flag
+from pagewalk.commands.command import Command, Flag, Flags
 from pagewalk.commands.flags import FORCE, NATIVE, PROCESS, RECORDING, WINDOW, json_of, output
-from pagewalk.commands.kinds import number
+from pagewalk.commands.kinds import number, size
+from pagewalk.commands.parser import UsageError
 from pagewalk.output import refuse_existing
 from pagewalk.terminal import say
 
 if TYPE_CHECKING:
     from pagewalk.recording import Recording
+
+
+def _check_system(options: argparse.Namespace) -> None:
+    """Refuses flags of systems without `--system`, and flags of programs with it."""
+    if not options.system:
+        for flag in SYSTEM.each():
+            if flag.is_given(options):
+                raise UsageError(f"{flag.name} needs --system")
+        return
+    others = [PROCESS, *RECORDING.each(), *NATIVE.each()]
+    for flag in others:
+        if flag.name not in _WITH_SYSTEM and flag.is_given(options):
+            raise UsageError(f"{flag.name} does not work with --system: leave it out")
+    for name in ("max_bytes", "calls"):
+        if getattr(options, name):
+            flag_name = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag_name} does not work with --system: leave it out")
+
+
+_WITH_SYSTEM = {"--callbacks"}
+"""Flags of recordings that mean the same for a whole system."""
+
+SYSTEM = Flags(
+    Flag(
+        "--system",
+        action="store_true",
+        help="run the command in a small Linux and record the whole system: the kernel and all "
+        "programs, with their page tables",
+    ),
+    Flag(
+        "--kernel",
+        metavar="FILE",
+        help="the kernel of the system, a bzImage for x86-64 (default: the distribution's for "
+        "clouds)",
+    ),
+    Flag(
+        "--initrd",
+        metavar="FILE",
+        help="an initial file system whose files the system has too",
+    ),
+    Flag(
+        "--memory",
+        type=size,
+        default=1 << 30,
+        metavar="BYTES",
+        help="the memory of the system (default: 1G)",
+    ),
+    Flag(
+        "--cpus",
+        type=number,
+        default=1,
+        metavar="N",
+        help="the processors of the system (default: 1)",
+    ),
+    Flag(
+        "--with",
+        dest="more",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a file or folder that the system has too, besides the command's libraries and the "
+        "current folder; may be repeated",
+    ),
+    Flag(
+        "--boot",
+        action="store_true",
+        help="record the system from the start of its machine on, and not only the command",
+    ),
+    title="whole systems",
+    check=_check_system,
+)
 
 EPILOG = """\
 examples:
@@ -60,12 +132,20 @@ class Record(Command):
             "process, how many bytes, start and end time",
         ),
         Flag(
+            "--pages",
+            action="store_true",
+            help="with --engine native: also record which page sizes the kernel gives to the "
+            "program (4K or 2M; as root all sizes, and frames), at intervals, when its memory "
+            "grows, and at its end; `pagewalk info` shows them",
+        ),
+        Flag(
             "--no-arguments",
             dest="arguments",
             action="store_false",
             help="do not store the programs' arguments in the trace, only their names",
         ),
         NATIVE,
+        SYSTEM,
         json_of("a summary of the recording"),
         FORCE,
     )
@@ -73,6 +153,8 @@ class Record(Command):
     def run(self, options: argparse.Namespace) -> int:
         """Records, says what was recorded, and ends as the program ended."""
         command = arguments.program(options)
+        if options.system:
+            return self._system(options, command)
         output = options.output or f"{os.path.basename(command[0])}.pwt"  # noqa: PTH119
         refuse_existing(output, options.force)
         with arguments.progress(options, "recording") as progress:
@@ -90,6 +172,41 @@ class Record(Command):
             )
         # Standard output belongs to the program: the report goes to standard error.
         arguments.warn([*outcome["lost"], *warnings(outcome["accesses"], recording)])
+        for line in () if options.quiet else describe(outcome):
+            say(f"pagewalk: {line}", sys.stderr)
+        status: int = outcome["exit_status"]
+        return status
+
+    def _system(self, options: argparse.Namespace, command: list[str]) -> int:
+        """Records a whole system that runs the command."""
+        from pagewalk.systems.recording import SystemRecording
+
+        recording = SystemRecording(
+            command,
+            kernel=options.kernel,
+            initrd=options.initrd,
+            memory=options.memory,
+            cpus=options.cpus,
+            more=options.more,
+            boot=options.boot,
+            skip=options.skip,
+            max_accesses=options.max_accesses,
+            callbacks=options.callbacks,
+        )
+        output = options.output or f"{recording.name}.pwt"
+        refuse_existing(output, options.force)
+        with arguments.progress(options, "recording") as progress:
+            outcome = recording.record(output, options.force, progress)
+        sys.stdout.buffer.write(outcome.pop("stdout"))
+        sys.stdout.buffer.flush()
+        sys.stderr.buffer.write(outcome.pop("stderr"))
+        sys.stderr.buffer.flush()
+        if options.json is not None:
+            arguments.write_output(
+                options.json, json.dumps(outcome, indent=1) + "\n", options.force
+            )
+        found = ["no access was recorded"] if outcome["accesses"] == 0 else []
+        arguments.warn([*outcome["lost"], *found])
         for line in () if options.quiet else describe(outcome):
             say(f"pagewalk: {line}", sys.stderr)
         status: int = outcome["exit_status"]

@@ -14,16 +14,48 @@ from pagewalk.report.model import Figure, Report, Run
 
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart | alt.ConcatChart
 
+SI = "format(datum.value, '~s')"
+"""An axis's labels as 20M and 4k, and 0 without a unit."""
+
 _ACCESSES = (
     alt.X("start:Q")
     .title("accesses")
-    .axis(labelExpr="format(datum.value, '~s')", grid=False, tickCount=6, labelOverlap=True)
+    .axis(labelExpr=SI, grid=False, tickCount=6, labelOverlap=True)
     .scale(nice=False)
 )
 
 NEAR_PLACES = ("l1d", "l2", "l3")
 PLACES = {*NEAR_PLACES, "memory"}
 """What usually serves a walk reference: each has the same colour in every report."""
+
+IN_ORDER: Literal["diverging"] = "diverging"
+"""The range of a theme's colours for things that have an order, of which there may be many."""
+
+NARROW = 700
+"""Pixels of a chart's place below which its legend has fewer columns."""
+LETTER = 6.6
+"""Pixels of a letter in a legend or beside an axis, on average."""
+SYMBOL = 30
+"""Pixels of a legend's symbol with the gaps around it and its label."""
+
+
+def legend(names: Sequence[str], beside: int = 6, columns: int | None = None) -> alt.Legend:
+    """A legend above a chart, in as many columns as fit there, so that no name is cut off.
+
+    Args:
+        names: What it names.
+        beside: Letters of the labels left of the chart, beside which a legend begins.
+        columns: How many columns there are in a place that is not narrow; as many as fit if absent.
+    """
+    widths = [SYMBOL + LETTER * len(name) for name in names] or [SYMBOL]
+    column, row, left = max(widths), sum(widths), 20 + LETTER * beside
+    room = f"(containerSize()[0] - {left:.0f})"
+    in_a_row = f"{room} > {row:.0f} ? {len(widths)} : max(1, floor({room} / {column:.0f}))"
+    fits = NARROW + 150 - left
+    wide = columns or (len(widths) if row < fits else max(1, int(fits / column)))
+    # Where there is no container, as in a file, the comparison does not hold.
+    fitting = alt.ExprRef(f"containerSize()[0] < {NARROW} ? {in_a_row} : {wide}")
+    return alt.Legend(orient="top", direction="horizontal", columns=fitting, labelLimit=240)
 
 
 def charts(run: Run) -> dict[str, Chart]:
@@ -117,15 +149,13 @@ def reservations(figure: Figure) -> Chart:
         for row in figure.rows
         for kind in kinds
     ]
-    # Narrow pages have two columns: three reasons do not fit into one row.
-    legend = alt.Legend(orient="top", direction="horizontal", columns=2)
     return sized(
         alt.Chart(inline(rows))
         .mark_line(interpolate="step-after")
         .encode(
             x=_ACCESSES,
             y=alt.Y("count:Q").title("reservations").axis(tickCount=3, minExtent=44),
-            color=alt.Color("kind:N").sort(kinds).title(None).legend(legend),
+            color=alt.Color("kind:N").sort(kinds).title(None).legend(legend(kinds)),
             # Where all that are made are filled, one line lies on the other.
             strokeDash=alt.StrokeDash("kind:N").sort(kinds).legend(None),
             tooltip=[
@@ -170,7 +200,6 @@ def _areas(
         for row in rows
         for order, (name, field) in enumerate(kinds.items())
     ]
-    legend = alt.Legend(orient="top", direction="horizontal")
     areas: alt.Chart = (
         alt.Chart(inline(data))
         .mark_area(interpolate="step-after")
@@ -183,7 +212,10 @@ def _areas(
                 alt.Tooltip("kind:N", title=kind),
                 alt.Tooltip("value:Q", title=" ".join(title), format=".3g"),
             ],
-            **{name: channel.title(None).legend(legend) for name, channel in apart.items()},
+            **{
+                name: channel.title(None).legend(legend(list(kinds)))
+                for name, channel in apart.items()
+            },
         )
     )
     return areas
@@ -242,7 +274,7 @@ def together(figure: Figure) -> Chart:
             .scale(domain=machines)
             .sort(machines)
             .title(None)
-            .legend(orient="top", direction="horizontal"),
+            .legend(legend(machines)),
             **distinct("machine", machines, points=False),
             tooltip=[
                 alt.Tooltip("machine:N"),
@@ -306,6 +338,8 @@ def serving(figure: Figure) -> Chart:
     """References a walk makes to each level of the table, by what served them."""
     places = [place for _, place in sorted({(row["order"], row["place"]) for row in figure.rows})]
     levels = list(dict.fromkeys(row["level"] for row in figure.rows))
+    served = legend(places)
+    served.values = places
     return sized(
         alt.Chart(inline(figure.rows))
         .mark_bar()
@@ -315,7 +349,7 @@ def serving(figure: Figure) -> Chart:
             color=alt.Color("place:O")
             .scale(domain=[*NEAR_PLACES, "memory"] if set(places) <= PLACES else places)
             .title("served by")
-            .legend(orient="top", direction="horizontal", values=places),
+            .legend(served),
             order=alt.Order("order:Q"),
             tooltip=[
                 alt.Tooltip("level:N"),
@@ -344,10 +378,10 @@ def curve(figure: Figure) -> Chart:
             .scale(type="log")
             .axis(format="~g", tickCount=4, labelOverlap=True, minExtent=44),
             color=alt.Color("page_size:O")
-            .scale(domain=sizes, scheme="viridis")
+            .scale(domain=sizes, range=IN_ORDER)
             .sort(sizes)
             .title("pages of")
-            .legend(orient="top", direction="horizontal"),
+            .legend(legend(sizes)),
             strokeDash=distinct("page_size", sizes, points=False)["strokeDash"].title("pages of"),
             tooltip=[
                 alt.Tooltip("page_size:N", title="pages of"),
@@ -372,7 +406,7 @@ def scaling(figure: Figure) -> Chart:
             color=alt.Color("scheme:N")
             .scale(domain=schemes)
             .title("locks")
-            .legend(orient="top", direction="horizontal"),
+            .legend(legend(schemes)),
             tooltip=[
                 alt.Tooltip("scheme:N", title="locks"),
                 alt.Tooltip("cpus:Q", title="processors"),
@@ -397,10 +431,10 @@ def time_use(figure: Figure) -> Chart:
             .scale(domain=[0, 1]),
             y=alt.Y("scheme:N").title(None).sort(schemes).axis(ticks=False, domain=False),
             color=alt.Color("part:O")
-            .scale(domain=parts, scheme="viridis")
+            .scale(domain=parts, range=IN_ORDER)
             .sort(parts)
             .title(None)
-            .legend(orient="top", direction="horizontal"),
+            .legend(legend(parts, beside=max(map(len, schemes)))),
             order=alt.Order("order:Q"),
             tooltip=[
                 alt.Tooltip("scheme:N", title="locks"),
@@ -480,6 +514,14 @@ def sized(chart: Chart, height: int) -> Chart:
     return wide
 
 
+_MORE = {
+    "light": ["#0072b2", "#a64d8c", "#9a7400", "#2f7d6b", "#5566b5", "#8a8f96"],
+    "dark": ["#56b4e9", "#d98cc0", "#d9b84a", "#6fbfa8", "#98a6ee", "#6c757f"],
+}
+"""Colours of categories behind the first three. Readers who see no red or no green can tell them
+apart, and each differs from the page's ground by a contrast of three at least."""
+
+
 def theme(shade: Literal["light", "dark"]) -> dict[str, Any]:
     """The Vega-Lite configuration of the page's light or dark look."""
     light = shade == "light"
@@ -532,8 +574,10 @@ def theme(shade: Literal["light", "dark"]) -> dict[str, Any]:
             "edge": {"color": muted, "strokeWidth": 0.5},
         },
         "range": {
-            "category": [accent, muted, ink, quiet],
+            "category": [accent, muted, ink, *_MORE[shade]],
             "ordinal": places,
+            # From dark to bright, without the end that cannot be seen on the page's ground.
+            IN_ORDER: {"scheme": "viridis", "extent": [0, 0.72] if light else [0.32, 1]},
             "heatmap": ramp,
             "ramp": ramp,
         },

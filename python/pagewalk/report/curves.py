@@ -65,12 +65,16 @@ def figure(curves: Sequence["Curve"]) -> Figure:
         for one in curves
         for entries in _points(len(one.misses), POINTS_PER_OCTAVE)
     ]
+    return Figure(f"Misses of {what} over TLB size", few_miss(curves), rows, _table(curves))
+
+
+def few_miss(curves: Sequence["Curve"]) -> str:
+    """How many entries of each page size are enough, in a sentence."""
     quiet = [f"{_enough(one, 0.01)} of {one.page_size}" for one in curves]
-    sentence = (
-        f"Entries that a fully associative LRU TLB takes so that at most 1 % of {what} miss: "
-        f"{', '.join(quiet)}."
+    return (
+        "Entries that a fully associative LRU TLB takes so that at most 1 % of "
+        f"{WHAT[curves[0].lookups]} miss: {', '.join(quiet)}."
     )
-    return Figure(f"Misses of {what} over TLB size", sentence, rows, _table(curves))
 
 
 def summary(name: str, curves: Sequence["Curve"]) -> str:
@@ -92,7 +96,7 @@ def summary(name: str, curves: Sequence["Curve"]) -> str:
         first = ["first touches", *(text.count(one.cold) for one in group)]
         parts.append(
             text.paragraph(f"{name}: {lookups} lookups of a fully associative LRU TLB", "", "  ")
-            + "\n"
+            + f"\n{text.paragraph(few_miss(group), '  ', '  ')}\n"
             + text.table(head, [*body, first])
         )
     return "\n\n".join(parts)

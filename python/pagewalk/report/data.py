@@ -45,6 +45,7 @@ def report(documents: "Sequence[plain.Document]", order: Order = BY_MISSES) -> R
         notes=[*trace["notes"], *(live.get("lost", []) if (live := trace.get("live")) else [])],
         runs=runs,
         processes=tables.processes(first),
+        finding=values.compared(documents, names) if len(documents) > 1 else "",
         comparison=tables.comparison(documents) if len(documents) > 1 else None,
         together=figures.together(documents) if len(documents) > 1 else None,
         version=first["pagewalk"],
@@ -108,9 +109,9 @@ def run(
 
 def _headline(document: "plain.Document") -> str:
     sentences = values.finding(document)
-    if (time := document["time"]) is not None:
+    if (time := document["time"]) is not None and len(sentences) > 1:
         if ends := values.share_ends(time):
-            sentences[-1] = f"{sentences[-1].removesuffix('.')}: {'; '.join(ends)}."
+            sentences[-1] = f"{values.taken(document)}; {'; '.join(ends)}."
         if (taken := values.milliseconds(document.get("native"))) is not None:
             sentences.append(f"Natively that is {taken} in user mode.")
     return " ".join(sentences)
@@ -161,11 +162,16 @@ def _cards(document: "plain.Document") -> list[Card]:
             Card(
                 "Time in translation",
                 Value(values.share_range(time), time["share"]["hi"], "/time/share/hi"),
-                "of all cycles, depending on what overlaps; "
+                f"of all cycles, depending on what overlaps; {_estimated(document)}"
                 f"{text.span(time['cycles_per_access'], text.ratio)} cycles per access",
             )
         )
     return cards
+
+
+def _estimated(document: "plain.Document") -> str:
+    estimate = document.get("estimate")
+    return f"best estimate {text.percent(estimate['share'])}; " if estimate else ""
 
 
 def trace_facts(trace: "plain.TraceSummary") -> list[tuple[str, str]]:

@@ -15,9 +15,10 @@ def summary(stat: "plain.Stat") -> str:
     found = table(stat)
     rows = [[cell if isinstance(cell, str) else cell.text for cell in row] for row in found.rows]
     parts = [
-        text.paragraph(f"{stat['trace']['name']} on {stat['machine']['name']}", "", "  "),
+        text.paragraph(
+            f"{stat['trace']['name']} on {stat['machine']['name']}: {total(stat)}", "", "  "
+        ),
         text.table(found.head, rows),
-        text.paragraph(total(stat), "", "  "),
     ]
     return "\n\n".join(parts)
 
@@ -31,6 +32,12 @@ def total(stat: "plain.Stat") -> str:
         sentence += (
             f"; translation takes {text.span(stat['translation_ms'], text.ratio)} ms natively"
         )
+    if stat["cycles"]["lo"] < stat["cycles"]["hi"]:
+        sentence += ", the fewest if all waits overlap, the most if none does"
+    costly = [(cycles, event["name"]) for event in stat["events"] if (cycles := event["cycles"])]
+    if costly:
+        most, name = max(costly, key=lambda one: one[0]["hi"])
+        sentence += f". Of these, {text.span(most, text.count)}: {name}"
     return f"{sentence}."
 
 
@@ -68,7 +75,8 @@ def render(stat: "plain.Stat") -> str:
             for one in stat["events"]
             if one["share"] and one["share"]["hi"]
         ]
-        figures.append(Figure("Share of all cycles by event", total(stat), rows, share=True))
+        what = "Each bar reaches from the least that an event can take to the most."
+        figures.append(Figure("Share of all cycles by event", what, rows, share=True))
     sheet = Sheet(
         title=f"{stat['trace']['name']}: counts and what they cost",
         subtitle=stat["machine"]["title"],
@@ -78,6 +86,7 @@ def render(stat: "plain.Stat") -> str:
         notes=stat["not_modelled"],
         version=stat["pagewalk"],
         document=dict(stat),
+        finding=[total(stat)],
     )
     return page.render_sheet(sheet, [[chart(figure)] for figure in figures])
 
@@ -86,16 +95,21 @@ def chart(figure: Figure) -> "Chart":
     """A bar from the least share to the most per event."""
     import altair as alt
 
-    from pagewalk.report.charts import inline, sized
+    from pagewalk.report.charts import inline, legend, sized
+
+    parts, names = (
+        list(dict.fromkeys(row[key] for row in figure.rows)) for key in ("part", "event")
+    )
+    above = legend(parts, beside=max(map(len, names), default=0))
 
     return sized(
         alt.Chart(inline(figure.rows))
         .mark_bar(minBandSize=2)
         .encode(
-            x=alt.X("lo:Q").title("share of all cycles").axis(format="%", grid=False),
+            x=alt.X("lo:Q").title("share of all cycles").axis(format="%", grid=False, tickCount=5),
             x2="hi:Q",
             y=alt.Y("event:N").title(None).sort(None),
-            color=alt.Color("part:N").title(None).legend(orient="top", direction="horizontal"),
+            color=alt.Color("part:N").title(None).legend(above),
             tooltip=[
                 alt.Tooltip("event:N"),
                 alt.Tooltip("lo:Q", title="least", format=".3%"),

@@ -85,11 +85,14 @@ def _said(setting: object) -> str:
 def sheet(document: dict[str, Any], runs: Sequence["HatRun"]) -> Sheet:
     """The page's data: two figures per load and page table, and what the locks cost."""
     settings = document["settings"]
+    first, more = _waited(_histograms(runs))
     return Sheet(
         title="Memory management on many processors",
         subtitle="Operations per million cycles of virtual time",
         figures=[of(group) for group in _groups(runs) for of in (_throughput, _time)],
-        table=_histograms(runs),
+        table=first,
+        more=more,
+        finding=[finding(group) for group in _groups(runs)],
         facts=[(what, _said(settings[name])) for name, what in _FACTS.items()],
         notes=[f"Not modelled: {line}" for line in document["not_modelled"]],
         version=document["pagewalk"],
@@ -354,6 +357,19 @@ def _histograms(runs: Sequence["HatRun"]) -> Table:
                     cells.extend(_within(of["buckets"], share) for share in (0.5, 0.99, 1.0))
                 rows.append(cells)
     return Table("Waits and holds in cycles", head, rows, [False, *[True] * 10])
+
+
+def _waited(whole: Table) -> tuple[Table, Table | None]:
+    """The classes of locks that were waited for, in a table; those that never were in another."""
+    waits = [isinstance(row[3], Value) and bool(row[3].exact) for row in whole.rows]
+    if all(waits) or not any(waits):
+        return whole, None
+    first, rest = (
+        [row for row, waited in zip(whole.rows, waits, strict=True) if waited is wanted]
+        for wanted in (True, False)
+    )
+    others = whole._replace(caption="Locks that nobody waited for; holds in cycles", rows=rest)
+    return whole._replace(rows=first), others
 
 
 def _within(buckets: Sequence[int], share: float) -> Value:

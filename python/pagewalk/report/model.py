@@ -29,6 +29,8 @@ class Table(NamedTuple):
     numeric: list[bool]
     bars: Sequence[float] = ()
     """A share of one for each row, drawn behind its last cell; empty: none."""
+    keys: int = 1
+    """How many of the first columns name a row; where a page is narrow they are one column."""
 
 
 class Card(NamedTuple):
@@ -138,6 +140,8 @@ class Report(NamedTuple):
     runs: list[Run]
     processes: Table | None
     """The processes of a recording of several."""
+    finding: str
+    """What the comparison says, in a sentence; empty for one run."""
     comparison: Table | None
     together: Figure | None
     version: str
@@ -166,6 +170,10 @@ class Sheet(NamedTuple):
     notes: list[str]
     version: str
     document: dict[str, Any]
+    finding: Sequence[str] = ()
+    """What was found, in sentences above all else."""
+    more: Table | None = None
+    """Further rows of `table`, apart so that its first ones stay in sight."""
     to_do: Sequence[ToDo] = ()
     """What a user should do, above all figures."""
     code: Sequence[tuple[str, str]] = ()

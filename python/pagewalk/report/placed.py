@@ -74,6 +74,7 @@ def render(advised: "plain.Advised") -> str:
         notes=[*left_out(advised), *advised["notes"]],
         version=advised["pagewalk"],
         document=dict(advised),
+        finding=[headline(advised)],
         to_do=to_write(advised),
         code=[(f"The code for {', '.join(names)}", code) for code, names in codes(advised)],
     )
@@ -83,16 +84,24 @@ def render(advised: "plain.Advised") -> str:
 
 def _figure(advised: "plain.Advised") -> Figure:
     """Gain against memory: a point for each set."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
-            "memory": run["memory_added_bytes"] / (1 << 20),
-            "gain": run["gain_cycles"]["hi"] / 1e6 if run["gain_cycles"] else saved(advised, run),
+            "memory": run["memory_added_bytes"],
+            "gain": run["gain_cycles"]["hi"] if run["gain_cycles"] else saved(advised, run),
             "rules": ", ".join(run["rules"]),
             "which": "advised" if run == advised["best"] else "tried",
         }
         for run in advised["sets"]
     ]
-    return Figure("Gain against memory", headline(advised), rows, sets(advised))
+    if rows:
+        # One set alone would stand on axes that say nothing.
+        base = {"memory": 0, "gain": 0, "rules": "", "which": "base pages"}
+        rows.insert(0, base)
+    cycles = advised["base"]["translation_cycles"] is not None
+    sentence = "Each point is a set of page sizes: how much memory it adds, and " + (
+        "how many cycles it saves if every walk is waited for." if cycles else "what it saves."
+    )
+    return Figure("Gain against memory", sentence, rows, sets(advised))
 
 
 def to_write(advised: "plain.Advised") -> list[ToDo]:
@@ -153,21 +162,25 @@ def chart(figure: Figure, cycles: bool) -> "Chart":
     """Gain over memory added, a point per set."""
     import altair as alt
 
-    from pagewalk.report.charts import inline, sized
+    from pagewalk.report.charts import SI, distinct, inline, legend, sized
 
-    unit = "million cycles gained" if cycles else "misses less"
+    gained = "cycles gained" if cycles else "misses less"
+    power = 20 if any(abs(row["memory"]) >= 1 << 20 for row in figure.rows) else 10
+    added = f"{'MiB' if power == 20 else 'KiB'} added"
+    rows = [{**row, "memory": row["memory"] / (1 << power)} for row in figure.rows]
+    kinds = sorted({row["which"] for row in rows})
     return sized(
-        alt.Chart(inline(figure.rows))
+        alt.Chart(inline(rows))
         .mark_point(size=70, filled=True)
         .encode(
-            x=alt.X("memory:Q").title("MiB added").axis(grid=False),
-            y=alt.Y("gain:Q").title(unit).axis(minExtent=44),
-            color=alt.Color("which:N").title(None).legend(orient="top", direction="horizontal"),
-            shape=alt.Shape("which:N").title(None),
+            x=alt.X("memory:Q").title(added).axis(grid=False, tickCount=5, labelOverlap=True),
+            y=alt.Y("gain:Q").title(gained).axis(minExtent=44, labelExpr=SI),
+            color=alt.Color("which:N").title(None).scale(domain=kinds).legend(legend(kinds)),
+            shape=distinct("which", kinds)["shape"],
             tooltip=[
                 alt.Tooltip("rules:N"),
-                alt.Tooltip("memory:Q", title="MiB added", format=".3g"),
-                alt.Tooltip("gain:Q", title=unit, format=".4g"),
+                alt.Tooltip("memory:Q", title=added, format=".3g"),
+                alt.Tooltip("gain:Q", title=gained, format=".4s"),
             ],
         ),
         240,
@@ -196,7 +209,8 @@ def headline(advised: "plain.Advised") -> str:
     ms = f", {_ms(best)} ms" if best["gain_ms"] else ""
     if best["gain_best"] is not None and best["gain_share"] is not None:
         span = text.span(best["gain_share"], text.percent)
-        gain += f", {span} of the time in user mode (best estimate {_best(best)})"
+        gain += f", {span} of the time in user mode (best estimate {_best(best)}"
+        gain += "; the most if every walk is waited for)"
     added = text.size(max(best["memory_added_bytes"], 0))
     return (
         f"{name} on {advised['machine']['name']}: {which}. That saves {less} of the misses{gain}"

@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 
 from pagewalk import text
-from pagewalk.report.charts import Chart, distinct, inline, named, sized
+from pagewalk.report.charts import Chart, distinct, inline, legend, named, sized
 from pagewalk.report.model import Figure
 from pagewalk.report.scales import Scale
 
@@ -94,22 +94,17 @@ def _chart(
         y = y.scale(domain=[0, most])
     encoding: dict[str, Any] = {"y": y, "tooltip": tooltip if len(series) > 1 else tooltip[1:]}
     if len(series) > 1:
-        scheme: Any = "tableau10" if len(series) <= 10 else "tableau20"
-        columns = 2 if figure.facets or points is not None else 4
-        legend = alt.Legend(
-            orient="top",
-            direction="horizontal",
-            columns=columns,
-            labelLimit=240,
-        )
+        # The page's own colours, while there are enough of them.
+        apart: Any = {"range": "category"} if len(series) < 9 else {"scheme": "tableau20"}
+        above = legend(series, columns=2 if figure.facets else 4)
         if points is not None:
-            legend.labelLimit = points // columns - 20
+            above.columns, above.labelLimit = 2, points // 2 - 20
         encoding["color"] = (
             alt.Color("series:N")
-            .scale(domain=series, scheme=scheme)
+            .scale(domain=series, **apart)
             .sort(series)
             .title(None)
-            .legend(legend)
+            .legend(above)
         )
     if axis.kind == "ordinal":
         across = alt.X("at:O").title(axis.title).sort(axis.values).scale(domain=axis.values)

@@ -31,6 +31,11 @@ TEXT_LINES = 54
 
 FAILED_SHOWN = 8
 
+NEAR = 0.01
+"""The share of the best value within which another design is as good."""
+NEAR_NAMED = 3
+"""How many of these are named."""
+
 SEARCHES = "mmu_cache.searches"
 """The count that every design with an MMU cache has."""
 TRACE_LETTERS = 20
@@ -257,6 +262,51 @@ def sheet(made: dict[str, Any], view: View = ALL, drawn: Drawn = AUTOMATIC) -> S
         ],
         version=made["pagewalk"],
         document=made,
+        finding=[found] if (found := finding(made, view, drawn)) else [],
+    )
+
+
+def finding(made: dict[str, Any], view: View = ALL, drawn: Drawn = AUTOMATIC) -> str:
+    """The best design by the first measure in which designs differ, in a sentence.
+
+    Of several traces it is that of the mean over them; empty where there is none, and where all
+    designs are alike.
+    """
+    measures = _drawn_measures(made, drawn)
+    sorted_by = BY_KEY.get(view.sort or "")
+    measure = sorted_by or (measures[0] if measures else None)
+    keys = [key for key in made["vary"] if key != TRACE]
+    several = TRACE in made["vary"]
+    designs = made["comparison"]["means" if several else "designs"]
+    rows = [row for row in designs if measure and row.get(measure.key) is not None]
+    if measure is None or len(rows) < 2:
+        return ""
+    sign = -1 if measure.highest else 1
+    ordered = sorted(rows, key=lambda row: sign * float(row[measure.key]))
+    best, worst = ordered[0], ordered[-1]
+    factors = bool(made["comparison"]["normalize"])
+    least, most = (measure.shown(row[measure.key], factors) for row in (best, worst))
+    if least == most:
+        return ""
+    near = abs(best[measure.key]) * NEAR
+    alike = [row for row in ordered[1:] if abs(row[measure.key] - best[measure.key]) <= near]
+    mean = f", {mean_name(made['comparison']['mean'])} of the traces" if several else ""
+    said = (
+        f"Best of {text.plural(len(rows), 'design')} by {_title(measure, made)}{mean}: "
+        f"{_design(best, keys, drawn)} with {least}; worst: {_design(worst, keys, drawn)} with "
+        f"{most}."
+    )
+    if 0 < len(alike) <= NEAR_NAMED:
+        said += f" As good within 1 %: {'; '.join(_design(row, keys, drawn) for row in alike)}."
+    elif alike:
+        said += f" {len(alike)} designs more are as good within 1 %."
+    return said
+
+
+def _design(row: Row, keys: Sequence[str], drawn: Drawn) -> str:
+    return ", ".join(
+        drawn.labels.get(f"{key}:{row[key]}", f"{drawn.labels.get(key, key)}={row[key]}")
+        for key in keys
     )
 
 
@@ -268,6 +318,8 @@ def summary(made: dict[str, Any], view: View = ALL, drawn: Drawn = AUTOMATIC) ->
     if relative := _relative(made).removeprefix("; "):
         lines.append(text.paragraph(relative, "  "))
     parts = [[row for row in part if "error" not in row] for part in _parts(made, view)]
+    if found := finding(made, view, drawn):
+        lines.append(text.paragraph(found, "  ", "  "))
     if any(parts):
         lines += [text.paragraph(_ends(made, measure, drawn), "  ", "  ") for measure in measures]
     each = max(3, TEXT_ROWS // len(parts)) if view.top is None else None
@@ -456,7 +508,8 @@ def _table(
         row[: len(keys)] = [
             labels.get(f"{key}:{cell}", cell) for key, cell in zip(keys, row, strict=False)
         ]
-    return Table(caption, head, cells, [False] * len(keys) + [True] * len(measures))
+    numeric = [False] * len(keys) + [True] * len(measures)
+    return Table(caption, head, cells, numeric, keys=len(keys))
 
 
 def _axis(vary: Mapping[str, Sequence[Any]], free: Sequence[str]) -> str:

@@ -123,8 +123,54 @@ def finding(document: "plain.Document") -> list[str]:
         parts.append(f"the busiest region is {busiest['name']}, with {part} of the misses")
     sentences = ["; ".join(parts) + "."]
     if document["time"] is not None:
-        sentences.append(f"Translation takes {share_range(document['time'])} of all cycles.")
+        ends = "; ".join(short_ends(document["time"]))
+        sentences.append(f"{taken(document)}{': ' if ends else ''}{ends}.")
     return sentences
+
+
+def taken(document: "plain.Document") -> str:
+    """What translation takes, without a full stop: the best estimate where there is one."""
+    time, estimate = document["time"], document.get("estimate")
+    if time is None:
+        return "What translation takes is not known"
+    if estimate is None or time["share"]["lo"] == time["share"]["hi"]:
+        return f"Translation takes {share_range(time)} of all cycles"
+    return f"Translation takes {text.percent(estimate['share'])} of all cycles by the best estimate"
+
+
+def short_ends(time: "plain.Time") -> list[str]:
+    """What the ends of translation's share mean, in a few words; nothing if it is one number."""
+    share, cycles = time["share"], time["translation_cycles"]
+    if share["lo"] == share["hi"]:
+        return []
+    least = "every walk is hidden" if cycles["lo"] == 0 else "what can be hidden is"
+    return [
+        f"{text.percent(share['lo'])} if {least} behind other work",
+        f"{text.percent(share['hi'])} if all of it is waited for",
+    ]
+
+
+def compared(documents: "Sequence[plain.Document]", names: Sequence[str]) -> str:
+    """Which of several machines misses least and spends least time, in a sentence or two.
+
+    Args:
+        documents: Results of one trace.
+        names: What each machine is called.
+    """
+
+    def ends(numbers: Sequence[float], shown: Callable[[float], str]) -> str:
+        low, high = (end(zip(numbers, names, strict=True)) for end in (min, max))
+        if shown(low[0]) == shown(high[0]):
+            return f"{shown(low[0])} on every machine"
+        return f"fewest {shown(low[0])} on {low[1]}, most {shown(high[0])} on {high[1]}"
+
+    rates = [1000 * missing_all(one) / max(accesses(one), 1) for one in documents]
+    sentences = [f"Misses of every TLB per 1000 accesses: {ends(rates, text.ratio)}."]
+    shares = [estimate["share"] for one in documents if (estimate := one.get("estimate"))]
+    if len(shares) == len(documents):
+        least = ends(shares, text.percent).replace("fewest", "least")
+        sentences.append(f"Share of all cycles in translation, by the best estimate: {least}.")
+    return " ".join(sentences)
 
 
 def share_range(time: "plain.Time") -> str:

@@ -175,6 +175,121 @@ fn addresses_that_are_not_recorded_follow_from_those_that_are() {
     }
 }
 
+/// A whole machine with the block [`THREE`] as a fixed one: notes how many rows came before each event.
+struct Noting {
+    block: Block,
+    told: Vec<(EventCode, u64, u64)>,
+}
+
+impl Context for Noting {
+    fn block(&mut self, _: u64) -> Option<Block> {
+        Some(self.block)
+    }
+
+    fn tags(&mut self, _: u64, tags: &mut Vec<u16>) {
+        tags.extend(FIXED_TAGS);
+    }
+
+    fn derived(&mut self, _: u64, _: &mut Vec<Option<Derived>>) {}
+
+    fn event(&mut self, code: EventCode, words: &[u64], sink: &mut dyn Sink) -> Result<(), Fault> {
+        self.told.push((code, words[0], sink.accesses()));
+        Ok(())
+    }
+}
+
+fn event(code: EventCode, word: u64) -> [u64; 2] {
+    [ring::event_header(code, 1).0, word]
+}
+
+/// Translations in a block come before it, wherever a span ends; what comes after it stays there. A block that
+/// was left counts the instructions that were completed.
+#[test]
+fn translations_in_a_block_of_a_machine_come_before_it() {
+    let kernel = 0xffff_8880_0000_1000;
+    for (is_fixed, pads) in [(true, 0), (true, 3), (false, 0), (false, 3)] {
+        let mut records = Vec::new();
+        let run = |records: &mut Vec<u64>, events: &[[u64; 2]], made: usize| {
+            let record = Record::fixed(0, 3);
+            let addrs = [kernel, kernel + 8, 0x7f00];
+            let pad = || [Record::control(Control::Pad, pads).0].into_iter().chain(0..pads);
+            if is_fixed {
+                records.push(if events.is_empty() { record } else { record.with_events() }.0);
+                let reached = |index| if index < made { addrs[index] } else { Record::NONE };
+                records.extend((0..3).map(reached));
+                for event in events {
+                    records.extend(pad().take(if pads > 0 { usize::MAX } else { 0 }));
+                    records.extend(event);
+                }
+                return;
+            }
+            records.push(Record::control(Control::Block, 0).0);
+            let first = events.first().filter(|event| event[1] == 1);
+            records.extend(first.into_iter().flatten());
+            let each = addrs.iter().zip(FIXED_TAGS).take(made);
+            records.extend(each.map(|(&addr, tag)| Record::access(addr, tag).0));
+            let others = events.iter().skip(usize::from(first.is_some()));
+            records.extend(others.flatten());
+        };
+        let (translation, left) = (EventCode::Translation, EventCode::Left);
+        run(&mut records, &[], 3);
+        run(&mut records, &[event(translation, 1)], 3);
+        run(&mut records, &[event(translation, 1), event(translation, 2)], 3);
+        run(&mut records, &[event(translation, 1), event(left, 2)], 2);
+        run(&mut records, &[event(left, 0)], 0);
+        records.extend(event(EventCode::Interrupt, 7));
+        records.extend(event(translation, 9));
+        run(&mut records, &[], 3);
+        let (mut decoder, mut sink) = (Decoder::new(true, false), Batcher::new());
+        let mut context = Noting { block: THREE.0, told: Vec::new() };
+        // As it is published: no event is reported twice, and none is lost.
+        let (mut done, mut rest) = (0, None);
+        for end in (1..=records.len()).step_by(5).chain([records.len()]) {
+            let whole = end == records.len();
+            let segment = &records[done..end];
+            if !whole && !boundary(&records[..end]) {
+                continue;
+            }
+            done += decoder.segment(segment, whole, &mut rest, &mut context, &mut sink).unwrap();
+        }
+        assert_eq!(done, records.len(), "{is_fixed} {pads}");
+        let expected = [
+            (translation, 1, 4),
+            (translation, 1, 8),
+            (translation, 2, 8),
+            (translation, 1, 12),
+            (EventCode::Interrupt, 7, 15),
+            (translation, 9, 15),
+        ];
+        assert_eq!(context.told, expected, "{is_fixed} {pads}");
+        let mut batch = Batch::default();
+        sink.finish();
+        sink.take(&mut batch);
+        assert_eq!(batch.len(), 19);
+        assert_eq!(batch.addr[12..15], [0x40_0000, kernel, kernel + 8]);
+        let instructions: u64 = batch.meta.iter().map(|meta| u64::from(meta.instructions())).sum();
+        let gaps = batch.events.iter().map(|placed| match placed.event {
+            trace::Event::Gap { instructions, .. } => instructions,
+            _ => 0,
+        });
+        assert_eq!(instructions + gaps.sum::<u64>(), 3 * 4 + 2);
+    }
+}
+
+/// Whether a recorder may publish these records: it never does so within the records of a fixed block or an event.
+fn boundary(records: &[u64]) -> bool {
+    let mut at = 0;
+    while let Some(&word) = records.get(at) {
+        at += 1 + match Record(word).as_control() {
+            Some(Control::Fixed) => Record(word).fixed_parts().1,
+            Some(Control::Event) => event_parts(Record(word).value()).1,
+            Some(Control::Pad) => Record(word).value() as usize,
+            _ => 0,
+        };
+    }
+    at == records.len()
+}
+
 /// A window of the addresses in runs of the block with these numbers of stores.
 fn window(stores: &[u64], from: u64, max: u64) -> Vec<u64> {
     let store = Tag::STORE | 3 << Tag::SIZE_SHIFT;

@@ -414,8 +414,13 @@ pub(crate) type Access = (Kind, u64, u64);
 /// What a trace says of one program, however it is split into blocks: the stretches of code that ran one behind the
 /// other, and data accesses in pieces of 8 bytes at most.
 pub(crate) fn essence(path: &Path) -> (Vec<(u64, u64)>, Vec<Access>) {
+    essence_of(path, 0)
+}
+
+/// As [`essence`], of process `number` of a recording.
+pub(crate) fn essence_of(path: &Path, number: u32) -> (Vec<(u64, u64)>, Vec<Access>) {
     let (mut code, mut data) = (Vec::<(u64, u64)>::new(), Vec::new());
-    for row in Whole::read(path).rows {
+    for row in Whole::process(path, number).rows {
         let bytes = u64::from(row.meta.size());
         if row.kind() == Kind::Fetch {
             match code.last_mut() {
@@ -440,10 +445,16 @@ pub(crate) fn append(data: &mut Vec<Access>, kind: Kind, address: u64, bytes: u6
 }
 
 /// Fails where two lists begin to differ.
-fn compare<T: PartialEq + std::fmt::Debug>(name: &str, what: &str, own: &[T], other: &[T]) {
+pub(crate) fn compare<T: PartialEq + std::fmt::Debug>(
+    name: &str,
+    what: &str,
+    own: &[T],
+    other: &[T],
+) {
     let differ = own.iter().zip(other).position(|(own, other)| own != other);
     if let Some(at) = differ {
-        let [own, other] = [own, other].map(|list| &list[at..list.len().min(at + 4)]);
+        let from = at.saturating_sub(2);
+        let [own, other] = [own, other].map(|list| &list[from..list.len().min(at + 4)]);
         panic!("{name}: {what} {at} is {own:x?} and should be {other:x?}");
     }
     assert_eq!(own.len(), other.len(), "{name}: {what}");

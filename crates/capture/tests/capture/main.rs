@@ -4,8 +4,10 @@
 
 mod alone;
 mod calls;
+mod changing;
 mod common;
 mod derived;
+mod families;
 mod inline;
 mod layout;
 mod native;
@@ -15,4 +17,5 @@ mod random;
 mod refusals;
 mod sequences;
 mod stepped;
+mod threaded;
 mod windows;

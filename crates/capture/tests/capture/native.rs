@@ -273,18 +273,6 @@ fn the_layout_is_linuxs() {
 #[test]
 fn what_it_cannot_record_ends_in_one_line() {
     let directory = directory("native_refusals");
-    let thread = r#"
-        #include <pthread.h>
-        static void *run(void *x) { return x; }
-        int main(void) { pthread_t t; pthread_create(&t, 0, run, 0); return pthread_join(t, 0); }"#;
-    let fork = "#include <unistd.h>\nint main(void) { return fork() == 0; }";
-    let exec =
-        "#include <unistd.h>\nint main(void) { return execl(\"/bin/true\", \"true\", (char *)0); }";
-    let code = r#"
-        #include <sys/mman.h>
-        int main(void) {
-            unsigned char *p = mmap(0, 4096, 7, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-            p[0] = 0xc3; ((void (*)(void))p)(); return 0; }"#;
     let gs = r#"int main(void) { __asm__ volatile("mov %0, %%gs" :: "r"(0)); return 0; }"#;
     let personality =
         "#include <sys/personality.h>\nint main(void) { return personality(0x400000) < 0; }";
@@ -294,10 +282,6 @@ fn what_it_cannot_record_ends_in_one_line() {
     let transaction = r#"int main(void) { __asm__ volatile(".byte 0xc7, 0xf8, 0, 0, 0, 0" ::: "rax"); return 0; }"#;
     let seccomp = "#include <sys/prctl.h>\nint main(void) { return prctl(22, 1); }";
     for (name, source, expected) in [
-        ("thread", thread, "it starts a second thread"),
-        ("fork", fork, "it starts another process"),
-        ("exec", exec, "it executes another program"),
-        ("code", code, "it runs code that it can change"),
         ("gs", gs, "it loads the segment register fs or gs"),
         ("personality", personality, "it makes all of its memory executable"),
         ("dispatch", dispatch, "it catches its own system calls"),

@@ -1,7 +1,6 @@
 //! A program's code and data accesses as the processor itself gives them: `ptrace` executes one instruction after the
 //! other, and what each accesses follows from its operands and the registers before it.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
@@ -100,7 +99,12 @@ fn accesses(
             let bit = (bit as i64) << (64 - 8 * width) >> (64 - 8 * width);
             address = address.wrapping_add((bit.div_euclid(8 * width) * width) as u64);
         }
-        found.push((loads, stores, address, memory.memory_size().size() as u64));
+        // The decoder does not say the size of an element that is repeated.
+        let size = match memory.memory_size().size() {
+            0 if is_repeated(instruction) => instruction.memory_size().size(),
+            size => size,
+        };
+        found.push((loads, stores, address, size as u64));
     }
     // Loads first, but for what is compared, which is read in the order of QEMU.
     found.sort_by_key(|&(loads, stores, ..)| stores && !loads);
@@ -127,7 +131,6 @@ pub(crate) fn step(program: &Path) -> Stepped {
     let pid = child.id() as i32;
     let memory = File::open(format!("/proc/{pid}/mem")).expect("the memory of a child");
     let (mut stepped, mut factory) = (Stepped::default(), InstructionInfoFactory::new());
-    let mut decoded: HashMap<u64, Instruction> = HashMap::new();
     // The repeated instruction that was executed last, as far as one step goes, and the registers before it.
     let mut before: Option<(Instruction, libc::user_regs_struct)> = None;
     loop {
@@ -156,11 +159,11 @@ pub(crate) fn step(program: &Path) -> Stepped {
                 from.rcx -= 1;
             }
         }
-        let instruction = *decoded.entry(rip).or_insert_with(|| {
-            let mut bytes = [0; 15];
-            let length = memory.read_at(&mut bytes, rip).expect("code can be read");
-            Decoder::with_ip(64, &bytes[..length], rip, DecoderOptions::NONE).decode()
-        });
+        // Each time anew: it may have changed.
+        let mut bytes = [0; 15];
+        let length = memory.read_at(&mut bytes, rip).expect("code can be read");
+        let instruction =
+            Decoder::with_ip(64, &bytes[..length], rip, DecoderOptions::NONE).decode();
         if repeated.is_none_or(|(instruction, _)| instruction.ip() != rip) {
             stepped.instructions += 1;
             match stepped.code.last_mut() {

@@ -133,7 +133,7 @@ fn what_is_wrong_is_said() {
         (&["tlb.l2d.blocks={kind=\"whole\",pages=5}"], "tlb.l2d.blocks.pages: a block of 5 pages"),
         (
             &["tlb.l2d.blocks={kind=\"whole\",pages=4,prefetch=false}"],
-            "tlb.l2d.blocks.prefetch: an entry of kind whole loads its pages together",
+            "tlb.l2d.blocks.prefetch: an entry of kind whole always loads its pages together",
         ),
         (
             &["tlb.l1d.blocks={kind=\"whole\",pages=4}", "tlb.l1d.paired=true"],

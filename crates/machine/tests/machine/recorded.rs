@@ -2,28 +2,37 @@
 
 use addr::Kind;
 use machine::{Machine, Results, RunOptions};
-use trace::Event;
+use trace::{Event, KnownSizes, Seen, Translation, When};
 
 use crate::support::{Row, Rows, Stream};
 
 const BASE: u64 = 0x4000_0000;
 
-fn attempt(
+fn attempt_as(
     settings: &[&str],
     rows: &[Row],
     physical: fn(u64, u64) -> u64,
+    source: fn(Rows) -> Rows,
 ) -> Result<Results, String> {
     let settings = [&["os.manager=recorded"][..], settings].concat();
     let settings: Vec<String> = settings.iter().map(|text| (*text).to_owned()).collect();
     let machine = Machine::load("epyc-9005", &settings).map_err(|error| error.to_string())?;
     let run = |check: bool| {
         let options = RunOptions { check, progress: &mut |_| true };
-        let mut rows = Rows::physical(rows.to_vec(), physical);
+        let mut rows = source(Rows::physical(rows.to_vec(), physical));
         machine.run(&mut rows, options).map_err(|error| error.to_string())
     };
     let (fast, checked) = (run(false)?, run(true)?);
     assert!(Results { checked: true, ..fast.clone() } == checked, "{settings:?}");
     Ok(fast)
+}
+
+fn attempt(
+    settings: &[&str],
+    rows: &[Row],
+    physical: fn(u64, u64) -> u64,
+) -> Result<Results, String> {
+    attempt_as(settings, rows, physical, |rows| rows)
 }
 
 fn load(addr: u64) -> Row {
@@ -147,6 +156,165 @@ fn accesses_cross_into_pages_that_no_row_has() {
     let apart = |_, addr: u64| addr - BASE;
     let results = attempt(&["memory.size=8M"], &later, apart).unwrap();
     assert_eq!(results.memory.frames_used_bytes - results.memory.table_bytes, 4 * count * 4096);
+}
+
+/// A run of `rows` that have no physical addresses.
+fn told(settings: &[&str], rows: &[Row]) -> Result<Results, String> {
+    attempt(settings, rows, |_, _| 0)
+}
+
+fn found(seen: Seen, addr: u64, page_bytes: u64, pages: u64, paddr: Option<u64>) -> Row {
+    let page = Translation::base(seen, addr);
+    Row::Event(Event::Translation(Box::new(Translation { page_bytes, pages, paddr, ..page })))
+}
+
+fn snapshot() -> Row {
+    Row::Event(Event::Snapshot { when: When::Interval, sizes: KnownSizes::Large })
+}
+
+#[test]
+fn pages_have_the_sizes_that_events_say() {
+    let (walk, shot) = (Seen::Walk, Seen::Snapshot);
+    // Each page before it is touched.
+    let walks = (0..3).map(|block| found(walk, BASE + (block << 21), 2 << 20, 1, None));
+    let rows = walks.chain(pages(1600)).collect::<Vec<_>>();
+    let results = told(&[], &rows).unwrap();
+    assert_eq!((sizes(&results), results.faults.first_touch), ((1600 - 3 * 512, 3), 67));
+    // A snapshot later: what is mapped is replaced, without a fault, and the frames are free again.
+    let collapsed = vec![snapshot(), found(shot, BASE, 2 << 20, 1, None)];
+    let rows = [vec![snapshot()], pages(600), collapsed, pages(600)].concat();
+    let results = told(&[], &rows).unwrap();
+    assert_eq!((sizes(&results), results.faults.first_touch), ((88, 1), 600));
+    let used = results.memory.frames_used_bytes - results.memory.table_bytes;
+    assert_eq!(used, (512 + 88) * 4096);
+    // And the other way round: parts come when they are touched.
+    let split = [vec![found(walk, BASE, 2 << 20, 1, None)], pages(512)].concat();
+    let again = [vec![snapshot(), found(shot, BASE, 4096, 512, None)], pages(100)].concat();
+    let results = told(&[], &[split.clone(), again].concat()).unwrap();
+    assert_eq!((sizes(&results), results.faults.first_touch), ((100, 0), 101));
+    // What is unmapped is forgotten.
+    let gone = Row::Event(Event::Munmap { addr: BASE, bytes: 2 << 20, result: 0 });
+    let results = told(&[], &[split, vec![gone], pages(7)].concat()).unwrap();
+    assert_eq!((sizes(&results), results.faults.first_touch), ((7, 0), 8));
+}
+
+#[test]
+fn a_page_has_the_size_that_the_next_snapshot_says() {
+    let shot = Seen::Snapshot;
+    let small = |block: u64| found(shot, BASE + (block << 21), 4096, 512, None);
+    let large = |block: u64| found(shot, BASE + (block << 21), 2 << 20, 1, None);
+    let touch = |block: u64| load(BASE + (block << 21));
+    let space = |space| Row::Event(Event::Run { cpu: None, space });
+    let rows = vec![
+        // Of both spaces: the first snapshot has block 0 large and block 1 small.
+        touch(0),
+        touch(1),
+        space(1),
+        touch(0),
+        space(0),
+        snapshot(),
+        large(0),
+        small(1),
+        // The second one has block 1 large since, and block 2 from its first touch on.
+        touch(2),
+        touch(1),
+        snapshot(),
+        large(0),
+        large(1),
+        large(2),
+        // Nothing is said of what comes after the last one.
+        touch(3),
+        space(1),
+        snapshot(),
+        small(0),
+    ];
+    let run = |source| attempt_as(&[], &rows, |_, _| 0, source).unwrap();
+    let results = run(Rows::foretold);
+    assert_eq!((sizes(&results), results.faults.first_touch), ((2, 3), 5));
+    // A page that was touched after a snapshot was taken and before its place is in the next one.
+    let late = vec![touch(0), snapshot(), small(5), snapshot(), large(0)];
+    let results = attempt_as(&[], &late, |_, _| 0, Rows::foretold).unwrap();
+    assert_eq!((sizes(&results), results.faults.first_touch), ((0, 1), 1));
+    // Read once, a page is small until a snapshot has been passed, which is refused before any event.
+    let error = attempt(&[], &rows, |_, _| 0).unwrap_err();
+    assert!(error.contains("no physical address") && error.contains("--pages"), "{error}");
+    let rows = [vec![snapshot()], rows].concat();
+    let results = attempt(&[], &rows, |_, _| 0).unwrap();
+    assert_eq!((sizes(&results), results.faults.first_touch), ((2, 3), 5));
+}
+
+#[test]
+fn pages_lie_in_the_frames_that_events_say() {
+    let walk = Seen::Walk;
+    let at = |frame| found(walk, BASE, 2 << 20, 1, Some(frame));
+    let touch = |memory: &str, frame| {
+        let rows = [vec![at(frame)], pages(512)].concat();
+        told(&[&format!("memory.size={memory}")], &rows)
+    };
+    let results = touch("64M", 16 << 20).unwrap();
+    assert_eq!((sizes(&results), results.faults.first_touch), ((0, 1), 1));
+    let error = touch("64M", 128 << 20).unwrap_err();
+    assert!(error.contains("set memory.size=1G"), "{error}");
+    // The frames are another page's: base pages share them.
+    let other = [found(walk, BASE + (8 << 20), 4096, 1, Some(16 << 20)), load(BASE + (8 << 20))];
+    let rows = [other.to_vec(), vec![at(16 << 20)], pages(512)].concat();
+    let results = told(&["memory.size=64M"], &rows).unwrap();
+    assert_eq!((sizes(&results), results.faults.first_touch), ((513, 0), 513));
+    // Rows win: the page is where they say.
+    let rows = [vec![at(16 << 20)], pages(3)].concat();
+    let results = attempt(&[], &rows, |_, addr| addr - BASE + (32 << 20)).unwrap();
+    assert_eq!(sizes(&results), (0, 1));
+}
+
+/// Walks, snapshots and calls at random: the page of each access has the size that an obvious model
+/// says, as far as the counts at the end show, and both ways of running agree.
+#[test]
+fn random_translations() {
+    for seed in 1..6 {
+        println!("seed {seed}");
+        let mut stream = Stream(seed);
+        let mut rows = vec![found(Seen::Walk, BASE, 4096, 1, None)];
+        // By block of 2M: whether it is large; by page: whether it is mapped.
+        let (mut large, mut mapped) = ([false; 8], [[false; 512]; 8]);
+        for _ in 0..6000 {
+            let (block, page) = (stream.below(8) as usize, stream.below(512) as usize);
+            let addr = BASE + ((block as u64) << 21);
+            match stream.below(60) {
+                0 => {
+                    rows.push(Row::Event(Event::Munmap { addr, bytes: 2 << 20, result: 0 }));
+                    (large[block], mapped[block]) = (false, [false; 512]);
+                }
+                1 => {
+                    let seen = if page % 2 == 0 { Seen::Walk } else { Seen::Snapshot };
+                    rows.push(found(seen, addr, 2 << 20, 1, None));
+                    let any = mapped[block].contains(&true);
+                    large[block] = true;
+                    mapped[block] = [any; 512];
+                }
+                2 => {
+                    rows.push(found(Seen::Walk, addr, 4096, 512, None));
+                    if large[block] {
+                        mapped[block] = [false; 512];
+                    }
+                    large[block] = false;
+                }
+                3 => rows.push(snapshot()),
+                _ => {
+                    rows.push(load(addr + ((page as u64) << 12)));
+                    match large[block] {
+                        true => mapped[block] = [true; 512],
+                        false => mapped[block][page] = true,
+                    }
+                }
+            }
+        }
+        let results = told(&[], &rows).unwrap();
+        let is = |block: &usize| large[*block] && mapped[*block][0];
+        let blocks = (0..8).filter(is).count() as u64;
+        let small = (0..8).filter(|block| !large[*block]);
+        let small: usize = small.map(|block| mapped[block].iter().filter(|is| **is).count()).sum();
+        assert_eq!(sizes(&results), (small as u64, blocks), "{seed}");
+    }
 }
 
 #[test]

@@ -402,6 +402,7 @@ fn what_ran_and_what_it_ran_on() {
         filter: Filter::Page16,
         page_bytes: 4096,
         notes: vec!["a note".to_owned()],
+        kernel_from: None,
     };
     let process = |number, accesses| Process { number, accesses, ..ls() };
     let switches = Switches {

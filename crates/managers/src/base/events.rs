@@ -141,6 +141,9 @@ impl Base {
         let access = ask.platform.access();
         self.look_at_end(access, ask.platform.ram());
         self.inherited.remove(&ask.number);
+        if let Some(heaps) = &mut self.heaps {
+            heaps.forget(ask.number);
+        }
         self.with(ask.platform, |kernel| kernel.exec(ask.space))
     }
 
@@ -170,7 +173,7 @@ impl Base {
     ) -> Result<(), Failure> {
         let Event::Mmap { bytes, flags, result, .. } = *event else { return Ok(()) };
         let range = range(result as u64, bytes).filter(|_| result >= 0);
-        let (true, Some(range)) = (flags & MAP_STACK != 0 && self.vm.thp().is_some(), range) else {
+        let (true, Some(range)) = (flags & MAP_STACK != 0 && self.keeps_stacks, range) else {
             return Ok(());
         };
         let space = self.space(number, platform)?;
@@ -231,6 +234,16 @@ impl Base {
         let Ask { space, number, platform } = ask;
         let regions = platform.layout().regions(number);
         let before = regions.and_then(|regions| regions.program_break()).unwrap_or(now);
+        let (before, now) = match &mut self.heaps {
+            Some(heaps) => {
+                let (from, to) = heaps.ends(number, before, now);
+                let more = range(now.max(from), to.saturating_sub(now.max(from)));
+                // A heap grows up to what lies above it.
+                let is_blocked = more.is_some_and(|more| self.vm.any_region(space, more, |_| true));
+                (from, if is_blocked { heaps.ends_at(number, now) } else { to })
+            }
+            None => (before, now),
+        };
         let (before, now) = (VirtAddr::new(before), VirtAddr::new(now));
         let label = self.files.label("heap");
         self.with(platform, |kernel| kernel.set_break(space, before, now, label))?;
@@ -240,6 +253,7 @@ impl Base {
         let Some(range) = grown else { return Ok(()) };
         let mapped = Mapped { range, kind: Kind::Heap, name: "heap" };
         self.place(number, space, &mapped, platform)?;
+        self.heap_grown(number, space, range, platform)?;
         self.populate(space, range, platform)
     }
 

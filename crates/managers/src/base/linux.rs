@@ -2,7 +2,7 @@
 
 use addr::PageSize;
 use description::{
-    self, Defrag, Description, Enabled, OrderEnabled, Refusal,
+    self, Defrag, Description, Enabled, OrderEnabled, OrderShmem, Refusal, ShmemEnabled,
     managers::{Huge, huge, linux, page_blocks},
 };
 use os::Platform;
@@ -13,10 +13,10 @@ use results::{
 };
 use vm::{
     CompactResult, Compacting, Ingens, Khugepaged, Marks, Placing, Promoter, Ranged, Ranger,
-    ScanResult, Thp,
+    ScanResult, Shmem, ShmemHuge, Thp,
 };
 
-use super::Base;
+use super::{Base, versions};
 
 /// The base page size, which must be that of a kernel with these settings.
 const BASE: PageSize = PageSize::SIZE_4K;
@@ -40,6 +40,16 @@ pub(super) fn thp(description: &Description, sizes: &[PageSize]) -> Result<Optio
     if asked.allows_1g() && sizes.last() != Some(&PageSize::SIZE_1G) {
         let what = "the page table has no pages of 1G: write never, or choose one that has them";
         return refuse("os.linux.hugepages-1048576kB.enabled", what.to_owned());
+    }
+    if let Some(pools) = &asked.hugetlb {
+        if pools.of_1048576k.is_some() && sizes.last() != Some(&PageSize::SIZE_1G) {
+            let what = "the page table has no pages of 1G: leave the pool out, or choose one that has them";
+            return refuse("os.linux.hugetlb.hugepages-1048576kB", what.to_owned());
+        }
+        if !matches!(pools.default.0, HUGE | PageSize::SIZE_1G) {
+            let what = format!("there is no pool of {}: write \"2M\" or \"1G\"", pools.default.0);
+            return refuse("os.linux.hugetlb.default", what);
+        }
     }
     for (key, value) in
         [("use_zero_page", asked.use_zero_page), ("khugepaged.defrag", asked.khugepaged.defrag)]
@@ -112,6 +122,7 @@ pub(super) fn thp(description: &Description, sizes: &[PageSize]) -> Result<Optio
             Defrag::Never => vm::Defrag::Never,
         },
         use_zero_page: asked.use_zero_page == 1,
+        shmem: shmem(&asked),
         // The kernel rounds it down.
         fault_around: 1 << around.ilog2(),
         compacting: Compacting {
@@ -121,8 +132,35 @@ pub(super) fn thp(description: &Description, sizes: &[PageSize]) -> Result<Optio
         },
         ..Thp::new(always, madvise, khugepaged)
     };
+    versions::check(&description.os.manager, &asked, &mut thp)?;
     rivals(description, &mut thp)?;
     Ok(Some(thp))
+}
+
+/// Where shared memory has large blocks.
+fn shmem(asked: &description::Linux) -> Shmem {
+    let mut shmem = Shmem {
+        all: match asked.shmem_enabled {
+            ShmemEnabled::Always => ShmemHuge::Always,
+            ShmemEnabled::WithinSize => ShmemHuge::WithinSize,
+            ShmemEnabled::Advise => ShmemHuge::Advise,
+            ShmemEnabled::Never => ShmemHuge::Never,
+            ShmemEnabled::Deny => ShmemHuge::Deny,
+            ShmemEnabled::Force => ShmemHuge::Force,
+        },
+        ..Shmem::default()
+    };
+    for (order, knob) in asked.shmem_by_order() {
+        let orders = match knob {
+            OrderShmem::Always => &mut shmem.always,
+            OrderShmem::Inherit => &mut shmem.inherit,
+            OrderShmem::WithinSize => &mut shmem.within_size,
+            OrderShmem::Advise => &mut shmem.madvise,
+            OrderShmem::Never => continue,
+        };
+        *orders |= 1 << order;
+    }
+    shmem
 }
 
 /// The settings of the managers that are derived from Linux.
@@ -204,8 +242,8 @@ fn rivals(description: &Description, thp: &mut Thp) -> Result<(), Refusal> {
 
 /// Whether the manager uses pages of this size.
 pub(super) fn is_held(os: &description::Os, size: PageSize) -> bool {
-    let allows_1g = linux(os).is_some_and(|knobs| knobs.allows_1g());
-    size == HUGE || allows_1g && size == PageSize::SIZE_1G
+    let has_1g = linux(os).is_some_and(|knobs| knobs.has_1g());
+    size == HUGE || has_1g && size == PageSize::SIZE_1G
 }
 
 /// The limits of the default of `min_free_kbytes`.
@@ -357,7 +395,9 @@ pub(super) fn daemons(description: &Description, thp: &Thp) -> Daemons {
         Some(Huge::Linux | Huge::Ca | Huge::Ranger) | None => {}
     }
     let order = HUGE.shift() - BASE.shift();
-    if (thp.always | thp.madvise) & 1 << order != 0 {
+    let wanted = if thp.collapses_smaller { !1 } else { 1 << order };
+    let shared = thp.shmem.may_use(1 << order);
+    if (thp.always | thp.madvise) & wanted != 0 || shared {
         add(Task::Promote, scan_sleep, scan_sleep);
     }
     if thp.compacting.compaction_proactiveness > 0 {
@@ -471,6 +511,9 @@ impl Base {
             page_blocks,
             chosen,
             ranger: thp.ranger.map(|_| ranger),
+            stats: self.stats.then(|| versions::stats(self.vm.stats_by_size(ram.parts().1))),
+            groups: self.group_counts(),
+            hugetlb: self.pool_counts(),
         })
     }
 }

@@ -22,12 +22,16 @@ mod devices;
 mod end;
 mod events;
 mod files;
+mod groups;
+mod hugetlb;
 mod linux;
+mod malloc;
 mod nodes;
 mod prices;
 mod reservations;
 mod settings;
 mod sizes;
+mod versions;
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -50,7 +54,10 @@ use super::place::{self, Mapped, Rules};
 use decisions::{Decisions, Made};
 use devices::Devices;
 use files::Files;
+use groups::Groups;
+use hugetlb::Pools;
 use linux::{Daemons, HUGE, daemons, marks as linux_marks, thp};
+use malloc::Heaps;
 use prices::Prices;
 use settings::settings;
 
@@ -95,6 +102,17 @@ pub(super) struct Base {
     eager: bool,
     /// When the daemons of Linux and related managers run.
     daemons: Daemons,
+    /// Whether stacks of threads have no large pages, and whether the kernel can collapse pages on request.
+    keeps_stacks: bool,
+    can_collapse: bool,
+    /// Whether the results have the kernel's counters by page size.
+    stats: bool,
+    /// Groups of processes with limits, if there are some.
+    groups: Option<Box<Groups>>,
+    /// Heaps with other settings than in the recording, if the machine has such.
+    heaps: Option<Box<Heaps>>,
+    /// Reserved large pages, if there are pools of them.
+    pools: Option<Box<Pools>>,
     /// The state of memory at the end of a program, with most memory in use.
     end: Option<EndOfProgram>,
     samples: Vec<MemorySample>,
@@ -267,7 +285,8 @@ impl Base {
         };
         let sizes: Vec<PageSize> = ram.page_sizes().iter().filter(is_held).copied().collect();
         let thp = thp(description, &sizes)?;
-        let mut settings = Settings { thp, ..settings(description, ram, &sizes)? };
+        let groups = groups::limits(&description.os, base)?;
+        let mut settings = Settings { thp, groups: &groups, ..settings(description, ram, &sizes)? };
         if thp.is_some() && description.os.marks.is_none() {
             settings.marks = linux_marks(description, pages)?;
         }
@@ -296,6 +315,12 @@ impl Base {
             marks_cleared: 0,
             devices: Devices::new(description)?,
             eager: description.os.eager_paging,
+            keeps_stacks: thp.is_some() && versions::keeps_stacks(&description.os),
+            can_collapse: versions::can_collapse(&description.os),
+            groups: Groups::of(&description.os),
+            heaps: Heaps::of(&description.os)?,
+            stats: versions::is_named(&description.os),
+            pools: Pools::of(&description.os),
             daemons: thp.map_or(Daemons::default(), |thp| daemons(description, &thp)),
             end: None,
             samples: Vec::new(),
@@ -348,7 +373,8 @@ impl Base {
             + resident.file
             + resident.shared
             + self.vm.folios().0
-            + self.vm.zero_frames();
+            + self.vm.zero_frames()
+            + self.free_of_pools();
         ram.note(pages << self.vm.base().shift());
         self.since += 1;
         if self.since >= self.stride {
@@ -373,10 +399,14 @@ impl Base {
 
     /// The HAT layer's space for the space that the trace calls `number`.
     fn space(&mut self, number: u32, platform: &mut dyn Platform) -> Result<HatSpace, Failure> {
+        if self.pools.is_some() {
+            self.fill_pools(platform)?;
+        }
         if let Some(known) = platform.ram().hat_space(number) {
             if self.known != Some(known) {
                 if !self.vm.has(known) {
                     self.vm.adopt(known);
+                    self.join_group(number, known, platform)?;
                 }
                 self.known = Some(known);
             }
@@ -393,6 +423,9 @@ impl Base {
             None => self.with(platform, |kernel| kernel.create())?,
         };
         platform.ram().call(number, made)?;
+        if self.groups.is_some() {
+            self.join_group(number, made, platform)?;
+        }
         Ok(made)
     }
 
@@ -480,6 +513,9 @@ impl Base {
 
 impl System for Base {
     fn begin(&mut self, processes: &[Process]) {
+        if let Some(groups) = &mut self.groups {
+            groups.begin(processes);
+        }
         let own = processes.iter().filter(|process| !process.shares_space);
         self.forked = own
             .filter(|process| process.parent.is_some())
@@ -550,6 +586,8 @@ impl System for Base {
     ) -> Result<(), Failure> {
         self.apply(who.number, event, platform)?;
         self.stack_of_a_thread(who.number, event, platform)?;
+        self.reserved(who.number, event, platform)?;
+        self.advised_memory(who.number, event, platform)?;
         self.brought(who.number, event, platform)?;
         self.allocated(who.number, event, platform)
     }
@@ -722,6 +760,12 @@ impl System for Base {
             devices,
             eager: _,
             daemons: _,
+            keeps_stacks: _,
+            can_collapse: _,
+            groups: _,
+            heaps: _,
+            stats: _,
+            pools: _,
             end,
             samples,
             stride: _,

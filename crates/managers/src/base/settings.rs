@@ -49,6 +49,7 @@ pub(super) fn settings<'a>(
         nodes: description.memory.numa.as_ref().map_or(1, |numa| numa.nodes),
         colors: colors(description)?,
         thp: None,
+        groups: &[],
         hashed: hashed(description)?,
     })
 }

@@ -307,6 +307,9 @@ impl Base {
         came: Upgraded,
         platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
+        if self.sizes.larger == Larger::Transparent && !self.can_collapse {
+            return Ok(());
+        }
         if self.sizes.larger == Larger::Transparent {
             // A call that a kernel does not know fails so from the beginning to the end.
             self.sizes.knows_collapse |= came != Upgraded::Refused;

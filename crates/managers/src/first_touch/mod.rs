@@ -27,6 +27,7 @@ mod placed;
 mod promoted;
 mod ranges;
 pub(crate) mod recorded;
+mod translated;
 
 use std::collections::hash_map::Entry;
 
@@ -96,11 +97,15 @@ impl FirstTouch {
 
     /// The page to be mapped at `addr`.
     fn choose(&mut self, who: Who, addr: VirtAddr, layout: &Layout) -> Page {
+        let told = self.recorded.as_mut().and_then(|told| told.page_at(who.number, addr));
+        if let Some(page) = told {
+            return page;
+        }
         let wished = self.wished(who, addr, layout);
         let large = wished.map(|size| addr.page(size)).filter(|page| {
             let fits = self
                 .recorded
-                .as_ref()
+                .as_mut()
                 .is_none_or(|recorded| recorded.frame_of(who.number, *page, addr).is_some());
             fits && !self.crowded.contains_key(&(who.space.id(), page.number()))
                 && self.has_room(who, *page, layout)
@@ -146,6 +151,7 @@ impl FirstTouch {
         let Some(recorded) = &mut self.recorded else { return ram.allocate(page) };
         match recorded.frame_of(who.number, page, touched) {
             Some(frame) => recorded.take(frame, page.size(), ram).map(|()| frame),
+            None if recorded.translated.is_told => recorded.take_any(page.size(), ram),
             None => recorded.take_untold(page, ram),
         }
     }
@@ -160,6 +166,9 @@ impl FirstTouch {
 
     /// Records that `page` is mapped.
     fn note(&mut self, space: Space, page: Page) {
+        if let Some(recorded) = &mut self.recorded {
+            recorded.translated.note(space, page);
+        }
         if let Some(large) = self.block(page) {
             *self.crowded.entry((space.id(), large.number())).or_insert(0) += 1;
         }
@@ -167,6 +176,9 @@ impl FirstTouch {
 
     /// Records that `page` is no longer mapped.
     fn note_gone(&mut self, space: Space, page: Page) {
+        if let Some(recorded) = &mut self.recorded {
+            recorded.translated.note_gone(space, page);
+        }
         let Some(large) = self.block(page) else { return };
         if let Entry::Occupied(mut pages) = self.crowded.entry((space.id(), large.number())) {
             *pages.get_mut() -= 1;
@@ -248,9 +260,17 @@ impl System for FirstTouch {
         let rights = regions.and_then(|regions| regions.rights_at(addr.get()));
         let rights = expressible(rights.unwrap_or(Rights::ALL) | needed);
         let page = self.choose(ask.who, addr, platform.layout());
+        if self.recorded.is_some() && page.size() > self.base {
+            // Smaller pages are there if the trace said something else of them before.
+            let range = VirtRange::of_page(page);
+            self.unmap(space, (range.start().get(), range.bytes()), platform)?;
+        }
         match self.map(ask.who, (page, addr), rights, platform) {
             // Where no large frame is left, a small one may be.
             Err(Failure::OutOfFrames) if page.size() > self.base => {
+                if let Some(recorded) = &mut self.recorded {
+                    recorded.refuse(number, page);
+                }
                 self.map(ask.who, (addr.page(self.base), addr), rights, platform)?;
             }
             mapped => mapped?,
@@ -268,7 +288,15 @@ impl System for FirstTouch {
         if self.rules.has_sites() {
             self.rules.allocated(number, event, platform.layout());
         }
+        if matches!(event, trace::events!(translation)) {
+            return self.translated(who, event, platform);
+        }
         let Some(request) = request(event) else { return Ok(()) };
+        if let Some(recorded) = &mut self.recorded
+            && let Some(gone) = gone(&request)
+        {
+            recorded.translated.forget(number, gone);
+        }
         match request {
             Request::Map { start, bytes, .. }
             | Request::Unmap { start, bytes }
@@ -313,6 +341,30 @@ impl System for FirstTouch {
             | Request::Exit
             | Request::Transfer { .. } => Ok(()),
         }
+    }
+}
+
+/// The range whose pages a request removes: their recorded translations are dropped.
+fn gone(request: &Request<'_>) -> Option<(u64, u64)> {
+    match *request {
+        Request::Map { start, bytes, .. }
+        | Request::Attach { start, bytes, .. }
+        | Request::Unmap { start, bytes }
+        | Request::Discard { start, bytes, .. } => Some((start, bytes)),
+        Request::Move { from, from_bytes, .. } => Some((from, from_bytes)),
+        Request::Break { now } => Some((now, u64::MAX - now)),
+        Request::Replace | Request::Exit => Some((0, u64::MAX)),
+        Request::Known { .. }
+        | Request::Wish { .. }
+        | Request::Upgrade { .. }
+        | Request::Populate { .. }
+        | Request::Protect { .. }
+        | Request::Lock { .. }
+        | Request::Unlock { .. }
+        | Request::LockAll { .. }
+        | Request::UnlockAll
+        | Request::Fork { .. }
+        | Request::Transfer { .. } => None,
     }
 }
 

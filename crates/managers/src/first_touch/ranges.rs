@@ -23,7 +23,7 @@ impl FirstTouch {
     ) -> Result<Option<VirtRange>, Failure> {
         let Some(range) = self.covered(start, bytes) else { return Ok(None) };
         let ends = [Some(range.start()), range.last().checked_add(1)];
-        let ends = ends.into_iter().flatten().take(if self.large.is_some() { 2 } else { 0 });
+        let ends = ends.into_iter().flatten().take(if self.has_larger() { 2 } else { 0 });
         for end in ends {
             let Some(known) = platform.ram().mapping(space, end) else { continue };
             let page = known.translation.page;
@@ -36,6 +36,11 @@ impl FirstTouch {
             }
         }
         Ok(Some(range))
+    }
+
+    /// Whether pages larger than the base page are possible.
+    fn has_larger(&self) -> bool {
+        self.large.is_some() || self.recorded.as_ref().is_some_and(|known| known.translated.is_told)
     }
 
     fn covered(&self, start: u64, bytes: u64) -> Option<VirtRange> {

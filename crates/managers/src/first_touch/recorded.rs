@@ -9,6 +9,10 @@
 //!   fault --> the frame that was told, taken from memory by its number
 //! ```
 //!
+//! A trace can also say by events how pages are translated ([`trace::Event::Translation`]): then pages have the
+//! sizes that these say, and their frames unless rows have other ones (`translated`). Where events say no
+//! frame, any free one is taken.
+//!
 //! Everything else is as in [`FirstTouch`]: a page is unmapped with its region. With an
 //! `os.page_size` above the base page, a page has that size where its region allows it and its
 //! virtual and physical address agree in all bits below that size. A row that contradicts such a
@@ -27,10 +31,11 @@ use addr::{Page, PageSize, PhysAddr, VirtAddr, VirtRange};
 use description::{Description, Refusal};
 use os::{self, Platform, Read, System, Who};
 use ram::{Failure, Ram};
-use rustc_hash::FxHashMap;
-use trace::Batch;
+use rustc_hash::{FxHashMap, FxHashSet};
+use trace::{Batch, Event};
 
 use super::FirstTouch;
+use super::translated::Translated;
 
 /// The number of pages whose frames are looked up without hashing.
 const KNOWN: usize = 1024;
@@ -53,6 +58,13 @@ pub(crate) struct Recorded {
     untold: BTreeSet<u64>,
     last_untold: u64,
     untold_max: usize,
+    /// What the trace says of pages by events; and the page sizes that the page table supports.
+    pub(super) translated: Translated,
+    pub(super) sizes: Vec<PageSize>,
+    /// The larger pages, by space, for which there was no frame.
+    refused: FxHashSet<(u32, Page)>,
+    /// The number of base frames.
+    frames: u64,
 }
 
 impl Recorded {
@@ -79,6 +91,10 @@ impl Recorded {
             untold: BTreeSet::new(),
             last_untold: 0,
             untold_max: (ram.frame_bytes().0 / 32 / system.base.bytes()).max(1) as usize,
+            translated: Translated::default(),
+            refused: FxHashSet::default(),
+            sizes: ram.page_sizes().iter().copied().filter(|&size| size >= system.base).collect(),
+            frames: ram.frame_bytes().0 / system.base.bytes(),
         });
         Ok(Box::new(system))
     }
@@ -89,13 +105,47 @@ impl Recorded {
         self.told.insert((number, page), paddr.get() >> self.base.shift());
     }
 
-    /// The frame of `page` in the space `number`, if the trace has given this frame, and if a page
-    /// of that size can lie there.
-    pub(super) fn frame_of(&self, number: u32, page: Page, touched: VirtAddr) -> Option<PhysAddr> {
-        let told = self.told.get(&(number, touched.page(self.base).number()))?;
+    /// The frame of `page` in the space `number`, if the trace has given it, and if a page of that
+    /// size can be there.
+    pub(super) fn frame_of(
+        &mut self,
+        number: u32,
+        page: Page,
+        touched: VirtAddr,
+    ) -> Option<PhysAddr> {
+        let Some(told) = self.told.get(&(number, touched.page(self.base).number())) else {
+            let (_, frame) = self.translated.at(number, page.start(), &self.sizes)?;
+            return frame.filter(|frame| frame.get() & page.size().mask() == 0);
+        };
         let touched = touched.page(self.base).start().get();
         let frame = (told << self.base.shift()).checked_sub(touched - page.start().get())?;
         (frame & page.size().mask() == 0).then(|| PhysAddr::new(frame))
+    }
+
+    /// The page at `addr`, if the trace says its size by an event.
+    pub(super) fn page_at(&mut self, number: u32, addr: VirtAddr) -> Option<Page> {
+        let (size, _) = self.translated.at(number, addr, &self.sizes)?;
+        let page = addr.page(size);
+        let is_refused = self.refused.contains(&(number, page));
+        Some(if is_refused { addr.page(self.base) } else { page })
+    }
+
+    /// Takes note that there is no frame for a page whose size the trace says: base pages take its place.
+    pub(super) fn refuse(&mut self, number: u32, page: Page) {
+        self.refused.insert((number, page));
+    }
+
+    /// A frame for a page whose size the trace says and whose frame it does not say: any that is free.
+    pub(super) fn take_any(&mut self, size: PageSize, ram: &mut Ram) -> Result<PhysAddr, Failure> {
+        let count = self.frames >> (size.shift() - self.base.shift());
+        for _ in 0..count {
+            let frame = PhysAddr::new(self.translated.candidate(size, count) << size.shift());
+            if ram.take(frame, size) {
+                self.parts(frame, size).for_each(|part| *self.users.entry(part).or_insert(0) += 1);
+                return Ok(frame);
+            }
+        }
+        Err(Failure::OutOfFrames)
     }
 
     /// Adds a user of the frame of a page; the first one allocates it.
@@ -178,6 +228,10 @@ impl Recorded {
 }
 
 impl os::Recorded for Recorded {
+    fn foresee(&mut self, source: Box<dyn trace::Source + Send>) {
+        self.translated.foresee(source);
+    }
+
     fn read(
         &mut self,
         number: u32,
@@ -187,10 +241,14 @@ impl os::Recorded for Recorded {
         let (shift, mask) = (self.base.shift(), self.base.mask());
         for row in rows.clone() {
             let (addr, paddr) = (batch.addr[row], batch.paddr.get(row).copied().unwrap_or(0));
+            if paddr == 0 && self.translated.is_told {
+                continue;
+            }
             if paddr == 0 {
                 let what = "the access has no physical address, which the manager `recorded` needs \
-                            to map its page: choose another os.manager, or a trace with physical \
-                            addresses";
+                            to map its page, and no event before it says how pages are translated: \
+                            choose another os.manager, or a trace with physical addresses or with \
+                            the pages of its program (record --pages)";
                 return Err((row, what.to_owned()));
             }
             let (page, frame) = (addr >> shift, paddr >> shift);
@@ -232,11 +290,72 @@ impl FirstTouch {
         recorded.tell(who.number, addr, paddr);
         let Some(known) = platform.ram().mapping(who.space, addr) else { return Ok(()) };
         let page = known.translation.page;
-        let told = self.recorded.as_ref().and_then(|told| told.frame_of(who.number, page, addr));
+        let told = self.recorded.as_mut().and_then(|told| told.frame_of(who.number, page, addr));
         if told == Some(known.translation.frame) {
             return Ok(());
         }
         let page = VirtRange::of_page(addr.page(self.base));
         self.unmap(who.space, (page.start().get(), page.bytes()), platform)
+    }
+}
+
+/// Translations that the trace says by events.
+impl FirstTouch {
+    /// Handles an event that says how pages are translated: mapped pages that contradict it are replaced.
+    pub(super) fn translated(
+        &mut self,
+        who: Who,
+        event: &Event,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        let Some(recorded) = &mut self.recorded else { return Ok(()) };
+        if let Event::Snapshot { .. } = event {
+            recorded.translated.passes_snapshot(who.number);
+        }
+        let Event::Translation(found) = event else { return Ok(()) };
+        recorded.translated.tell(who.number, found);
+        let Some(last) = found.bytes().and_then(|bytes| found.addr.checked_add(bytes - 1)) else {
+            return Ok(());
+        };
+        let mut now: Option<VirtRange> = None;
+        for page in recorded.translated.mapped(who.space, found.addr, last) {
+            // The page that replaced one before it may have taken its place.
+            if now.is_none_or(|now| now.last() < page.start()) {
+                now = self.retranslate(who, page, platform)?.map(VirtRange::of_page);
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces the mapped `page` if the last event says another size or frame. Returns the page that is
+    /// there then.
+    fn retranslate(
+        &mut self,
+        who: Who,
+        page: Page,
+        platform: &mut dyn Platform,
+    ) -> Result<Option<Page>, Failure> {
+        let Some(recorded) = &mut self.recorded else { return Ok(None) };
+        let told = recorded.translated.told(who.number, page.start(), &recorded.sizes);
+        let Some((size, frame)) = told else { return Ok(None) };
+        let Some(known) = platform.ram().mapping(who.space, page.start()) else { return Ok(None) };
+        let known = known.translation;
+        let is_at = frame.is_none_or(|frame| frame == known.frame);
+        if size == known.page.size() && is_at {
+            return Ok(Some(known.page));
+        }
+        let wanted = page.start().page(size);
+        let range = if wanted.size() > page.size() { wanted } else { page };
+        let range = VirtRange::of_page(range);
+        self.unmap(who.space, (range.start().get(), range.bytes()), platform)?;
+        if wanted.size() < page.size() {
+            // Which of its parts are there is not known: they come when they are touched.
+            return Ok(None);
+        }
+        match self.map(who, (wanted, wanted.start()), known.rights, platform) {
+            Ok(()) => Ok(Some(wanted)),
+            Err(Failure::OutOfFrames) => Ok(None),
+            Err(failure) => Err(failure),
+        }
     }
 }

@@ -21,12 +21,13 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use held::ADDRESS_BITS;
 use ring::{Control, HitsOf, RING_RECORDS, Record, STRAYS_MIN, Tag};
 
 use super::block::last_byte;
 use super::{PAGE_BYTES, STATE, State, is_attached, is_on, is_only_process};
 use crate::vcpu::cursor;
-use crate::words::{ADDRESS_BITS, PAGE_SHIFT};
+use crate::words::PAGE_SHIFT;
 use crate::{derived, span};
 
 /// The number of recorded blocks before it asks is at most this many times the number that the session

@@ -114,6 +114,7 @@ fn regions_are_named_by_their_sites() {
         accesses: trace::ByKind::default(),
         pages: 0,
         space,
+        resident_bytes: None,
         site,
     };
     let known = || vec![call(0x10), call(0x20)];

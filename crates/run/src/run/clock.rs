@@ -244,11 +244,17 @@ impl Run {
     /// The next time at which the operating system has something to do.
     fn deadline(&self) -> Option<u64> {
         let change = self.timing.changes.front().map(|change| change.time);
-        self.system.deadline().into_iter().chain(change).min()
+        let sweep = self.flushing.next_sweep;
+        self.system.deadline().into_iter().chain(change).chain(sweep).min()
     }
 
     /// Applies a change of settings, or calls the operating system for the work that is due.
     fn wake(&mut self, now: u64, access: u64, behind: &mut impl Behind) -> Result<(), Error> {
+        if self.flushing.next_sweep.is_some() {
+            // Daemons may map anything, and run only where nothing stale is left.
+            self.sweep_all(behind);
+            return Ok(());
+        }
         let due = self.timing.changes.front().is_some_and(|change| change.time <= now);
         let Some(change) = due.then(|| self.timing.changes.pop_front()).flatten() else {
             self.ask(access, behind, |system, platform| system.tick(now, platform))?;

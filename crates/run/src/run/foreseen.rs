@@ -178,6 +178,7 @@ mod tests {
             filter: Filter::None,
             page_bytes: 4096,
             notes: Vec::new(),
+            kernel_from: None,
         };
         let lengths = (0..items.len()).map(|_| random.random_range(1..30)).collect();
         Items { header, items: items.to_vec().into(), lengths, fails, given: 0 }

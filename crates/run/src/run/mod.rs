@@ -28,6 +28,7 @@ mod counts;
 mod dense;
 mod dirty;
 mod fill;
+mod flushing;
 pub(crate) mod foreseen;
 pub(crate) mod hooks;
 mod linear;
@@ -64,6 +65,7 @@ use trace::{Batch, Event, Placed, Source};
 use clock::Timing;
 use constants::Constants;
 use fill::Around;
+use flushing::Flushing;
 use foreseen::Foreseen;
 use hooks::Hooks;
 use rows::Rows;
@@ -122,6 +124,8 @@ pub struct Run {
     /// The operating system's clock, and the events that it times.
     timing: Timing,
     tempo: Tempo,
+    /// How shootdowns reach the processors.
+    flushing: Flushing,
     /// The features that are called at misses and flushes.
     pub hooks: Hooks,
 }
@@ -136,6 +140,9 @@ impl Run {
         clock: Clock,
     ) -> Result<Run, Error> {
         let Parts { written, mut stack, system, changes } = parts;
+        // Entries of pages that are gone stay for a while, as they should.
+        let defers = description.os.flush.as_ref().is_some_and(|flush| flush.deferred);
+        let check = check && !defers;
         // Whoever read the description has refused what cannot be built.
         let refused = |Refusal { key, what }| written.locate(&key, &what);
         let processor = || Processor::new(description).map_err(refused);
@@ -168,6 +175,7 @@ impl Run {
             around: Around::of(description, &first.hardware).map_err(refused)?,
             timing: Timing::new(description, clock, changes),
             tempo: Tempo::default(),
+            flushing: Flushing::of(description).map_err(refused)?,
             hooks,
             written: written.clone(),
             processors: InTurn::new(first, others.into_iter()),
@@ -181,6 +189,11 @@ impl Run {
 
     /// Starts the trace of `source`.
     pub fn begin(&mut self, source: &Foreseen<'_>) -> Result<(), Error> {
+        if let Some(recorded) = self.system.recorded()
+            && let Some(foretold) = source.foretold()
+        {
+            recorded.foresee(foretold);
+        }
         let processes = source.processes();
         self.layout.foresee(source.told().clone());
         self.system.begin(processes);
@@ -277,7 +290,13 @@ impl Run {
         }
         self.seen.event(event);
         let who = self.who;
+        if self.defers() {
+            self.before_event(event, behind);
+        }
         self.ask(access, behind, |system, platform| system.event(who, event, platform))?;
+        if self.defers() {
+            self.after_deferring();
+        }
         self.on_event(event);
         self.layout.apply(who.number, event);
         self.after_event(event);

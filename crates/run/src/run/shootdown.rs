@@ -26,10 +26,15 @@ use ram::{Failure, Ram};
 use results::count::{census::Census, labels::Layout};
 use trace::KERNEL;
 
-use super::{Run, hooks::Hooks, small::moved};
+use super::{
+    Run,
+    flushing::{Flushing, Reach},
+    hooks::Hooks,
+    small::moved,
+};
 
-/// The interface of a run for the operating system.
-struct Hosted<'a, B> {
+/// A run as the operating system sees it.
+pub(super) struct Hosted<'a, B> {
     stack: &'a mut Stack,
     layout: &'a Layout,
     processors: &'a mut InTurn<Processor>,
@@ -38,7 +43,10 @@ struct Hosted<'a, B> {
     census: &'a mut Census,
     behind: &'a mut B,
     hooks: &'a mut Hooks,
+    flushing: &'a mut Flushing,
     access: u64,
+    /// The clock, if flushes can be left to a sweep.
+    now: u64,
 }
 
 impl<B: Behind> Platform for Hosted<'_, B> {
@@ -59,10 +67,8 @@ impl<B: Behind> Platform for Hosted<'_, B> {
         self.stack.guest.recall(&flush);
         if let Some(space) = self.stack.guest.number_of(flush.space()).filter(|_| asks) {
             let is_left_out = self.hooks.on_flush(space, &flush);
-            if !is_left_out {
-                self.shoot_down(&flush, space);
-            }
-            if self.hooks.look_at_flushes() {
+            let is_over = is_left_out || self.shoot_down(&flush, space);
+            if is_over && self.hooks.look_at_flushes() {
                 self.look(&flush, space);
             }
         }
@@ -85,46 +91,78 @@ impl<B: Behind> Platform for Hosted<'_, B> {
 }
 
 impl<B: Behind> Hosted<'_, B> {
-    /// Flushes entries on each processor that may hold entries of `space`, and counts the cost.
-    fn shoot_down(&mut self, flush: &Flush, space: u32) {
+    /// Flushes on each processor that may hold something of `space`, and counts the cost. Returns whether all
+    /// have flushed: false if some do it later.
+    fn shoot_down(&mut self, flush: &Flush, space: u32) -> bool {
+        let wide = self.flushing.widened(flush);
+        let is_wide = wide.is_some();
+        let flush = wide.as_ref().unwrap_or(flush);
         let pages = match flush.scope() {
             Scope::Nothing => 0,
             Scope::Pages { pages, .. } => pages,
             Scope::Space => u64::MAX,
         };
+        let sender = self.processors.on();
+        let count = self.processors.count();
+        let contexts = self.contexts;
+        let holders = || (0..count).filter(|&one| contexts.of(one, space).is_some()).count();
+        let reach = self.flushing.reach((space, sender), flush, holders);
         let flush_cycles = self.costs.map_or(0, |costs| costs.flush_cycles(pages));
         let receiver_cycles =
             self.costs.map_or(0, |costs| u64::from(costs.shootdown_receive_cycles) + flush_cycles);
-        let (mut asked, mut here) = (0, false);
-        for number in 0..self.processors.count() {
+        let (mut asked, mut later, mut here) = (0, 0, false);
+        for number in 0..count {
+            let is_sender = number == sender;
+            if reach == Reach::Swept && !is_sender {
+                if contexts.of(number, space).is_some() {
+                    self.flushing.leave(number, (space, sender), flush, self.now);
+                    later += 1;
+                }
+                continue;
+            }
             let Some(entries) = self.flush_on(number, flush, space) else { continue };
-            let is_sender = number == self.processors.on();
             let counts = &mut self.processors.of(number).counts.shootdowns;
             counts.entries += entries;
             here |= is_sender;
             if !is_sender {
                 asked += 1;
-                counts.received += 1;
-                counts.receiver_cycles += receiver_cycles;
+                if reach == Reach::Interrupted {
+                    counts.received += 1;
+                    counts.receiver_cycles += receiver_cycles;
+                }
             }
         }
-        if asked == 0 && !here {
-            return;
+        if asked + later == 0 && !here {
+            return true;
         }
         let counts = &mut self.processors.here.counts.shootdowns;
         counts.made += 1;
-        counts.asked += asked;
-        counts.sender_cycles += if here { flush_cycles } else { 0 };
-        if asked > 0 {
-            // All are asked at once and take the same, so the slowest answer is any of them.
-            let send = self.costs.map_or(0, |costs| u64::from(costs.shootdown_send_cycles));
-            counts.sender_cycles += send + receiver_cycles;
+        counts.widened += u64::from(is_wide);
+        match reach {
+            Reach::Broadcast { instructions } => {
+                counts.broadcast += 1;
+                let [each, wait] = self.costs.map_or([0; 2], |costs| {
+                    [costs.broadcast_cycles, costs.broadcast_wait_cycles].map(u64::from)
+                });
+                counts.sender_cycles += instructions.saturating_mul(each) + wait;
+            }
+            Reach::Interrupted | Reach::Swept => {
+                counts.asked += asked;
+                counts.deferred += u64::from(later > 0);
+                counts.sender_cycles += if here { flush_cycles } else { 0 };
+                if asked > 0 {
+                    // All are asked at once and take the same, so the slowest answer is any of them.
+                    let send = self.costs.map_or(0, |costs| u64::from(costs.shootdown_send_cycles));
+                    counts.sender_cycles += send + receiver_cycles;
+                }
+            }
         }
+        later == 0
     }
 
-    /// Flushes entries on one processor. Returns the number of entries of its TLBs that were
-    /// dropped; `None` if the processor cannot hold entries of `space`.
-    fn flush_on(&mut self, number: usize, flush: &Flush, space: u32) -> Option<u64> {
+    /// Flushes on one processor. Returns how many entries of its TLBs were dropped; `None` if the
+    /// processor cannot hold anything of `space`.
+    pub(super) fn flush_on(&mut self, number: usize, flush: &Flush, space: u32) -> Option<u64> {
         if let Some(small) = &self.hooks.small {
             let hat = self.stack.guest.hat_space(space)?;
             let bases = match space {
@@ -195,6 +233,32 @@ impl<B: Behind> Hosted<'_, B> {
 }
 
 impl Run {
+    /// The operating system, and the run as it sees it at `access`.
+    pub(super) fn hosted<'a, B: Behind>(
+        &'a mut self,
+        access: u64,
+        behind: &'a mut B,
+    ) -> (&'a mut dyn System, Hosted<'a, B>) {
+        let now = if self.defers() { self.now() } else { 0 };
+        let Run {
+            system, stack, layout, processors, contexts, timing, seen, hooks, flushing, ..
+        } = self;
+        let hosted = Hosted {
+            stack,
+            layout,
+            processors,
+            contexts,
+            costs: timing.prices.costs(),
+            census: &mut seen.census,
+            behind,
+            hooks,
+            flushing,
+            access,
+            now,
+        };
+        (system.as_mut(), hosted)
+    }
+
     /// Calls the operating system at `access`.
     pub(super) fn ask<T>(
         &mut self,
@@ -202,26 +266,14 @@ impl Run {
         behind: &mut impl Behind,
         ask: impl FnOnce(&mut dyn System, &mut dyn Platform) -> Result<T, Failure>,
     ) -> Result<T, Error> {
-        let Run { system, stack, layout, processors, contexts, timing, seen, hooks, .. } = self;
-        system.settle(&stack.guest, layout);
-        if let Some(node) = hooks.node_of(processors.on()) {
-            stack.guest.runs_on(node);
+        self.system.settle(&self.stack.guest, &mut self.layout);
+        if let Some(node) = self.hooks.node_of(self.processors.on()) {
+            self.stack.guest.runs_on(node);
         }
-        let costs = timing.prices.costs();
-        let mut platform = Hosted {
-            stack,
-            layout,
-            processors,
-            contexts,
-            costs,
-            census: &mut seen.census,
-            behind,
-            hooks,
-            access,
-        };
-        let done = ask(system.as_mut(), &mut platform);
-        let Spent { work_cycles, io_cycles } = system.spent();
-        let counts = &mut processors.here.counts;
+        let (system, mut platform) = self.hosted(access, behind);
+        let done = ask(system, &mut platform);
+        let Spent { work_cycles, io_cycles } = self.system.spent();
+        let counts = &mut self.processors.here.counts;
         counts.work_cycles += work_cycles;
         counts.io_cycles += io_cycles;
         match self.hooks.lie() {

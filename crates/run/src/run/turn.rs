@@ -124,6 +124,9 @@ impl Run {
 
     #[cold]
     fn enter(&mut self, processor: usize, space: u32, behind: &mut impl Behind) {
+        if self.flushing.next_sweep.is_some() {
+            self.sweep(processor, behind);
+        }
         let is_first = self.contexts.running(processor).is_none() || self.has_not_begun(processor);
         let (asid, stale) = self.contexts.enter(processor, space);
         behind.switched();

@@ -10,7 +10,7 @@
 //! A walk reads the present page table or, after a flush was left out on purpose, the stale entries
 //! that hardware still holds.
 
-use addr::{Kind, PageSize};
+use addr::{Kind, PageSize, VirtRange};
 use description::Error;
 use hardware::behind::{Behind, Refill};
 use mmu::Miss;
@@ -91,6 +91,9 @@ impl Run {
     ) -> Result<Answer, Error> {
         let Lookup { addr, kind, access, .. } = place;
         let ask = Ask { who: self.who, addr, kind, fault };
+        if self.defers() {
+            self.sweep_early(VirtRange::of_page(addr.page(PageSize::SIZE_4K)), behind);
+        }
         let answer = self.ask(access, behind, |system, platform| system.fault(&ask, platform))?;
         let counts = &mut self.processors.here.counts;
         counts.faults += 1;

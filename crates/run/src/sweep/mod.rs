@@ -34,6 +34,7 @@ use description::{Error, digest};
 use results::Results;
 use trace::{Batch, Source};
 
+use crate::placed::placed;
 use crate::run::{Progress, foreseen::Foreseen};
 use crate::runnable::Runnable;
 use front::Front;
@@ -65,7 +66,8 @@ pub fn sweep(
         threads => threads,
     };
     let mut fronts = Front::of_all(machines)?;
-    let source = &mut Foreseen::new(source);
+    let mut placed = placed(machines.iter().map(|machine| machine.description()), source)?;
+    let source = &mut Foreseen::new(placed.as_mut());
     fronts.iter_mut().for_each(|front| front.begin(source));
     let (mut running, mut reading) = (Batch::default(), Batch::default());
     let mut accesses = 0;

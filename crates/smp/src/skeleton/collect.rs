@@ -227,6 +227,7 @@ impl Collector {
             | Event::ContextSwitch { .. }
             | Event::WarmupEnd
             | Event::Gap { .. }
+            | trace::events!(translation)
             | trace::events!(program)
             | trace::events!(lives) => {}
         }

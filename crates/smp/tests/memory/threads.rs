@@ -258,6 +258,7 @@ where
         nodes: 1,
         colors: 1,
         thp: None,
+        groups: &[],
         hashed: None,
     };
     let memory = Physmem::buddy(PhysAddr::new(0), FRAMES * BASE.bytes(), BASE).unwrap();

@@ -125,7 +125,8 @@ impl CsvText {
             | crate::events!(memory)
             | crate::events!(program)
             | crate::events!(lives)
-            | crate::events!(stream) => self.events += 1,
+            | crate::events!(stream)
+            | crate::events!(translation) => self.events += 1,
         }
     }
 

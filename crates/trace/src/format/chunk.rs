@@ -4,17 +4,26 @@ use super::compression::{Compressor, Content, Decompressor};
 use super::wire::Bytes;
 use super::{
     BODY_BYTES_MAX, CHUNK_ACCESSES_MAX, Damage, EVENT_BYTES_FULL, EVENT_BYTES_MAX,
-    LOCAL_SHAPES_MAX, STAMPS_MAX,
+    LOCAL_SHAPES_MAX, STAMPS_MAX, translations,
 };
 use crate::Shape;
 
 /// The number of streams of a chunk.
-pub(super) const STREAMS: usize = 8;
-/// The number of streams of a chunk that belongs to no process of a recording: all but the stamps.
+pub(super) const STREAMS: usize = 9;
+/// The number of streams that every chunk has: all but the stamps and the translations.
 pub(super) const STREAMS_ALONE: usize = 7;
 /// The names of the streams, in order.
-pub(super) const NAMES: [&str; STREAMS] =
-    ["dictionary", "segments", "sequence", "codes", "residual", "events", "physical", "stamps"];
+pub(super) const NAMES: [&str; STREAMS] = [
+    "dictionary",
+    "segments",
+    "sequence",
+    "codes",
+    "residual",
+    "events",
+    "physical",
+    "stamps",
+    "translations",
+];
 
 /// The contents of the streams, in order.
 const CONTENTS: [Content; STREAMS] = [
@@ -26,16 +35,21 @@ const CONTENTS: [Content; STREAMS] = [
     Content::Other,
     Content::Other,
     Content::Other,
+    Content::Other,
 ];
 
 const FLAG_PHYSICAL: u32 = 1;
 const FLAG_PROCESS: u32 = 2;
 const FLAG_LINKED: u32 = 4;
+const FLAG_TRANSLATIONS: u32 = 8;
+const FLAGS: u32 = FLAG_PHYSICAL | FLAG_PROCESS | FLAG_LINKED | FLAG_TRANSLATIONS;
 const HEAD_BYTES: usize = 2 * 8 + 7 * 4;
 /// The index of the event stream.
 const EVENTS: usize = 5;
 /// The index of the stamp stream.
 pub(super) const STAMPS: usize = 7;
+/// The index of the stream of translations.
+pub(super) const TRANSLATIONS: usize = 8;
 
 /// The counts of a chunk. Parsing checks that each count is possible by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -54,8 +68,10 @@ pub(crate) struct Head {
     pub(crate) shapes: u32,
     /// The number of segments.
     pub(crate) segments: u32,
-    /// The number of events.
+    /// The number of events, without translations.
     pub(crate) events: u32,
+    /// The number of translations.
+    pub(crate) translations: u32,
     /// Whether every row has a physical address.
     pub(crate) physical: bool,
     /// Whether addresses in shapes may be derived from others.
@@ -76,6 +92,9 @@ pub(crate) struct Owner {
 }
 
 impl Head {
+    /// The most bytes that the counts take.
+    pub(crate) const BYTES_MAX: usize = HEAD_BYTES + 16 + 4;
+
     /// Reads the counts at the beginning of a chunk's body.
     pub(crate) fn parse(body: &[u8]) -> Result<Head, Damage> {
         Head::read(&mut Bytes(body))
@@ -83,15 +102,7 @@ impl Head {
 
     fn read(bytes: &mut Bytes<'_>) -> Result<Head, Damage> {
         let (first, instructions) = (bytes.u64()?, bytes.u64()?);
-        let mut count = |max: u32, name: &str| {
-            let count = bytes.u32()?;
-            if count > max {
-                return Err(Damage(format!(
-                    "it claims {count} {name}, but at most {max} are possible"
-                )));
-            }
-            Ok(count)
-        };
+        let mut count = |max: u32, name: &str| bounded(bytes, max, name);
         let rows_max = CHUNK_ACCESSES_MAX + Shape::OPS_MAX as u32;
         let accesses = count(rows_max, "accesses")?;
         let executions = count(CHUNK_ACCESSES_MAX, "executions")?;
@@ -99,7 +110,7 @@ impl Head {
         let shapes = count(executions.min(LOCAL_SHAPES_MAX as u32), "shapes")?;
         let segments = count(executions, "segments")?;
         let events = count((EVENT_BYTES_FULL + EVENT_BYTES_MAX) as u32, "events")?;
-        let flags = count(FLAG_PHYSICAL | FLAG_PROCESS | FLAG_LINKED, "flags")?;
+        let flags = count(FLAGS, "flags")?;
         let physical = flags & FLAG_PHYSICAL != 0;
         let linked = flags & FLAG_LINKED != 0;
         let owner = match flags & FLAG_PROCESS {
@@ -108,6 +119,13 @@ impl Head {
                 let process = count(u32::MAX, "processes")?;
                 let stamps = count(STAMPS_MAX, "stamps")?;
                 Some(Owner { process, stamps, began_ns: bytes.u64()? })
+            }
+        };
+        let translations = match flags & FLAG_TRANSLATIONS {
+            0 => 0,
+            _ => {
+                let max = translations::BYTES_MAX / translations::RECORD_BYTES_MIN;
+                bounded(bytes, max as u32, "translations")?
             }
         };
         if first.checked_add(u64::from(accesses)).is_none() {
@@ -122,6 +140,7 @@ impl Head {
             shapes,
             segments,
             events,
+            translations,
             physical,
             linked,
             owner,
@@ -139,15 +158,20 @@ impl Head {
         let events = if self.events == 0 { 2 } else { EVENT_BYTES_FULL + 2 * EVENT_BYTES_MAX };
         let physical = if self.physical { accesses * 9 + 10 } else { 0 };
         let stamps = self.owner.map_or(0, |owner| owner.stamps as usize * 20);
-        [dictionary, segments * 20, sequence, ops.div_ceil(2), ops * 8, events, physical, stamps]
+        let translations = if self.translations == 0 { 0 } else { translations::BYTES_MAX };
+        let (segments, codes, residual) = (segments * 20, ops.div_ceil(2), ops * 8);
+        [dictionary, segments, sequence, codes, residual, events, physical, stamps, translations]
     }
 
-    fn streams(&self) -> usize {
-        if self.owner.is_some() { STREAMS } else { STREAMS_ALONE }
+    /// The indices of the streams that the chunk has.
+    pub(super) fn streams(&self) -> impl Iterator<Item = usize> + Clone + use<> {
+        let stamps = self.owner.map(|_| STAMPS);
+        let translations = (self.translations != 0).then_some(TRANSLATIONS);
+        (0..STREAMS_ALONE).chain(stamps).chain(translations)
     }
 
     /// Appends to `out` a chunk's body with these counts and `streams`. Returns the CRC-32 of all
-    /// stored streams except events and stamps.
+    /// stored streams except events, stamps and translations.
     pub(super) fn write(
         &self,
         streams: [&[u8]; STREAMS],
@@ -159,7 +183,8 @@ impl Head {
         out.extend_from_slice(&self.instructions.to_le_bytes());
         let flags = if self.physical { FLAG_PHYSICAL } else { 0 }
             | if self.owner.is_some() { FLAG_PROCESS } else { 0 }
-            | if self.linked { FLAG_LINKED } else { 0 };
+            | if self.linked { FLAG_LINKED } else { 0 }
+            | if self.translations != 0 { FLAG_TRANSLATIONS } else { 0 };
         let counts = [self.accesses, self.executions, self.ops, self.shapes, self.segments];
         for count in counts.into_iter().chain([self.events, flags]) {
             out.extend_from_slice(&count.to_le_bytes());
@@ -169,17 +194,20 @@ impl Head {
             out.extend_from_slice(&stamps.to_le_bytes());
             out.extend_from_slice(&began_ns.to_le_bytes());
         }
+        if self.translations != 0 {
+            out.extend_from_slice(&self.translations.to_le_bytes());
+        }
         let table = out.len();
-        out.resize(table + self.streams() * 8, 0);
+        out.resize(table + self.streams().count() * 8, 0);
         let mut accesses_crc = crc32fast::Hasher::new();
-        for (index, stream) in streams.into_iter().enumerate().take(self.streams()) {
-            let start = out.len();
+        for (place, index) in self.streams().enumerate() {
+            let (start, stream) = (out.len(), streams[index]);
             out.extend_from_slice(compressor.compress(CONTENTS[index], stream)?.unwrap_or(stream));
             let stored = out.len() - start;
             if is_of_accesses(index) {
                 accesses_crc.update(&out[start..]);
             }
-            let entry = &mut out[table + index * 8..][..8];
+            let entry = &mut out[table + place * 8..][..8];
             entry[..4].copy_from_slice(&(stream.len() as u32).to_le_bytes());
             entry[4..].copy_from_slice(&(stored as u32).to_le_bytes());
         }
@@ -193,9 +221,9 @@ impl Head {
     pub(crate) fn accesses_crc(body: &[u8]) -> Result<u32, Damage> {
         let mut bytes = Bytes(body);
         let streams = Head::read(&mut bytes)?.streams();
-        let mut table = Bytes(bytes.take(streams * 8)?);
+        let mut table = Bytes(bytes.take(streams.clone().count() * 8)?);
         let mut crc = crc32fast::Hasher::new();
-        for index in 0..streams {
+        for index in streams {
             let (_, stored) = (table.u32()?, table.u32()?);
             let stream = bytes.take(stored as usize)?;
             if is_of_accesses(index) {
@@ -215,11 +243,11 @@ impl Head {
     ) -> Result<Head, Damage> {
         let mut bytes = Bytes(body);
         let head = Head::read(&mut bytes)?;
-        let mut table = Bytes(bytes.take(head.streams() * 8)?);
+        let mut table = Bytes(bytes.take(head.streams().count() * 8)?);
         streams.iter_mut().for_each(Vec::clear);
         let maxima = head.stream_bytes_max();
-        for (index, max) in maxima.into_iter().enumerate().take(head.streams()) {
-            let name = NAMES[index];
+        for index in head.streams() {
+            let (name, max) = (NAMES[index], maxima[index]);
             let (raw, stored) = (table.u32()? as usize, table.u32()? as usize);
             if raw > max {
                 return Err(Damage(format!(
@@ -243,9 +271,18 @@ impl Head {
     }
 }
 
+/// The next number, which is at most `max`.
+fn bounded(bytes: &mut Bytes<'_>, max: u32, name: &str) -> Result<u32, Damage> {
+    let count = bytes.u32()?;
+    if count > max {
+        return Err(Damage(format!("it claims {count} {name}, but at most {max} are possible")));
+    }
+    Ok(count)
+}
+
 /// Whether the stream with that index describes accesses, as opposed to what happened among them.
 fn is_of_accesses(index: usize) -> bool {
-    !matches!(index, EVENTS | STAMPS)
+    !matches!(index, EVENTS | STAMPS | TRANSLATIONS)
 }
 
 /// The bytes per execution in the sequence of a chunk with `shapes` local shapes.

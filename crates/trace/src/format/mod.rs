@@ -45,10 +45,10 @@
 //!
 //! An INDX has 48 bytes a PROC or CHNK frame: the 24 above (a PROC frame has no accesses, events
 //! and instructions), u32 1 for a PROC frame and 0 for a chunk, u32 number of the process, u32 CRC
-//! of a chunk's stored streams without events and stamps, u32 CRC of its events, u64 nanoseconds of
+//! of a chunk's stored streams without events, stamps and translations, u32 CRC of its events, u64 nanoseconds of
 //! the last stamp before it. For the last CRC, what differs from one recording of a program to the
 //! next is left out of the events ([`crate::Event`]): numbers of processes and threads, identities
-//! of files, all of a call.
+//! of files, all of a call, all translations.
 //!
 //! The digest is the SHA-256 of everything before the first PROC frame, followed by four u32 for
 //! every chunk, those of one process after those of the process before: its process, its accesses,
@@ -69,9 +69,12 @@
 //!
 //! The body begins with u64 index of the first access, u64 instructions, then seven u32:
 //! accesses, executions, operations (loads and stores whose addresses are coded), local shapes,
-//! segments, events, flags (bit 0: the chunk has physical addresses; bit 2: its dictionary has links). Then, for each of seven streams, u32 its bytes and u32
+//! segments, events, flags (bit 0: the chunk has physical addresses; bit 2: its dictionary has links;
+//! bit 3: it has translations). If bit 3 is set, u32 number of translations follows (behind what bit 1
+//! adds), and the streams have one more at their end. Then, for each of seven streams, u32 its bytes and u32
 //! the bytes that are stored; then the stored bytes of the streams in the same order. A stream
-//! whose two lengths are equal is stored as it is, another one as a zstd frame.
+//! whose two lengths are equal is stored as it is, another one as a zstd frame. A reader refuses a
+//! chunk with a flag that it does not know.
 //!
 //! 1. **dictionary**. Local shapes are numbered from 0 in the order in which the sequence first
 //!    uses them. Each: varint `pc` as the zigzag difference to the pc before (0 at first);
@@ -90,6 +93,11 @@
 //! 6. **events**. A JSON array of `{"at", "thread", "event": {...}}`, ascending by `at`, the
 //!    number of accesses of the chunk that come before the event.
 //! 7. **physical**. If flagged, one physical address per row, else empty; see `physical.rs`.
+//!
+//! Then the stamps of a recording of processes, and if flagged:
+//!
+//! 9. **translations**. How pages are translated, as events among those of stream 6; see
+//!    `translations.rs`.
 //!
 //! **Addresses.** Each coded operation of each local shape has a *slot*: the address it had last and
 //! the distance from the one before. Code 0 says that the distance is the same once more; code
@@ -122,6 +130,7 @@ mod index;
 mod physical;
 mod segments;
 mod stamps;
+mod translations;
 mod wire;
 
 #[cfg(test)]

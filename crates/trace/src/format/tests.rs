@@ -9,8 +9,8 @@ use super::compression::{Compressor, Decompressor};
 use super::*;
 use crate::shape::Rows;
 use crate::{
-    Address, Batch, Batcher, Event, Op, Shape, Sink, WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED,
-    WORD_SHIFT,
+    Address, Batch, Batcher, Event, KnownSizes, Op, Seen, Shape, Sink, Translation, WORD_BLOCK,
+    WORD_COUNT_SHIFT, WORD_FIXED, WORD_SHIFT, When,
 };
 
 const SEED: u64 = 0x7761_6c6b;
@@ -70,6 +70,16 @@ fn said(addresses: &[Address], addrs: &[u64]) -> Vec<u64> {
 
 /// A chunk of random executions by several threads.
 fn chunk(random: &mut Xoshiro256PlusPlus, executions: usize, linked: bool) -> Vec<u8> {
+    chunk_with(random, executions, linked, false)
+}
+
+/// Such a chunk, with translations if it is `translated`.
+fn chunk_with(
+    random: &mut Xoshiro256PlusPlus,
+    executions: usize,
+    linked: bool,
+    translated: bool,
+) -> Vec<u8> {
     let mut encoder = Encoder::new(1 << 20);
     let shapes: Vec<_> = (0..1 + random.next_u64() % 6)
         .map(|number| {
@@ -93,6 +103,9 @@ fn chunk(random: &mut Xoshiro256PlusPlus, executions: usize, linked: bool) -> Ve
             0 => encoder.thread(random.next_u64() as u32 % 20),
             1 => encoder.event(1, &Event::Fork { result: 7, flags: 17 }).unwrap(),
             2 => encoder.advance(random.next_u64() % 100_000),
+            3 | 4 if translated => {
+                encoder.event(random.next_u64() as u32 % 3, &translation(random)).unwrap()
+            }
             _ => {}
         }
         match random.next_u64() % 200 {
@@ -103,6 +116,95 @@ fn chunk(random: &mut Xoshiro256PlusPlus, executions: usize, linked: bool) -> Ve
     let mut body = Vec::new();
     encoder.close(5, &mut Compressor::new(1).unwrap(), &mut body).unwrap();
     body
+}
+
+/// A translation as a walk or a snapshot may find it: near zero, near the last address, or anywhere.
+fn translation(random: &mut Xoshiro256PlusPlus) -> Event {
+    let shift = [12, 12, 16, 21, 30, 51][random.next_u64() as usize % 6];
+    let pages_max = (u64::MAX >> shift) + u64::from(shift > 12);
+    let pages = if random.next_u64().is_multiple_of(2) { 1 } else { 1 + random.next_u64() % 1000 };
+    let pages = pages.min(pages_max);
+    let mut place = || {
+        let last = u64::MAX - ((pages << shift) - 1);
+        let addr = random.next_u64() >> (random.next_u64() % 64);
+        (if addr.is_multiple_of(8) { last } else { addr.min(last) }) & (u64::MAX << shift)
+    };
+    let (addr, paddr) = (place(), place());
+    let entries = if random.next_u64().is_multiple_of(3) { 0 } else { random.next_u64() % 36 };
+    let found = Translation {
+        seen: if random.next_u64().is_multiple_of(2) { Seen::Walk } else { Seen::Snapshot },
+        addr,
+        page_bytes: 1 << shift,
+        pages,
+        paddr: Some(paddr).filter(|paddr| paddr >> shift & 1 == 0),
+        rights: Some(random.next_u64() as u8 & 0x7f).filter(|rights| rights & 1 != 0),
+        entries: (0..entries).map(|_| random.next_u64() >> 20).collect(),
+    };
+    found.check().unwrap();
+    Event::Translation(Box::new(found))
+}
+
+/// Translations come back in their order among other events, whatever the batches are; and nothing
+/// that no page table can have is stored.
+#[test]
+fn translations_come_back_among_the_events() {
+    println!("seed {SEED:#x}");
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
+    for _ in 0..few(300) {
+        let mut encoder = Encoder::new(1 << 20);
+        let id = encoder.shape(Rows::from(&shape(64, true, &[Address::Said; 2])));
+        let (mut expected, mut rows) = (Vec::new(), 0);
+        for _ in 0..random.next_u64() % 60 {
+            let thread = random.next_u64() as u32 % 5;
+            let event = match random.next_u64() % 4 {
+                0 => Event::Snapshot { when: When::Growth, sizes: KnownSizes::All },
+                1 => Event::Marker { number: random.next_u64() },
+                _ => translation(&mut random),
+            };
+            encoder.event(thread, &event).unwrap();
+            expected.push((rows, thread, event));
+            for _ in 0..random.next_u64() % 3 {
+                encoder.execute(id, &[random.next_u64(), 8]).unwrap();
+                rows += 3;
+            }
+        }
+        let mut body = Vec::new();
+        encoder.close(0, &mut Compressor::new(1).unwrap(), &mut body).unwrap();
+        for rows_max in [3, 100] {
+            let (mut decoder, mut batch) = (Decoder::new(), Batch::default());
+            decoder.open(&body, &mut Decompressor::new().unwrap()).unwrap();
+            let (mut found, mut first) = (Vec::new(), 0);
+            loop {
+                decoder.fill(&mut batch, rows_max).unwrap();
+                let placed = batch.events.drain(..);
+                found.extend(placed.map(|placed| (first + placed.at, placed.thread, placed.event)));
+                first += batch.len() as u32;
+                if decoder.left() == 0 {
+                    break;
+                }
+            }
+            assert!(found == expected, "batches of {rows_max}");
+        }
+    }
+    let mut encoder = Encoder::new(1 << 20);
+    let page = Translation::base(Seen::Walk, 1 << 21);
+    let wrong: [fn(&mut Translation); 9] = [
+        |page| page.addr += 1,
+        |page| page.page_bytes = 0,
+        |page| page.page_bytes = 2048,
+        |page| page.page_bytes += 4096 * 2,
+        |page| page.pages = 0,
+        |page| page.pages = 1 << 52,
+        |page| page.paddr = Some(12),
+        |page| page.rights = Some(128),
+        |page| page.entries = vec![0; 36],
+    ];
+    for wrong in wrong {
+        let mut page = page.clone();
+        wrong(&mut page);
+        assert!(encoder.event(0, &Event::Translation(Box::new(page))).is_err());
+    }
+    assert!(encoder.is_empty());
 }
 
 /// Decodes all of `body`, checking only the properties that every batch must have. Some executions
@@ -188,9 +290,9 @@ fn predicted_and_mispredicted_addresses_come_back() {
 fn uncompressed(body: &[u8]) -> Vec<u8> {
     let mut streams: [Vec<u8>; STREAMS] = Default::default();
     let head = Head::open(body, &mut Decompressor::new().unwrap(), &mut streams).unwrap();
-    let streams = &streams[..STREAMS_ALONE];
-    let mut out = body[..44].to_vec();
-    for stream in streams {
+    let streams: Vec<&Vec<u8>> = head.streams().map(|index| &streams[index]).collect();
+    let mut out = body[..44 + if head.translations == 0 { 0 } else { 4 }].to_vec();
+    for stream in &streams {
         out.extend_from_slice(&(stream.len() as u32).to_le_bytes());
         out.extend_from_slice(&(stream.len() as u32).to_le_bytes());
     }
@@ -206,7 +308,7 @@ fn nothing_in_a_chunk_is_trusted() {
     let (mut refused, mut read) = (0, 0);
     let (forgeries, enough) = if cfg!(miri) { (10, 4) } else { (40, 1000) };
     for round in 0..few(300) {
-        let body = chunk(&mut random, 1 + round % 150, round % 3 != 0);
+        let body = chunk_with(&mut random, 1 + round % 150, round % 3 != 0, round % 2 == 0);
         let stored = uncompressed(&body);
         let rows = decode(&body).unwrap();
         assert_eq!(decode(&stored).unwrap(), rows);
@@ -260,9 +362,9 @@ fn executions_of_other_shapes_are_refused_or_read() {
 #[test]
 fn counts_that_do_not_fit_together_are_refused() {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-    let body = uncompressed(&chunk(&mut random, few(2000).min(100), true));
+    let body = uncompressed(&chunk_with(&mut random, few(2000).min(100), true, true));
     assert!(decode(&body).is_ok());
-    for field in (16..44 + 7 * 8).step_by(4) {
+    for field in (16..44 + 4 + 8 * 8).step_by(4) {
         let value =
             u32::from_le_bytes([body[field], body[field + 1], body[field + 2], body[field + 3]]);
         for other in [value.wrapping_add(1), value.wrapping_sub(1), 0, u32::MAX] {
@@ -308,7 +410,10 @@ fn words_are_the_executions_that_they_stand_for() {
         let number = random.next_u64() as usize % blocks.len();
         let (fixed, ids, tags, addrs, pc, addresses) = &mut blocks[number];
         let moved = if random.next_u64().is_multiple_of(8) { random.next_u64() >> 20 } else { 8 };
-        addrs.iter_mut().for_each(|addr| *addr = (*addr + moved) & (u64::MAX >> 16));
+        // Canonical: bits 48 to 63 equal bit 47.
+        addrs
+            .iter_mut()
+            .for_each(|addr| *addr = ((addr.wrapping_add(moved) << 16) as i64 >> 16) as u64);
         let mut words_of = addrs.iter();
         let all = addresses.iter().map(|address| match address {
             Address::Said => *words_of.next().unwrap(),

@@ -178,6 +178,7 @@ impl Parameters {
             filter: Filter::None,
             page_bytes: 4096,
             notes: vec!["synthetic: no program made these accesses".to_owned()],
+            kernel_from: None,
         };
         let digest = Sha256::digest(format!("generate 1 {spec}").as_bytes());
         let digest = digest.iter().map(|byte| format!("{byte:02x}")).collect();

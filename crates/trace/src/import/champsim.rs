@@ -97,6 +97,7 @@ impl ChampSim {
             filter: Filter::None,
             page_bytes: 4096,
             notes,
+            kernel_from: None,
         }
     }
 

@@ -102,6 +102,7 @@ pub(crate) fn header(format: &str, fetches: bool) -> Header {
         filter: Filter::None,
         page_bytes: 4096,
         notes: Vec::new(),
+        kernel_from: None,
     }
 }
 

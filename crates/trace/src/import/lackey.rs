@@ -50,6 +50,7 @@ impl Lackey {
                  and system calls are not in the trace"
                     .to_owned(),
             ],
+            kernel_from: None,
         }
     }
 

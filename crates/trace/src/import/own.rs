@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Format, Options};
+use crate::halves::Halves;
 use crate::{Batch, Error, Header, Process, Reader, Source, Stored};
 
 /// Opens the trace at `path`, or one `process` of it. With `keep_going`, damage ends it with a
@@ -19,6 +20,13 @@ pub(crate) fn open(
     process: Option<&str>,
 ) -> Result<Box<dyn Source + Send>, Error> {
     let mut reader = Reader::open(path)?;
+    if let Some(process) = process.filter(|_| reader.header().kernel_from.is_some()) {
+        return Err(Error::Parameters(format!(
+            "{}: it is a trace of a whole system, whose processes cannot be read one by one: leave --process \
+             {process} out",
+            path.display()
+        )));
+    }
     if let Some(process) = process {
         reader = reader.process(reader.called(process)?)?;
     }
@@ -34,7 +42,10 @@ pub(crate) fn recording(path: &Path, options: &Options) -> Result<Option<Reader>
     {
         return Ok(None);
     }
-    let reader = Some(Reader::open(path)?).filter(|reader| reader.processes().len() > 1);
+    // The processes of a whole system ran as the trace says.
+    let is_mix =
+        |reader: &Reader| reader.processes().len() > 1 && reader.header().kernel_from.is_none();
+    let reader = Some(Reader::open(path)?).filter(is_mix);
     match reader.as_ref().and_then(|reader| cut(reader, path)) {
         Some(error) if !options.keep_going => Err(error),
         _ => Ok(reader),
@@ -73,7 +84,14 @@ pub(crate) fn whole(
 ) -> Result<Box<dyn Source + Send>, Error> {
     match cut(&reader, path) {
         Some(error) if !keep_going => Err(error),
-        cut => Ok(kept_going(reader, cut.map(kept).into_iter().collect(), keep_going)),
+        cut => {
+            let kernel_from = reader.header().kernel_from;
+            let whole = kept_going(reader, cut.map(kept).into_iter().collect(), keep_going);
+            Ok(match kernel_from {
+                Some(kernel_from) => Box::new(Halves::new(whole, kernel_from)),
+                None => whole,
+            })
+        }
     }
 }
 
@@ -137,5 +155,9 @@ impl Source for Whole {
 
     fn digest(&self) -> Option<String> {
         self.reader.digest()
+    }
+
+    fn foretold(&self) -> Option<Box<dyn Source + Send>> {
+        self.reader.foretold()
     }
 }

@@ -78,7 +78,8 @@ impl Tags {
             | Event::Call(_)
             | crate::events!(program)
             | crate::events!(lives)
-            | crate::events!(stream) => {}
+            | crate::events!(stream)
+            | crate::events!(translation) => {}
         }
         event
     }

@@ -422,6 +422,7 @@ fn header(spec: &Spec, parts: &[Part]) -> Result<Header, Error> {
         filter: Filter::None,
         page_bytes: 0,
         notes: Vec::new(),
+        kernel_from: None,
     };
     let mut of_arch = "";
     for Part { name, header: own, .. } in parts {

@@ -245,6 +245,7 @@ impl Program {
             Event::Call(_) => false,
             crate::events!(memory) | crate::events!(program) => false,
             crate::events!(lives) | crate::events!(stream) => false,
+            crate::events!(translation) => false,
         }
     }
 

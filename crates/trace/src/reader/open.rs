@@ -59,8 +59,11 @@ pub(super) fn open(path: &Path) -> Result<Reader, Error> {
         let what = format!("a chunk is of process {}, which the file does not tell", chunk.process);
         return Err(input.corrupt(chunk.offset, &what));
     }
-    processes.iter_mut().for_each(|process| (process.accesses, process.instructions) = (0, 0));
-    for chunk in &chunks {
+    // In a trace of a whole machine all chunks are of its first process: what each did was counted by its recorder.
+    let is_machine = header.kernel_from.is_some();
+    let counted = processes.iter_mut().filter(|_| !is_machine);
+    counted.for_each(|process| (process.accesses, process.instructions) = (0, 0));
+    for chunk in chunks.iter().filter(|_| !is_machine) {
         if let Some(process) = processes.get_mut(chunk.process as usize) {
             process.accesses += u64::from(chunk.accesses);
             process.instructions += chunk.instructions;
@@ -68,7 +71,7 @@ pub(super) fn open(path: &Path) -> Result<Reader, Error> {
     }
     let accesses = chunks.iter().map(|chunk| u64::from(chunk.accesses)).sum();
     let file = OpenFile { path: path.to_owned(), file: Arc::new(file) };
-    let feed = if processes.len() > 1 {
+    let feed = if processes.len() > 1 && !is_machine {
         Feed::Merge(Merge::new(&file, &processes, &chunks)?)
     } else {
         Feed::Chunks(Box::new(Chunks::new(&file, &chunks)?))

@@ -12,12 +12,20 @@
 
 use std::collections::BTreeMap;
 
-use super::room::{Room, Span};
-use crate::{Buffer, Call, Event, Origin};
+use super::{
+    Placement,
+    apart::Apart,
+    room::{Kind, Room, Span, Want},
+    top_down::TopDown,
+};
+use crate::{Buffer, Call, Event, Origin, Translation};
 
 /// The flags `MAP_FIXED`, `MAP_FIXED_NOREPLACE` and `MAP_32BIT` of `mmap`: the program chooses the
 /// address.
 const MAP_NAMED: u32 = 0x10 | 0x10_0000 | 0x40;
+/// The flags `MAP_PRIVATE` and `MAP_ANONYMOUS`.
+const MAP_PRIVATE: u32 = 2;
+const MAP_ANONYMOUS: u32 = 0x20;
 /// The flag `MREMAP_FIXED` of `mremap`.
 const MREMAP_FIXED: u32 = 2;
 
@@ -27,10 +35,26 @@ const PAGE_MASK: u64 = 0xfff;
 
 /// What is mapped at a range of recorded addresses up to `last`.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
-    last: u64,
+pub(super) struct Piece {
+    pub(super) last: u64,
     /// The new address of the mapping's first byte.
-    to: u64,
+    pub(super) to: u64,
+    pub(super) of: Of,
+}
+
+/// What a piece is of, and where it begins in that.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Of {
+    kind: Kind,
+    offset: u64,
+}
+
+impl Of {
+    pub(super) const ANYTHING: Of = Of { kind: Kind::Other, offset: 0 };
+
+    fn after(self, bytes: u64) -> Of {
+        Of { offset: self.offset.wrapping_add(bytes), ..self }
+    }
 }
 
 /// A part of a range of recorded addresses; `to` is its new address, if something is mapped there.
@@ -57,12 +81,18 @@ pub(super) struct Full {
 /// One address space.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
-    block: u64,
+    how: Placement,
+    /// The number of the space, and the bytes of the blocks that each mapping has for itself.
+    number: u64,
+    pub(super) block: u64,
     top: u64,
     /// The pieces by recorded address.
-    pieces: BTreeMap<u64, Piece>,
+    pub(super) pieces: BTreeMap<u64, Piece>,
     /// The occupied new addresses; `None` until the first mapping is relocated.
-    room: Option<Room>,
+    pub(super) room: Option<Room>,
+    /// Where the heap begins, if that is not as recorded; the next field has by how much it was relocated.
+    pub(super) heap_from: Option<u64>,
+    pub(super) heap_by: u64,
     /// The end of the heap, if it is known.
     program_break: Option<u64>,
     /// Shared-memory segments: recorded address and bytes.
@@ -70,13 +100,23 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// An empty space that ends before `top`. Each mapping gets its own blocks of `block` bytes.
-    pub(super) fn new(block: u64, top: u64) -> Layout {
+    /// An empty space with this number, which ends before `top`.
+    pub(super) fn new(how: Placement, top: u64, number: u64) -> Layout {
+        let (block, room) = match how {
+            Placement::Apart(block) => (block, None),
+            Placement::Kernel(how) => {
+                (PAGE_MASK + 1, Some(Room::Kernel(TopDown::new(how, number))))
+            }
+        };
         Layout {
+            how,
+            number,
             block,
             top,
             pieces: BTreeMap::new(),
-            room: None,
+            room,
+            heap_from: None,
+            heap_by: 0,
             program_break: None,
             segments: BTreeMap::new(),
         }
@@ -129,7 +169,7 @@ impl Layout {
                 if let Some(now) = succeeded(result) {
                     self.set_break(now, out)?;
                 }
-                out.push(event);
+                out.push(self.moved_break(event));
             }
             Event::ProcessMadvise { pidfd, ranges, ranges_count, advice, result } => {
                 let ranges = self.at(ranges);
@@ -149,18 +189,28 @@ impl Layout {
                 out.push(Event::Allocate { addr: self.at(addr), bytes, site });
             }
             Event::Free { addr } => out.push(Event::Free { addr: self.at(addr) }),
+            Event::Flush { addr } => out.push(Event::Flush { addr: self.at(addr) }),
+            Event::Interrupt { vector, device, pc, error, addr } => {
+                let (pc, addr) = (self.at(pc), addr.map(|addr| self.at(addr)));
+                out.push(Event::Interrupt { vector, device, pc, error, addr });
+            }
             Event::Clone { flags, stack, result } => {
                 out.push(Event::Clone { flags, stack: self.at(stack), result });
             }
             Event::Execve { result, .. } => {
                 if result == 0 {
-                    *self = Layout::new(self.block, self.top);
+                    // Its addresses are random anew.
+                    let number = self.number.wrapping_add(1 << 32);
+                    *self = Layout::new(self.how, self.top, number);
                 }
                 out.push(event);
             }
             Event::Call(call) => out.push(Event::Call(Box::new(self.call(*call)))),
+            Event::Translation(translation) => self.translated(*translation, out),
             Event::Mlockall { .. }
             | Event::Munlockall { .. }
+            | Event::Snapshot { .. }
+            | Event::Task { .. }
             | Event::HugePages { .. }
             | Event::Marker { .. }
             | Event::Image { .. }
@@ -184,6 +234,30 @@ impl Layout {
                 (*addr, *bytes) = part;
             }
             out.push(event.clone());
+        }
+    }
+
+    /// How pages are translated, part by part. A page that is larger than the distance by which its
+    /// part was relocated allows is left out.
+    fn translated(&self, whole: Translation, out: &mut Vec<Event>) {
+        let (bytes, mask) = (whole.bytes().unwrap_or_default(), whole.page_bytes - 1);
+        let Some(last) = bytes.checked_sub(1).and_then(|more| whole.addr.checked_add(more)) else {
+            return;
+        };
+        for part in self.split(whole.addr, last) {
+            let to = part.to.unwrap_or(part.first);
+            // The pages that are whole in this part.
+            let Some(first) = part.first.checked_add(mask).map(|addr| addr & !mask) else {
+                continue;
+            };
+            let pages = part.last.wrapping_add(1).wrapping_sub(first) / whole.page_bytes;
+            let addr = to.wrapping_add(first.wrapping_sub(part.first));
+            if first > part.last || pages == 0 || addr & mask != 0 {
+                continue;
+            }
+            let paddr = whole.paddr.map(|paddr| paddr.wrapping_add(first - whole.addr));
+            let part = Translation { addr, pages, paddr, ..whole.clone() };
+            out.push(Event::Translation(Box::new(part)));
         }
     }
 
@@ -217,7 +291,14 @@ impl Layout {
         let is_named = flags & MAP_NAMED != 0 || (addr != 0 && addr == start);
         let placed = match is_named {
             true => self.map_over(start, bytes, offset)?,
-            false => self.map_apart(start, bytes, offset)?,
+            false => {
+                let kind = match (addr, flags & MAP_ANONYMOUS != 0, flags & MAP_PRIVATE != 0) {
+                    (0, true, true) => Kind::Memory,
+                    (0, false, _) => Kind::File,
+                    _ => Kind::Other,
+                };
+                self.map_apart(start, bytes, offset, kind)?
+            }
         };
         for (part, to) in placed {
             let (path, offset) = (path.clone(), offset.wrapping_add(part.first - start));
@@ -236,7 +317,7 @@ impl Layout {
         if let (Some(start), Some(bytes)) = (succeeded(result), bytes) {
             self.segments.insert(start, bytes);
             let placed = match addr {
-                0 => self.map_apart(start, bytes, 0)?,
+                0 => self.map_apart(start, bytes, 0, Kind::Other)?,
                 _ => self.map_over(start, bytes, 0)?,
             };
             // A segment is in one piece: over several it goes where the first of them is.
@@ -260,13 +341,19 @@ impl Layout {
     }
 
     /// Maps `bytes` bytes at `start`, an address that the system chose, into blocks of their own.
-    fn map_apart(&mut self, start: u64, bytes: u64, offset: u64) -> Result<Vec<(Part, u64)>, Full> {
+    fn map_apart(
+        &mut self,
+        start: u64,
+        bytes: u64,
+        offset: u64,
+        kind: Kind,
+    ) -> Result<Vec<(Part, u64)>, Full> {
         let Some((first, last)) = pages(start, bytes) else {
             return Ok(as_recorded(start, bytes));
         };
         self.carve(start, bytes);
-        let to = self.find((first, last), offset)?;
-        self.insert(first, last, to);
+        let to = self.find((first, last), offset, kind)?;
+        self.insert_of(first, last, to, Of { kind, offset });
         let part = Part { first: start, last: start + (bytes - 1), to: None };
         Ok(vec![(part, to + (start - first))])
     }
@@ -285,7 +372,7 @@ impl Layout {
             let to = match part.to {
                 Some(to) => to,
                 None if self.is_free(span) => part.first,
-                None => self.find(span, offset.wrapping_add(part.first - first))?,
+                None => self.find(span, offset.wrapping_add(part.first - first), Kind::Other)?,
             };
             if part.to.is_none() {
                 self.insert(part.first, part.last, to);
@@ -298,15 +385,15 @@ impl Layout {
     }
 
     /// A new address for `span`, which begins at `offset` in its file.
-    fn find(&mut self, span: Span, offset: u64) -> Result<u64, Full> {
+    pub(super) fn find(&mut self, span: Span, offset: u64, kind: Kind) -> Result<u64, Full> {
         let (block, top, pieces) = (self.block, self.top, &self.pieces);
         let room = self.room.get_or_insert_with(|| {
-            let mut room = Room::new(block, span, top);
+            let mut room = Apart::new(block, span, top);
             pieces.iter().for_each(|(&first, piece)| room.take((first, piece.last)));
-            room
+            Room::Apart(room)
         });
         let bytes = (span.1 - span.0).saturating_add(1);
-        let found = room.find(bytes, offset & !PAGE_MASK & (block - 1));
+        let found = room.find(Want { bytes, offset, kind }, block);
         found.ok_or(Full { addr: span.0, bytes })
     }
 
@@ -359,16 +446,17 @@ impl Layout {
             }
             self.carve(moved.0, bytes);
         }
+        let of = self.piece_at(addr).map_or(Of::ANYTHING, |(at, piece)| piece.of.after(addr - at));
         // No part may go to where another still is.
         let place = match (stays, &named[..]) {
             (Some(now), _) => now,
             (None, [Part { to: Some(now), .. }]) => *now,
             (None, [Part { to: None, .. }]) if self.is_free(moved) => moved.0,
-            _ => self.find(moved, 0)?,
+            _ => self.find(moved, of.offset, of.kind)?,
         };
         self.carve(old.0, old.1 - old.0 + 1);
         self.carve(moved.0, bytes);
-        self.insert(moved.0, moved.1, place);
+        self.insert_of(moved.0, moved.1, place, of);
         let last = parts.len().saturating_sub(1);
         for (index, part) in parts.iter().enumerate() {
             let (within, old_bytes) = (part.first - old.0, part.bytes());
@@ -387,12 +475,21 @@ impl Layout {
 
     /// Sets the end of the heap to `now`.
     fn set_break(&mut self, now: u64, out: &mut Vec<Event>) -> Result<(), Full> {
-        let Some(before) = self.program_break.replace(now) else { return Ok(()) };
-        let [from, to] = [before, now].map(|at| at.saturating_add(PAGE_MASK) & !PAGE_MASK);
+        let up = |at: u64| at.saturating_add(PAGE_MASK) & !PAGE_MASK;
+        let Some(before) = self.program_break.replace(now) else {
+            if let Some(heap) = self.heap_from {
+                self.heap_by = heap.wrapping_sub(up(now));
+            }
+            return Ok(());
+        };
+        let [from, to] = [before, now].map(up);
         if to < from {
             // What has left the heap for lack of room goes with it.
-            let elsewhere =
-                |part: Part| Some((part.to.filter(|&to| to != part.first)?, part.bytes()));
+            let by = self.heap_by;
+            let elsewhere = |part: Part| {
+                let left = part.to.filter(|&to| to != part.first.wrapping_add(by));
+                Some((left?, part.bytes()))
+            };
             for (addr, bytes) in self.split(to, from - 1).into_iter().filter_map(elsewhere) {
                 out.push(Event::Munmap { addr, bytes, result: 0 });
             }
@@ -400,13 +497,23 @@ impl Layout {
         } else if from < to {
             let free: Vec<Part> = self.split(from, to - 1);
             for part in free.into_iter().filter(|part| part.to.is_none()) {
-                if !self.is_free((part.first, part.last)) {
+                let to = part.first.wrapping_add(self.heap_by);
+                if !self.is_free((to, to.wrapping_add(part.last - part.first))) {
                     return Err(Full { addr: part.first, bytes: part.bytes() });
                 }
-                self.insert(part.first, part.last, part.first);
+                self.insert(part.first, part.last, to);
             }
         }
         Ok(())
+    }
+
+    /// The event of a heap that was relocated.
+    fn moved_break(&self, event: Event) -> Event {
+        let Event::Brk { addr, result } = event else { return event };
+        let by = if self.program_break.is_some() { self.heap_by } else { 0 };
+        let moved = |at: u64| if at == 0 { 0 } else { at.wrapping_add(by) };
+        let result = succeeded(result).map_or(result, |now| moved(now) as i64);
+        Event::Brk { addr: moved(addr), result }
     }
 
     /// The new addresses of the `bytes` bytes from `addr`, in contiguous parts; parts whose address
@@ -456,17 +563,21 @@ impl Layout {
         parts
     }
 
-    fn piece_at(&self, addr: u64) -> Option<(u64, Piece)> {
+    pub(super) fn piece_at(&self, addr: u64) -> Option<(u64, Piece)> {
         let (&first, &piece) = self.pieces.range(..=addr).next_back()?;
         (addr <= piece.last).then_some((first, piece))
     }
 
-    fn is_free(&self, span: Span) -> bool {
+    pub(super) fn is_free(&self, span: Span) -> bool {
         self.room.as_ref().is_none_or(|room| room.is_free(span))
     }
 
-    fn insert(&mut self, first: u64, last: u64, to: u64) {
-        self.pieces.insert(first, Piece { last, to });
+    pub(super) fn insert(&mut self, first: u64, last: u64, to: u64) {
+        self.insert_of(first, last, to, Of::ANYTHING);
+    }
+
+    fn insert_of(&mut self, first: u64, last: u64, to: u64, of: Of) {
+        self.pieces.insert(first, Piece { last, to, of });
         if let Some(room) = &mut self.room {
             room.take((to, to + (last - first)));
         }
@@ -482,7 +593,8 @@ impl Layout {
             let mut left = Vec::new();
             let mut keep = |from: u64, until: u64| {
                 let to = piece.to + (from - start);
-                self.pieces.insert(from, Piece { last: until, to });
+                let of = piece.of.after(from - start);
+                self.pieces.insert(from, Piece { last: until, to, of });
                 left.push((to, to + (until - from)));
             };
             if start < first {
@@ -525,7 +637,7 @@ fn succeeded(result: i64) -> Option<u64> {
 
 /// The first and last address of the pages that contain the `bytes` bytes from `start`, if there
 /// are any and all of them are in the program's part of the addresses.
-fn pages(start: u64, bytes: u64) -> Option<Span> {
+pub(super) fn pages(start: u64, bytes: u64) -> Option<Span> {
     let last = start.checked_add(bytes.checked_sub(1)?)?;
     (last <= PROGRAM_LAST).then_some((start & !PAGE_MASK, last | PAGE_MASK))
 }

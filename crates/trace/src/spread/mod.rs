@@ -18,8 +18,11 @@
 //! its threads) would have requested other mappings. Accesses to addresses that no event has mapped keep
 //! their recorded address; a warning says how many of these addresses now belong to a relocated mapping.
 
+mod apart;
+mod beginning;
 mod layout;
 mod room;
+mod top_down;
 
 use std::ops::DerefMut;
 
@@ -27,7 +30,11 @@ use rustc_hash::FxHashMap;
 use sha2::{Digest, Sha256};
 
 use crate::switches::Switches;
-use crate::{Arch, Batch, CLONE_VM, Error, Event, Filter, Header, KERNEL, Placed, Process, Source};
+use crate::{
+    Arch, Batch, CLONE_VM, Contents, Error, Event, Filter, Header, KERNEL, Placed, Process, Source,
+};
+pub use top_down::{Aligned, KernelLayout};
+
 use layout::{Full, Layout};
 
 /// The smallest block, which must be more than a base page.
@@ -55,11 +62,20 @@ struct Space {
     recent: [Recent; RECENT],
 }
 
-/// A source with mappings spaced apart. `P` is a box of a source, or a reference to it.
+/// Where mappings are placed whose address the system chose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Placement {
+    /// Each in blocks of this many bytes of its own.
+    Apart(u64),
+    /// As a kernel places them.
+    Kernel(KernelLayout),
+}
+
+/// A source with mappings at other addresses: spaced apart, or as a kernel would have placed them. `P` is a box of a source, or a reference to it.
 pub struct Spread<P> {
     source: P,
     header: Header,
-    block: u64,
+    placement: Placement,
     /// The end of an address space.
     top: u64,
     spaces: Vec<Space>,
@@ -84,17 +100,46 @@ impl<P: DerefMut<Target: Source>> Spread<P> {
                 "spread {block}: write a power of two from 8K to 1G, as 2M"
             )));
         }
-        let mut header = source.header().clone();
-        if header.filter != Filter::None {
+        let note =
+            format!("its mappings are put apart: each has blocks of {block} bytes of its own");
+        Spread::with(source, Placement::Apart(block), note)
+    }
+
+    /// `source` with mappings where a kernel would have placed them. An error if the program is not one for
+    /// x86-64, or if accesses were filtered from the trace by their old addresses.
+    pub fn as_kernel(source: P, how: KernelLayout) -> Result<Spread<P>, Error> {
+        let header = source.header();
+        if !matches!(header.arch, Arch::X86_64 | Arch::Unknown) {
             return Err(Error::Parameters(
-                "spread: the trace was recorded with a filter, which depends on the program's own \
-                 addresses; record it without --user-filter"
+                "os.linux.layout=\"kernel\": the program is not one for x86-64, whose addresses are modelled; \
+                 write \"recorded\""
                     .to_owned(),
             ));
         }
-        header.notes.push(format!(
-            "its mappings are put apart: each has blocks of {block} bytes of its own"
-        ));
+        let note = match how.seed {
+            Some(seed) => {
+                format!("its mappings are where Linux would place them, at random with seed {seed}")
+            }
+            None => {
+                "its mappings are where Linux would place them, without randomisation".to_owned()
+            }
+        };
+        Spread::with(source, Placement::Kernel(how), note)
+    }
+
+    fn with(source: P, placement: Placement, note: String) -> Result<Spread<P>, Error> {
+        let mut header = source.header().clone();
+        let what = match placement {
+            Placement::Apart(_) => "spread",
+            Placement::Kernel(_) => "os.linux.layout=\"kernel\"",
+        };
+        if header.filter != Filter::None {
+            return Err(Error::Parameters(format!(
+                "{what}: the trace was recorded with a filter, which depends on the program's own \
+                 addresses; record it without --user-filter"
+            )));
+        }
+        header.notes.push(note);
         let top = match header.arch {
             Arch::I386 | Arch::Arm => 1 << 32,
             Arch::X86_64 | Arch::Aarch64 | Arch::Riscv64 | Arch::Unknown => 1 << 47,
@@ -102,7 +147,7 @@ impl<P: DerefMut<Target: Source>> Spread<P> {
         let mut spread = Spread {
             source,
             header,
-            block,
+            placement,
             top,
             spaces: Vec::new(),
             places: FxHashMap::default(),
@@ -123,7 +168,8 @@ impl<P: DerefMut<Target: Source>> Spread<P> {
                 let processes = self.source.processes().iter();
                 let child = processes.into_iter().find(|process| process.number == number);
                 let inherited = child.and_then(|child| self.forked.remove(&child.pid.into()));
-                let layout = inherited.unwrap_or_else(|| Layout::new(self.block, self.top));
+                let (how, top) = (self.placement, self.top);
+                let layout = inherited.unwrap_or_else(|| Layout::new(how, top, number.into()));
                 self.spaces.push(Space { layout, recent: [NOTHING; RECENT] });
                 self.places.insert(number, self.spaces.len() - 1);
                 self.spaces.len() - 1
@@ -170,27 +216,58 @@ impl<P: DerefMut<Target: Source>> Spread<P> {
         {
             self.forked.insert(result, layout.clone());
         }
-        layout.apply(event, out).map_err(|Full { addr, bytes }| {
-            Error::Parameters(format!(
-                "spread: no room for the {bytes} bytes that were mapped at {addr:#x}; put mappings \
-                 apart by less than {} bytes",
-                self.block
-            ))
-        })
+        layout.apply(event, out).map_err(|full| self.placement.full(full))
+    }
+
+    /// Mappings that existed when the recording or a program began, which come together: appends to `out` what
+    /// becomes of them.
+    fn beginning(&mut self, events: Vec<Event>, out: &mut Vec<Event>) -> Result<(), Error> {
+        let placement = self.placement;
+        if let (Some(place), Placement::Kernel(_)) = (self.here, placement) {
+            self.spaces[place].layout.begin(&events).map_err(|full| placement.full(full))?;
+        }
+        events.into_iter().try_for_each(|event| self.event(event, out))
     }
 
     /// Relocates all of `batch`.
     fn batch(&mut self, batch: &mut Batch) -> Result<(), Error> {
         let events = std::mem::take(&mut batch.events);
         let (mut from, mut out) = (0, Vec::new());
-        for Placed { at, thread, event } in events {
+        let mut events = events.into_iter().peekable();
+        while let Some(Placed { at, thread, event }) = events.next() {
             self.rows(&mut batch.addr[from..at as usize]);
             from = at as usize;
-            self.event(event, &mut out)?;
+            if matches!(event, Event::Mapping { .. }) {
+                let mut all = vec![event];
+                let is_next =
+                    |next: &Placed| next.at == at && matches!(next.event, Event::Mapping { .. });
+                while let Some(next) = events.next_if(is_next) {
+                    all.push(next.event);
+                }
+                self.beginning(all, &mut out)?;
+            } else {
+                self.event(event, &mut out)?;
+            }
             batch.events.extend(out.drain(..).map(|event| Placed { at, thread, event }));
         }
         self.rows(&mut batch.addr[from..]);
         Ok(())
+    }
+}
+
+impl Placement {
+    /// The error that there is no room.
+    fn full(self, Full { addr, bytes }: Full) -> Error {
+        Error::Parameters(match self {
+            Placement::Apart(block) => format!(
+                "spread: no room for the {bytes} bytes that were mapped at {addr:#x}; put mappings apart by \
+                 less than {block} bytes"
+            ),
+            Placement::Kernel(_) => format!(
+                "os.linux.layout=\"kernel\": no room for the {bytes} bytes that were mapped at {addr:#x}; \
+                 write \"recorded\""
+            ),
+        })
     }
 }
 
@@ -212,6 +289,11 @@ impl<P: DerefMut<Target: Source>> Source for Spread<P> {
             ));
         }
         Ok(more)
+    }
+
+    /// The contents have other addresses than those that the source knows.
+    fn answer(&mut self, _: Option<[Contents; 2]>) {
+        self.source.answer(None);
     }
 
     fn while_waiting(&mut self, go_on: Box<dyn FnMut() -> bool + Send>) {
@@ -238,7 +320,11 @@ impl<P: DerefMut<Target: Source>> Source for Spread<P> {
     /// The digest of the trace and of how its mappings are spaced.
     fn digest(&self) -> Option<String> {
         let whole = self.source.digest()?;
-        let digest = Sha256::digest(format!("spread 1 {} {whole}", self.block).as_bytes());
+        let how = match self.placement {
+            Placement::Apart(block) => format!("spread 1 {block} {whole}"),
+            Placement::Kernel(how) => format!("kernel 1 {how:?} {whole}"),
+        };
+        let digest = Sha256::digest(how.as_bytes());
         Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 }

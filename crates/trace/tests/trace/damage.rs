@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use trace::{Address, ChunkInfo, Error, Event, Op, Options, Reader, Shape, Source, Writer};
+use trace::{
+    Address, ChunkInfo, Error, Event, Op, Options, Reader, Seen, Shape, Source, Translation, Writer,
+};
 
 use crate::common::{Call, Rows, Script, header};
 
@@ -51,6 +53,8 @@ fn small() -> Script {
         if round % 7 == 3 {
             calls.push(Call::Thread(round as u32));
             calls.push(Call::Event(1, Event::Brk { addr: round, result: 5 }));
+            let page = Translation::base(Seen::Walk, round << 21);
+            calls.push(Call::Event(1, Event::Translation(Box::new(page))));
         }
     }
     calls.push(Call::Physical(0, vec![0x7000, 0x9000]));

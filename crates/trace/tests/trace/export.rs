@@ -23,6 +23,7 @@ impl Rows {
             filter: Filter::None,
             page_bytes: 4096,
             notes: Vec::new(),
+            kernel_from: None,
         };
         Rows { header, batches: batches.into_iter().rev().collect() }
     }

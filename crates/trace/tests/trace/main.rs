@@ -6,6 +6,7 @@ mod copy;
 mod damage;
 mod data_only;
 mod export;
+mod foretold;
 mod generators;
 mod info;
 mod kernel;

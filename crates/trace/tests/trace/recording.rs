@@ -22,6 +22,7 @@ fn header() -> Header {
         filter: Filter::None,
         page_bytes: 4096,
         notes: Vec::new(),
+        kernel_from: None,
     }
 }
 

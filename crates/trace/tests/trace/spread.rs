@@ -6,7 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use addr::Kind;
 use proptest::prelude::*;
-use trace::{Arch, Batch, Error, Event, Header, Meta, Origin, Process, Source, Spread};
+use trace::{
+    Aligned, Arch, Batch, Error, Event, Header, KernelLayout, Meta, Origin, Process, Seen, Source,
+    Spread, Translation,
+};
 
 use crate::common::{Rows, Stream, in_sevens, script};
 
@@ -335,7 +338,7 @@ fn check_apart(pages: &Pages, apart: &BTreeSet<u64>, seed: u64) -> usize {
 }
 
 /// Gives how many addresses changed, and whether blocks were compared.
-fn check(seed: u64, steps: u64, moves: bool) -> (usize, usize) {
+fn check(seed: u64, steps: u64, moves: bool, kernel: Option<KernelLayout>) -> (usize, usize) {
     let base = if seed.is_multiple_of(2) { 0x40_0200_3000 } else { 0x7fff_f7fd_1000 };
     let mut program = Program {
         random: Stream(seed),
@@ -353,7 +356,11 @@ fn check(seed: u64, steps: u64, moves: bool) -> (usize, usize) {
     let all = program.rows;
     let processes = (0..4).map(process).collect();
     let source: Box<dyn Source> = Box::new(Family(in_sevens(&all), processes));
-    let found = Rows::of(&mut Spread::new(source, BLOCK).unwrap(), 0).unwrap();
+    let mut source = match kernel {
+        Some(how) => Spread::as_kernel(source, how).unwrap(),
+        None => Spread::new(source, BLOCK).unwrap(),
+    };
+    let found = Rows::of(&mut source, 0).unwrap();
     assert_eq!(found.rows.len(), all.rows.len());
 
     let (mut before, mut after) = (Spaces::default(), Spaces::default());
@@ -377,7 +384,7 @@ fn check(seed: u64, steps: u64, moves: bool) -> (usize, usize) {
         };
         let are_equal = contents(&mut before) == contents(&mut after);
         assert!(are_equal, "seed {seed}, access {index}: {asked:x?} became {given:x?}");
-        if !moves {
+        if !moves && kernel.is_none() {
             blocks += check_apart(after.here(), &program.apart, seed);
         }
         let Some(((_, old, ..), (_, new, ..))) = all.rows.get(index).zip(found.rows.get(index))
@@ -400,11 +407,51 @@ fn check(seed: u64, steps: u64, moves: bool) -> (usize, usize) {
 fn everything_is_found_where_it_went() {
     let (mut moved, mut blocks) = (0, 0);
     for seed in 1..=60 {
-        let (rows, apart) = check(seed, 400, seed % 3 != 0);
+        let (rows, apart) = check(seed, 400, seed % 3 != 0, None);
         moved += rows;
         blocks += apart;
     }
     assert!(moved > 1000 && blocks > 1000, "{moved} accesses, {blocks} blocks");
+}
+
+#[test]
+fn everything_is_found_where_a_kernel_would_place_it() {
+    let mut moved = 0;
+    for seed in 1..=60 {
+        let aligned = [Aligned::Nothing, Aligned::Long, Aligned::Multiples][seed as usize % 3];
+        let how = KernelLayout { seed: (seed % 2 == 0).then_some(seed), aligned };
+        moved += check(seed, 400, seed % 3 != 0, Some(how)).0;
+    }
+    assert!(moved > 1000, "{moved} accesses");
+}
+
+/// Addresses as Linux 6.18 gives them to a program without random addresses (`setarch -R`).
+#[test]
+fn memory_lies_where_linux_places_it() {
+    const LARGE: u64 = 2 << 20;
+    let mut all = Rows::default();
+    let mut at = 0x4000_0000_0000;
+    let mut wanted = Vec::new();
+    // The highest hole; where the length is a multiple of 2M, aligned to that.
+    for (bytes, expected) in [
+        (0x3000, 0x7fff_f7ff_c000),
+        (LARGE, 0x7fff_f7c0_0000),
+        (5 << 20, 0x7fff_f770_0000),
+        (0x1000, 0x7fff_f7ff_b000),
+        (3 * LARGE, 0x7fff_f700_0000),
+    ] {
+        let (addr, prot, flags, fd, offset) = (0, 3, 0x22, -1, 0);
+        let (path, file, result) = (None, None, at as i64);
+        let event = Event::Mmap { addr, bytes, prot, flags, fd, offset, path, file, result };
+        all.events.push((0, 0, event));
+        all.rows.push((0, at, Meta::new(Kind::Load, 8, 1), None));
+        wanted.push(expected);
+        at += bytes.next_multiple_of(LARGE) + 0x5000;
+    }
+    let how = KernelLayout { seed: None, aligned: Aligned::Multiples };
+    let found = Rows::of(&mut Spread::as_kernel(in_sevens(&all), how).unwrap(), 0).unwrap();
+    let addrs: Vec<u64> = found.rows.iter().map(|row| row.1).collect();
+    assert_eq!(addrs, wanted, "{addrs:x?}");
 }
 
 proptest! {
@@ -444,6 +491,60 @@ proptest! {
             Err(error) => prop_assert!(error.to_string().contains("no room for the"), "{}", error),
         }
     }
+}
+
+#[test]
+fn translations_go_where_their_pages_went() {
+    let mut all = Rows::default();
+    let mut event = |event| all.events.push((0, 0, event));
+    let (first, second) = (0x7f00_0020_0000, 0x7f00_0060_0000);
+    for (result, bytes) in [(first, 0x40_0000), (second, 0x1000)] {
+        let (addr, prot, flags, fd, offset) = (0, 3, 0x22, -1, 0);
+        let (path, file) = (None, None);
+        let result = result as i64;
+        event(Event::Mmap { addr, bytes, prot, flags, fd, offset, path, file, result });
+    }
+    // One run over both mappings, with two base pages before them; and a page that fits nowhere whole.
+    let base = Translation::base(Seen::Snapshot, first - 0x2000);
+    let run = Translation { pages: 2 + 0x400 + 1, paddr: Some(0x1000_0000), ..base.clone() };
+    let large = Translation { addr: first, page_bytes: 2 << 20, pages: 2, ..base.clone() };
+    let larger = Translation { addr: 0x7f00_0000_0000, page_bytes: 1 << 30, ..base };
+    for found in [&run, &large, &larger] {
+        event(Event::Translation(Box::new(found.clone())));
+    }
+    all.rows.push((0, first, Meta::new(Kind::Load, 8, 1), None));
+    let mut spread = Spread::new(in_sevens(&all), 2 << 20).unwrap();
+    let found = Rows::of(&mut spread, 0).unwrap();
+    let mapped: Vec<u64> = found
+        .events
+        .iter()
+        .filter_map(|(_, _, event)| match event {
+            Event::Mmap { result, .. } => Some(*result as u64),
+            _ => None,
+        })
+        .collect();
+    let translations: Vec<&Translation> = found
+        .events
+        .iter()
+        .filter_map(|(_, _, event)| match event {
+            Event::Translation(found) => Some(&**found),
+            _ => None,
+        })
+        .collect();
+    let at = |addr: u64| {
+        let holds = |found: &&&Translation| {
+            found.page_bytes == 4096 && addr.wrapping_sub(found.addr) < found.pages * 4096
+        };
+        let found = translations.iter().find(holds).unwrap();
+        found.paddr.unwrap() + (addr - found.addr)
+    };
+    assert_eq!(at(first - 0x2000), 0x1000_0000);
+    assert_eq!(at(mapped[0]), 0x1000_2000);
+    assert_eq!(at(mapped[0] + 0x3f_f000), 0x1000_2000 + 0x3f_f000);
+    assert_eq!(at(mapped[1]), 0x1000_2000 + 0x40_0000);
+    let large: Vec<_> = translations.iter().filter(|found| found.page_bytes > 4096).collect();
+    assert_eq!(large.len(), 1, "{large:?}");
+    assert_eq!((large[0].addr, large[0].pages), (mapped[0], 2));
 }
 
 #[test]

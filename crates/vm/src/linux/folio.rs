@@ -13,14 +13,17 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use addr::PageSize;
 use hat::locking::{Locks, Mutex, Site};
-use physmem::FrameId;
+use physmem::{Allocator, FrameId};
 
 use crate::{
+    frames::Owner,
     host::Host,
     kernel::Kernel,
     object::PageLocation,
-    thp::{Folio, Thp},
+    physical::Physical,
+    thp::{Folio, SizeStats, Thp},
     vm::{Vm, Within},
 };
 
@@ -39,7 +42,10 @@ impl<H: Host> Kernel<'_, H> {
     pub(crate) fn enter_folio_at(&mut self, first: FrameId, pages: &Range<u64>) {
         let order = (pages.end - pages.start).ilog2() + self.memory.order(self.vm.base);
         self.lists(|lists, _| {
-            lists.folios.by_first.insert(first.0, Folio { order, unmapped: Vec::new() })
+            lists
+                .folios
+                .by_first
+                .insert(first.0, Folio { order, unmapped: Vec::new(), reserved: false })
         });
     }
 
@@ -49,9 +55,8 @@ impl<H: Host> Kernel<'_, H> {
             return;
         }
         let free = self.lists(|lists, _| {
-            let first = lists.folios.of(frame)?;
-            lists.folios.split += 1;
-            Some(lists.folios.take(first))
+            let first = lists.folios.of(frame).filter(|_| !lists.folios.is_reserved(frame))?;
+            Some(lists.folios.split(first))
         });
         self.free_held(free.unwrap_or_default());
     }
@@ -64,10 +69,7 @@ impl<H: Host> Kernel<'_, H> {
             let Some(first) = self.lists(|lists, _| lists.folios.deferred.front().copied()) else {
                 break;
             };
-            let free = self.lists(|lists, _| {
-                lists.folios.split += 1;
-                lists.folios.take(first)
-            });
+            let free = self.lists(|lists, _| lists.folios.split(first));
             freed += free.len() as u64;
             self.free_held(free);
         }
@@ -85,7 +87,53 @@ impl<H: Host> Kernel<'_, H> {
     }
 }
 
+impl<H: Host> Kernel<'_, H> {
+    /// Changes the counts of blocks of `2^order` base pages.
+    pub(crate) fn stats(&mut self, order: u32, count: impl FnOnce(&mut SizeStats)) {
+        let order = order + self.memory.order(self.vm.base);
+        self.lists(|lists, _| count(lists.folios.stats.entry(order).or_default()));
+    }
+}
+
 impl<L: Locks> Vm<L> {
+    /// Counts of large blocks by size.
+    pub fn stats_by_size<A: Allocator + Send>(
+        &self,
+        memory: &Physical<A, L>,
+    ) -> Vec<(PageSize, SizeStats)> {
+        let step = memory.order(self.base);
+        let (mut stats, folios) = self.pages.with(Site::Look, |lists| {
+            let owner =
+                |frame| memory.with(Site::Look, |memory| memory.table().get(frame).identity);
+            let folios: Vec<(u32, bool, bool)> = lists
+                .folios
+                .by_first
+                .iter()
+                .filter(|(_, folio)| !folio.reserved)
+                .map(|(&first, folio)| {
+                    let frames = (first..first + (1 << folio.order)).step_by(1 << step);
+                    let owners = frames.map(|frame| owner(FrameId(frame)));
+                    let is_anon = owners
+                        .filter_map(Owner::of)
+                        .next()
+                        .is_some_and(|owner| matches!(owner, Owner::Anon(_)));
+                    (folio.order, is_anon, !folio.unmapped.is_empty())
+                })
+                .collect();
+            (lists.folios.stats.clone(), folios)
+        });
+        for (order, _, is_partial) in folios.into_iter().filter(|(_, is_anon, _)| *is_anon) {
+            let of = stats.entry(order).or_default();
+            of.nr_anon += 1;
+            of.nr_anon_partially_mapped += u64::from(is_partial);
+        }
+        let shift = self.base.shift();
+        let named = |(order, of): (u32, SizeStats)| {
+            Some((PageSize::from_shift((shift + order - step) as u8)?, of))
+        };
+        stats.into_iter().filter_map(named).collect()
+    }
+
     /// The number of base frames that are unmapped but not free, because their folios are not split;
     /// and the number of folios split so far.
     pub fn folios(&self) -> (u64, u64) {

@@ -91,12 +91,14 @@ impl<H: Host> Kernel<'_, H> {
         let behind = |region: &&Region| region.pages.end > from;
         let regions: Vec<Region> = at.known.regions.all().filter(behind).cloned().collect();
         for region in regions {
-            let allowed = thp.orders(&region, base);
+            let shared = self.shmem_orders(&region, region.pages.start, &thp);
+            let allowed = thp.orders(&region, base) | shared & 1 << order;
             let looked_at = |of: &u32| *of >= order && allowed & 1 << of != 0;
             let orders: Vec<u32> = self.vm.page_orders().filter(looked_at).collect();
             let least = orders.last().copied().unwrap_or(order);
             let mut blocks = whole_blocks(&region.pages, least);
-            if orders.is_empty() || blocks.is_empty() {
+            let has_smaller = thp.collapses_smaller && allowed & !1 != 0;
+            if orders.is_empty() && !has_smaller || blocks.is_empty() {
                 *left = left.saturating_sub(1);
                 if *left == 0 {
                     return Some(region.pages.end);
@@ -117,6 +119,10 @@ impl<H: Host> Kernel<'_, H> {
                     let looked = self.collapse_if(at, &region, &block, Some(&limits));
                     found = looked.unwrap_or(ScanResult::AllocHugePageFail);
                     self.count_scan((at.space, start), found);
+                }
+                if thp.collapses_smaller && least == order && !found.ends_block() {
+                    let smaller = allowed & ((1 << order) - 1);
+                    self.collapse_smaller(at, &region, (start, order), smaller, &thp);
                 }
                 done.made += u64::from(least == order && found == ScanResult::Succeed);
                 *left = left.saturating_sub(1 << order);
@@ -255,6 +261,7 @@ impl<H: Host> Kernel<'_, H> {
         block: &Range<u64>,
         limits: Option<&Khugepaged>,
     ) -> Result<ScanResult, Error> {
+        let order = (block.end - block.start).ilog2();
         let found = self.scan(at, region, block, limits);
         if found != ScanResult::Succeed {
             return Ok(found);
@@ -262,9 +269,13 @@ impl<H: Host> Kernel<'_, H> {
         match self.collapse_block(at, region, block) {
             Ok(()) => {
                 self.work.upgrades += 1;
+                self.stats(order, |of| of.collapse_alloc += 1);
                 Ok(ScanResult::Succeed)
             }
-            Err(Stop::Full) => Ok(ScanResult::AllocHugePageFail),
+            Err(Stop::Full) => {
+                self.stats(order, |of| of.collapse_alloc_failed += 1);
+                Ok(ScanResult::AllocHugePageFail)
+            }
             Err(Stop::Refused(error)) => Err(error),
         }
     }
@@ -468,6 +479,9 @@ impl<H: Host> Kernel<'_, H> {
             let order = (block.end - block.start).ilog2();
             at.known.tables.forget(self.vm.page_orders().filter(|of| *of <= order), block);
             return Ok(());
+        }
+        if self.vm.page_orders().all(|of| block.end - block.start != 1 << of) {
+            return self.load_side_by_side(at, region, block, frame, writable);
         }
         self.load_large(at, region, block, frame, writable, &mut How::Minor)?;
         Ok(())

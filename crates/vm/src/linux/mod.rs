@@ -19,7 +19,7 @@
 //! unmapped remain in the folio until it is split. A store to a large page that a fork has shared splits its
 //! translation and copies one base page. `khugepaged` later makes large pages of base pages ([`khugepaged`]),
 //! and of shared memory if a process requests it ([`shared`]); Ingens and HawkEye choose other blocks
-//! ([`promote`]). The allocator, [`placing`] and [`ranger`] determine the frames of pages. Pages of 1G, where
+//! ([`promote`]). Mappings of reserved large pages have pools of their own ([`reserved`]). The allocator, [`placing`] and [`ranger`] determine the frames of pages. Pages of 1G, where
 //! they are allowed, are tried before those of 2M, as in Trident (Ram and others 2021). The settings and the
 //! state of the daemons are in [`crate::thp`].
 
@@ -30,7 +30,10 @@ mod khugepaged;
 mod placing;
 pub(crate) mod promote;
 mod ranger;
+mod reserved;
 pub(crate) mod shared;
+mod shmem;
+mod smaller;
 pub(crate) mod tables;
 pub(crate) mod zero;
 
@@ -82,12 +85,18 @@ impl<H: Host> Kernel<'_, H> {
     ) -> Result<How, Error> {
         let base = self.vm.base;
         let region = at.known.regions.at(page).ok_or(Error::NoRegion(self.vm.addr_of(page)))?;
+        if region.module.pool {
+            return self.bring_reserved(at, page, kind);
+        }
         let said = RegionPage::of(region, page);
         let mut orders = if thp.faults { thp.orders(region, base) } else { 0 };
         // What knobs forbid now stays large where it is (`do_huge_pmd_wp_page`).
         let held = at.known.has_large.then(|| self.hat.query(at.space, self.vm.addr_of(page)));
         if let Some(held) = held.flatten() {
             orders |= 1 << (held.translation.page.size().shift() - base.shift());
+        }
+        if thp.faults && thp.shmem.is_any() {
+            orders |= self.shmem_orders(region, page, thp);
         }
         orders &= !1;
         if orders == 0 && self.has_large_object(region, page) {
@@ -108,6 +117,9 @@ impl<H: Host> Kernel<'_, H> {
             let mut attempt = |kernel: &mut Self| {
                 kernel.pages_stay(|kernel| match is_page {
                     true => kernel.try_huge(at, &region, &pages, (page, kind), (wanted, first)),
+                    false if region.backing != Backing::Anonymous => {
+                        kernel.try_shared_folio(at, &region, &pages, (page, kind), (wanted, first))
+                    }
                     // A load maps the page of zeros alone (`do_anonymous_page`).
                     false if kind != Kind::Store => Ok(Err(Why::PolicyAsksBase)),
                     false => kernel.try_folio(at, &region, &pages, page, (wanted, first)),
@@ -119,6 +131,16 @@ impl<H: Host> Kernel<'_, H> {
                 && self.make_block(order, effort)
             {
                 tried = attempt(self)?;
+            }
+            let is_anon = region.backing == Backing::Anonymous;
+            match tried {
+                Ok(How::Zero) if is_anon => self.stats(order, |of| of.anon_fault_alloc += 1),
+                Ok(How::Zero) => self.stats(order, |of| of.shmem_alloc += 1),
+                Err(Why::NoFrame | Why::Scarce) if is_anon => {
+                    self.stats(order, |of| of.anon_fault_fallback += 1);
+                }
+                Err(Why::NoFrame | Why::Scarce) => self.stats(order, |of| of.shmem_fallback += 1),
+                Ok(_) | Err(_) => {}
             }
             match tried {
                 Ok(how) => return Ok(how),
@@ -259,7 +281,8 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// Whether a block would leave fewer frames free than the low mark (`__zone_watermark_ok`).
-    fn lacks(&self, pages: &Range<u64>) -> bool {
+    pub(super) fn lacks(&mut self, pages: &Range<u64>) -> bool {
         self.free_pages() < pages.end - pages.start + self.vm.marks.low()
+            || self.vm.has_groups && !self.fits_limit(pages.end - pages.start)
     }
 }

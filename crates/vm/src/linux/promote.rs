@@ -340,6 +340,44 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
+    /// Splits large pages of which too many base pages hold zeros, and frees these, until the high mark of
+    /// free memory is reached (`deferred_split_scan`, `thp_underused`). Which pages hold zeros is an
+    /// assumption, as there are no contents here. Only the daemon that evicts pages does so: a fault that
+    /// evicts some holds its space's lock.
+    pub(crate) fn shrink_underused(&mut self) {
+        let Some(thp) = self.vm.thp.filter(|thp| thp.zero_permille > 0) else { return };
+        let (order, base) = (self.vm.pmd_order(), self.vm.base);
+        let zeros = thp.zero_permille * (1 << order) / 1000;
+        let limit = thp.khugepaged.max_ptes_none;
+        if limit + 1 >= 1 << order || zeros <= limit {
+            return;
+        }
+        for (space, region) in self.regions_for(&thp) {
+            let mut large = Vec::new();
+            self.hat.visit(space, self.vm.range_of(&region.pages), &mut |mapping| {
+                let size = mapping.translation.page.size();
+                if size.shift() == base.shift() + order {
+                    large.push((mapping.translation.page, mapping.translation.frame));
+                }
+            });
+            for (page, frame) in large {
+                if self.free_pages() >= self.vm.marks.high() {
+                    return;
+                }
+                if self.holds_zeros(frame) {
+                    continue;
+                }
+                let pages = self.vm.pages_of(VirtRange::of_page(page));
+                let _ = self.within(space, |kernel, at| {
+                    let permille = thp.zero_permille;
+                    kernel.pages_move(|kernel| kernel.give_zeros_back(at, &pages, permille));
+                    kernel.stats(order, |of| of.underused_split += 1);
+                    Ok(())
+                });
+            }
+        }
+    }
+
     /// Frees `permille` thousandths of the base pages of a large page, which contain zeros.
     fn give_zeros_back(&mut self, at: &mut Within<'_>, pages: &Range<u64>, permille: u64) {
         let frames = pages.clone().filter_map(|page| Some(self.anon(at.known.anons.get(page)?)));

@@ -12,7 +12,7 @@
 //!
 //! If a part of such a large page is unmapped or gets other rights, the large page is not split: it is
 //! unloaded, and faults load its pages again (`__split_huge_pmd_locked`). A fault for a page that is in swap
-//! or nowhere does not create a large page: shared memory has large pages only where they were requested.
+//! or nowhere creates a large page only where `shmem_enabled` allows it ([`super::shmem`]).
 
 use core::{ops::Range, sync::atomic::Ordering};
 
@@ -120,7 +120,23 @@ impl<H: Host> Kernel<'_, H> {
         }
         let (frame, writable) = match self.presence(at.known, region, pages, kind == Kind::Store) {
             Ok(Presence::Whole(frame, writable)) => (frame, writable),
-            Ok(Presence::Nothing) => return Ok(Err(Why::missing(region))),
+            Ok(Presence::Nothing) => {
+                let thp = self.vm.thp.unwrap_or_default();
+                if self.shmem_orders(region, page, &thp) & 1 << order == 0 {
+                    return Ok(Err(Why::missing(region)));
+                }
+                let mut how = How::Minor;
+                return Ok(match self.fill_shared(at, region, pages, kind, &mut how)? {
+                    Ok(loaded) => {
+                        if loaded {
+                            let decision = (wanted, first.unwrap_or(Why::Obtained));
+                            self.decided((at.space, page), decision, size, 1);
+                        }
+                        Ok(how)
+                    }
+                    Err(why) => Err(why),
+                });
+            }
             Err(why) => return Ok(Err(why)),
         };
         if !is_held && !self.is_folio(frame, pages) {
@@ -151,7 +167,10 @@ impl<H: Host> Kernel<'_, H> {
             Backing::Private { .. } => false,
             Backing::Shared { .. } => memory_of(self.vm, self.site, region, order).is_some(),
         };
-        has_block && is_right && advice(region, self.vm.base) != Advice::NoHuge
+        has_block
+            && is_right
+            && !region.module.pool
+            && advice(region, self.vm.base) != Advice::NoHuge
     }
 
     /// The number of pages of a block of shared memory that are in memory or in swap.

@@ -110,6 +110,9 @@ impl<H: Host> Kernel<'_, H> {
     /// Removes the tables of base pages whose whole block lies in `pages`, which are of one region and are
     /// discarded (`zap_pte_range`).
     pub(crate) fn reclaim_tables(&mut self, at: &mut Within<'_>, pages: &Range<u64>) {
+        if self.vm.thp.is_some_and(|thp| !thp.frees_tables) {
+            return;
+        }
         let order = self.vm.pmd_order();
         at.known.tables.forget(self.vm.page_orders().filter(|of| *of <= order), pages);
     }

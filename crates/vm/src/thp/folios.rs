@@ -8,6 +8,8 @@ use core::ops::Range;
 
 use physmem::{FrameId, Identity, Pfdat};
 
+use super::stats::Stats;
+
 /// The folios of several base frames.
 #[derive(Default)]
 pub(crate) struct Folios {
@@ -18,6 +20,8 @@ pub(crate) struct Folios {
     pub(crate) held: u64,
     /// The number of folios that were split.
     pub(crate) split: u64,
+    /// Counts by size.
+    pub(crate) stats: Stats,
 }
 
 pub(crate) struct Folio {
@@ -25,6 +29,8 @@ pub(crate) struct Folio {
     pub(crate) order: u32,
     /// The unmapped frames of base pages.
     pub(crate) unmapped: Vec<FrameId>,
+    /// Whether the frames are of a pool, so that the folio is never split.
+    pub(crate) reserved: bool,
 }
 
 /// What happens to a frame that becomes unmapped.
@@ -34,11 +40,22 @@ pub(crate) enum Fate {
     /// The frame remains in its folio.
     Held,
     /// All frames of its folio are unmapped and become free: the folio's first frame, and log2 of
-    /// its number of frames.
-    Whole(FrameId, u32),
+    /// its number of frames, and whether they are of a pool.
+    Whole(FrameId, u32, bool),
 }
 
 impl Folios {
+    /// Records the frames of a block of a pool.
+    pub(crate) fn enter_reserved(&mut self, first: FrameId, order: u32) {
+        self.by_first.insert(first.0, Folio { order, unmapped: Vec::new(), reserved: true });
+    }
+
+    /// Whether a frame is of a folio that is never split.
+    pub(crate) fn is_reserved(&self, frame: FrameId) -> bool {
+        let folio = self.of(frame).and_then(|first| self.by_first.get(&first));
+        folio.is_some_and(|folio| folio.reserved)
+    }
+
     /// The folio that contains `frame`, as the number of its first frame.
     pub(crate) fn of(&self, frame: FrameId) -> Option<u32> {
         let (&first, folio) = self.by_first.range(..=frame.0).next_back()?;
@@ -63,7 +80,9 @@ impl Folios {
         folio.unmapped.push(frame);
         self.held += 1;
         let (count, order) = (folio.unmapped.len() as u64, folio.order);
-        if count == 1 {
+        let is_reserved = folio.reserved;
+        if count == 1 && !folio.reserved {
+            self.stats.entry(order).or_default().split_deferred += 1;
             self.deferred.push_back(first);
         }
         if count < 1 << (order - step) {
@@ -74,14 +93,23 @@ impl Folios {
         // Those at the ends are found first: a process gives memory back in order.
         if self.deferred.back() == Some(&first) {
             self.deferred.pop_back();
-        } else {
+        } else if !is_reserved {
             self.deferred.retain(|other| *other != first);
         }
-        Fate::Whole(FrameId(first), order)
+        Fate::Whole(FrameId(first), order, is_reserved)
+    }
+
+    /// Splits a folio and returns its unmapped frames, which are now free.
+    pub(crate) fn split(&mut self, first: u32) -> Vec<FrameId> {
+        self.split += 1;
+        if let Some(folio) = self.by_first.get(&first) {
+            self.stats.entry(folio.order).or_default().split += 1;
+        }
+        self.take(first)
     }
 
     /// Removes a folio and returns its unmapped frames, which are now free.
-    pub(crate) fn take(&mut self, first: u32) -> Vec<FrameId> {
+    fn take(&mut self, first: u32) -> Vec<FrameId> {
         let Some(folio) = self.by_first.remove(&first) else { return Vec::new() };
         self.held -= folio.unmapped.len() as u64;
         if !folio.unmapped.is_empty() {

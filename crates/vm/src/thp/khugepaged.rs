@@ -119,6 +119,23 @@ impl ScanResult {
 }
 
 impl ScanResult {
+    /// Whether nothing smaller is tried in a block with this result: it is a large page, has nothing mapped,
+    /// or memory has no block at all.
+    pub(crate) const fn ends_block(self) -> bool {
+        match self {
+            ScanResult::Succeed | ScanResult::PmdMapped => true,
+            ScanResult::PmdNone
+            | ScanResult::ExceedNonePte
+            | ScanResult::ExceedSwapPte
+            | ScanResult::ExceedSharedPte
+            | ScanResult::PageCount
+            | ScanResult::LackReferencedPage
+            | ScanResult::AllocHugePageFail => false,
+        }
+    }
+}
+
+impl ScanResult {
     /// Whether a call continues after a block with this result (`madvise_collapse`).
     pub(crate) const fn goes_on(self) -> bool {
         match self {

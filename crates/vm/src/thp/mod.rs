@@ -8,8 +8,11 @@ mod ingens;
 mod kept;
 mod khugepaged;
 mod placing;
+mod pools;
 mod promoter;
 mod ranger;
+mod shmem;
+mod stats;
 mod zeros;
 
 use addr::PageSize;
@@ -21,6 +24,7 @@ pub(crate) use self::{
     folios::{Fate, Folio, Folios, disown},
     kept::Kept,
     khugepaged::Progress,
+    pools::{Pool, Pools, Promise},
     promoter::{BINS, Promoting},
     zeros::Zeros,
 };
@@ -29,8 +33,11 @@ pub use self::{
     ingens::Ingens,
     khugepaged::{Collapsed, Khugepaged, Refused, ScanResult, Scanned},
     placing::Placing,
+    pools::PoolCounts,
     promoter::{Promoted, Promoter},
     ranger::{Ranged, Ranger},
+    shmem::{Shmem, ShmemHuge},
+    stats::SizeStats,
 };
 
 /// The orders of blocks that faults and daemons may use for anonymous memory, as masks: bit n
@@ -49,6 +56,16 @@ pub struct Thp {
     /// Whether a load of untouched memory maps a large page of zeros, where a large page is
     /// allowed.
     pub use_zero_page: bool,
+    /// Where faults use large blocks for shared memory.
+    pub shmem: Shmem,
+    /// Whether discarding a whole block of base pages frees their page table (`CONFIG_PT_RECLAIM`, Linux 6.14).
+    pub frees_tables: bool,
+    /// Whether `khugepaged` also makes blocks of the orders below the large page's, where these are allowed
+    /// (Linux 7.2).
+    pub collapses_smaller: bool,
+    /// The share of a large page's base pages that hold zeros, in thousandths, if large pages with too many of
+    /// them are split when memory is scarce (`shrink_underused`, Linux 6.12); 0: none is.
+    pub zero_permille: u64,
     /// How many base pages of a file around a faulting one are loaded with it if they are in memory:
     /// a power of two; 1 for none.
     pub fault_around: u64,
@@ -73,6 +90,16 @@ impl Thp {
             faults: true,
             defrag: Defrag::Madvise,
             use_zero_page: true,
+            frees_tables: true,
+            collapses_smaller: false,
+            zero_permille: 0,
+            shmem: Shmem {
+                all: ShmemHuge::Never,
+                inherit: 0,
+                always: 0,
+                within_size: 0,
+                madvise: 0,
+            },
             fault_around: 16,
             compacting: Compacting::DEFAULT,
             khugepaged,
@@ -84,7 +111,7 @@ impl Thp {
 
     /// The orders that are allowed in `region`.
     pub(crate) fn orders(&self, region: &Region, base: PageSize) -> u32 {
-        if region.backing != Backing::Anonymous {
+        if region.backing != Backing::Anonymous || region.module.pool {
             return 0;
         }
         match advice(region, base) {

@@ -192,6 +192,7 @@ where
                 Large::Linux(thp) | Large::Hashed(thp, _) => Some(thp),
                 Large::No | Large::Asked | Large::OnNodes | Large::Reserved(_) => None,
             },
+            groups: &[],
             hashed: match large {
                 Large::Hashed(_, hashed) => Some(hashed),
                 Large::No | Large::Asked | Large::OnNodes => None,

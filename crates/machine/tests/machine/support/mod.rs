@@ -46,6 +46,8 @@ pub(crate) struct Rows {
     /// The physical address of a row, by its number and address, where rows have one.
     physical: Option<fn(u64, u64) -> u64>,
     processes: Vec<Process>,
+    /// Whether it can be read twice.
+    again: bool,
 }
 
 impl Rows {
@@ -58,6 +60,7 @@ impl Rows {
             filter: Filter::None,
             page_bytes: 4096,
             notes: Vec::new(),
+            kernel_from: None,
         };
         Rows {
             header,
@@ -68,6 +71,7 @@ impl Rows {
             position: 0,
             physical: None,
             processes: Vec::new(),
+            again: false,
         }
     }
 }
@@ -76,6 +80,11 @@ impl Rows {
     /// Rows with physical addresses.
     pub(crate) fn physical(rows: Vec<Row>, physical: fn(u64, u64) -> u64) -> Rows {
         Rows { physical: Some(physical), ..Rows::new(rows) }
+    }
+
+    /// Rows that can be read twice.
+    pub(crate) fn foretold(self) -> Rows {
+        Rows { again: true, ..self }
     }
 
     /// Rows of these processes.
@@ -127,6 +136,10 @@ impl Source for Rows {
         }
         self.position += batch.len() as u64;
         Ok(!batch.is_empty())
+    }
+
+    fn foretold(&self) -> Option<Box<dyn Source + Send>> {
+        self.again.then(|| Box::new(Rows::new(self.rows.clone())) as Box<dyn Source + Send>)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The counts of each processor.
 
-use description::Description;
+use description::{Description, FlushBy};
 use hardware::{processor::Processor, restseg::RestSegUnit, walker::Walkers};
 use results::{ProcessorCounts, ShootdownCounts, TlbCounts, sum::Sum};
 
@@ -50,11 +50,18 @@ pub(super) fn together<'a>(each: impl Iterator<Item = &'a Vec<TlbCounts>>) -> Ve
 fn shootdowns(description: &Description, processor: &Processor) -> ShootdownCounts {
     let counts = processor.counts.shootdowns;
     let known = |cycles| description.os.costs.as_ref().map(|_| cycles);
+    let flush = description.os.flush.as_ref();
+    let deferred = |count| flush.filter(|flush| flush.deferred).map(|_| count);
     ShootdownCounts {
         made: counts.made,
         asked: counts.asked,
         received: counts.received,
         entries: counts.entries,
+        broadcast: flush.filter(|flush| flush.by != FlushBy::Interrupts).map(|_| counts.broadcast),
+        widened: flush.and_then(|flush| flush.ceiling).map(|_| counts.widened),
+        deferred: deferred(counts.deferred),
+        swept: deferred(counts.swept),
+        swept_early: deferred(counts.swept_early),
         sender_cycles: known(counts.sender_cycles),
         receiver_cycles: known(counts.receiver_cycles),
     }

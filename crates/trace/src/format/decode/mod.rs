@@ -17,8 +17,9 @@ use super::codes::{Slot, WORD, word};
 use super::compression::Decompressor;
 use super::physical::PhysicalDecoder;
 use super::segments::Segment;
+use super::translations::PlacedTranslation;
 use super::wire::Bytes;
-use super::{Damage, codes, dictionary, segments, stamps};
+use super::{Damage, codes, dictionary, segments, stamps, translations};
 use crate::shape::Link;
 use crate::{Batch, Event, Meta, Placed, Shape, Stamp};
 
@@ -127,8 +128,17 @@ impl Decoder {
         // Nothing runs of a chunk that is refused.
         (self.head, self.at) = (Head::default(), Position::default());
         let head = Head::open(body, decompressor, &mut self.streams)?;
-        let [dictionary, segments, sequence, codes, residual, events, physical, stamps] =
-            &self.streams;
+        let [
+            dictionary,
+            segments,
+            sequence,
+            codes,
+            residual,
+            events,
+            physical,
+            stamps,
+            translations,
+        ] = &self.streams;
 
         let (mut bytes, mut pc) = (Bytes(dictionary), 0);
         self.locals.clear();
@@ -190,7 +200,12 @@ impl Decoder {
         {
             return Err(Damage::new("its events are out of order, or their number is wrong"));
         }
-        self.events = events.into_iter();
+        if events.iter().any(|event| matches!(event.event, Event::Translation(_))) {
+            return Err(Damage::new("a translation is among its events"));
+        }
+        let found =
+            translations::take_all(translations, head.translations, head.accesses, head.events)?;
+        self.events = merged(events, found)?.into_iter();
         let stamps = match head.owner {
             Some(owner) => stamps::take_all(stamps, owner.stamps, head.accesses, owner.began_ns)?,
             None => Vec::new(),
@@ -362,6 +377,28 @@ impl Decoder {
             }
         }
         Ok(rows + count)
+    }
+}
+
+/// The events of a chunk with its translations among them.
+fn merged(
+    events: Vec<PlacedEvent>,
+    found: Vec<PlacedTranslation>,
+) -> Result<Vec<PlacedEvent>, Damage> {
+    if found.is_empty() {
+        return Ok(events);
+    }
+    let mut all = Vec::with_capacity(events.len() + found.len());
+    let (mut events, mut passed) = (events.into_iter(), 0);
+    for PlacedTranslation { at, events: before, thread, translation } in found {
+        all.extend(events.by_ref().take((before - passed) as usize));
+        passed = before;
+        all.push(PlacedEvent { at, thread, event: Event::Translation(Box::new(translation)) });
+    }
+    all.extend(events);
+    match all.is_sorted_by_key(|event| event.at) {
+        true => Ok(all),
+        false => Err(Damage::new("its translations are out of order")),
     }
 }
 

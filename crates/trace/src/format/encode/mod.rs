@@ -25,6 +25,7 @@ use super::codes::{self, Slot};
 use super::compression::Compressor;
 use super::physical::PhysicalEncoder;
 use super::segments::Segment;
+use super::translations::TranslationsEncoder;
 use super::{
     CHUNK_ACCESSES_MAX, EVENT_BYTES_FULL, EVENT_BYTES_MAX, LOCAL_SHAPES_MAX, STAMPS_MAX,
     dictionary, segments, stamps,
@@ -156,6 +157,7 @@ pub(crate) struct Encoder {
     /// The number of events before the last stamp.
     stamped_events: u32,
     physical: Option<PhysicalEncoder>,
+    translations: TranslationsEncoder,
     /// A buffer for sequence and codes as they are stored, which is reused.
     packed: Vec<u8>,
 }
@@ -192,6 +194,7 @@ impl Encoder {
             stamp: Stamp::default(),
             stamped_events: 0,
             physical: None,
+            translations: TranslationsEncoder::default(),
             packed: Vec::new(),
         }
     }
@@ -206,7 +209,8 @@ impl Encoder {
     /// counts as the last one.
     pub(crate) fn stamp(&mut self, ns: u64) {
         let Some(owner) = &mut self.head.owner else { return };
-        let (at, events) = (self.head.accesses, self.head.events);
+        let events = self.head.events + self.translations.count;
+        let at = self.head.accesses;
         // Between two stamps there is something, or the first says it all.
         if owner.stamps != 0 && self.stamp.at == at && self.stamped_events == events {
             return;
@@ -276,7 +280,8 @@ impl Encoder {
     /// Whether the chunk is empty.
     pub(crate) fn is_empty(&self) -> bool {
         let stamps = self.head.owner.map_or(0, |owner| owner.stamps);
-        self.head.executions == 0 && self.head.events == 0 && stamps == 0
+        let events = self.head.events + self.translations.count;
+        self.head.executions == 0 && events == 0 && stamps == 0
     }
 
     /// Encodes an execution. The chunk must not be full.
@@ -428,6 +433,15 @@ impl Encoder {
     pub(crate) fn event(&mut self, thread: u32, event: &Event) -> Result<(), Error> {
         let too_large =
             |what: String| Error::Recorder(format!("an event cannot be stored: {what}"));
+        if let Event::Translation(translation) = event {
+            translation.check().map_err(|what| too_large(format!("it has {what}")))?;
+            let Head { accesses, events, .. } = self.head;
+            self.translations.push(accesses, events, thread, translation);
+            if self.translations.is_full() {
+                self.room = 0;
+            }
+            return Ok(());
+        }
         let placed = PlacedEvent { at: self.head.accesses, thread, event };
         let json = serde_json::to_vec(&placed).map_err(|error| too_large(error.to_string()))?;
         if json.len() > EVENT_BYTES_MAX {
@@ -547,8 +561,19 @@ impl Encoder {
         let residual = &self.residual[..self.residual_bytes as usize];
         let physical = physical.as_slice();
         let stamps = self.stamps.as_slice();
-        let streams =
-            [&dictionary, &segments, sequence, codes, residual, &events, physical, stamps];
+        self.head.translations = self.translations.count;
+        let translations = self.translations.out.as_slice();
+        let streams = [
+            &dictionary,
+            &segments,
+            sequence,
+            codes,
+            residual,
+            &events,
+            physical,
+            stamps,
+            translations,
+        ];
         let accesses_crc = self.head.write(streams, compressor, out)?;
         let events_crc = std::mem::take(&mut self.events_crc).finalize();
         let head = self.begin_chunk();
@@ -570,6 +595,7 @@ impl Encoder {
         self.addr = 0;
         self.events.clear();
         self.stamps.clear();
+        self.translations.clear();
         (self.stamp.at, self.stamped_events) = (0, 0);
         let owner = self.head.owner;
         let owner = owner.map(|owner| Owner { stamps: 0, began_ns: self.stamp.ns, ..owner });

@@ -14,7 +14,7 @@
 use super::{Encoder, Local, Totals};
 use crate::format::codes::Slot;
 use crate::shape::Rows;
-use crate::words::Take;
+use crate::words::{Take, address};
 use crate::{Error, ShapeId};
 
 /// The data of a local shape that is needed for each execution of a block.
@@ -53,7 +53,7 @@ impl Take<Own> for Streams<'_> {
         };
         let slots = &mut self.slots[own.slot as usize..][..words.len()];
         for ((slot, code), &word) in slots.iter_mut().zip(&mut *codes).zip(words) {
-            let addr = word >> SHIFT;
+            let addr = address::<SHIFT>(word);
             if addr.wrapping_sub(slot.last) == slot.distance {
                 slot.last = addr;
             } else {

@@ -435,5 +435,6 @@ fn header(fetches: Fetches) -> Header {
         filter: Filter::None,
         page_bytes: 4096,
         notes: Vec::new(),
+        kernel_from: None,
     }
 }

@@ -5,8 +5,9 @@
 use addr::Kind;
 use proptest::prelude::*;
 use trace::{
-    Address, Arch, Batch, Error, Event, Filter, Header, Meta, Op, Origin, Placed, Shape, ShapeId,
-    Sink, Source, WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED, WORD_NONE, WORD_SHIFT,
+    Address, Arch, Batch, Error, Event, Filter, Header, KnownSizes, Meta, Op, Origin, Placed, Seen,
+    Shape, ShapeId, Sink, Source, Translation, WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED, WORD_NONE,
+    WORD_SHIFT, When,
 };
 
 /// One call of a sink.
@@ -134,6 +135,7 @@ pub(crate) fn header() -> Header {
         filter: Filter::None,
         page_bytes: 4096,
         notes: Vec::new(),
+        kernel_from: None,
     }
 }
 
@@ -273,6 +275,12 @@ fn event() -> impl Strategy<Value = Event> {
             file: None,
         }),
         Just(Event::ThreadEnd),
+        Just(Event::Snapshot { when: When::End, sizes: KnownSizes::Large }),
+        (0u64..1 << 52, 1u64..9, any::<Option<u16>>()).prop_map(|(unit, pages, frame)| {
+            let paddr = frame.map(|frame| u64::from(frame) << 12);
+            let page = Translation::base(Seen::Snapshot, (unit << 12).min(u64::MAX << 16));
+            Event::Translation(Box::new(Translation { pages, paddr, ..page }))
+        }),
     ]
 }
 

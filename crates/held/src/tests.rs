@@ -1,6 +1,22 @@
-use std::collections::VecDeque;
+extern crate std;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use std::vec;
+
+use mmu::{Random, Replacement};
 
 use super::*;
+
+impl Sequence for Random {
+    fn new(seed: u64) -> Random {
+        Random::new(seed)
+    }
+
+    fn next(&mut self, places: Range<usize>) -> usize {
+        self.victim(places)
+    }
+}
 
 /// Sets of all shapes, compared with lists in the order of uses.
 #[test]
@@ -11,7 +27,7 @@ fn the_page_that_was_used_longest_ago_makes_room() {
         (state >> 33) % limit
     };
     for (pages, sets) in [(16, 1), (17, 1), (128, 1), (16, 4), (24, 3), (96, 24), (128, 16)] {
-        let mut list = List::new(pages, sets, Replaces::Lru);
+        let mut list = List::<Random>::new(pages, sets, Replaces::Lru);
         let mut model = vec![Vec::new(); sets];
         let mut used = vec![0; 3 * pages];
         let mut gone = 0;
@@ -31,7 +47,7 @@ fn the_page_that_was_used_longest_ago_makes_room() {
             }
             used[number as usize] = time;
         }
-        assert!(gone > 1000, "{gone} pages went");
+        assert!(gone > 1000, "{gone} pages were evicted");
         let mut held: Vec<u64> = list.pages().collect();
         let mut expected = model.concat();
         held.sort_unstable();
@@ -70,7 +86,7 @@ fn the_page_makes_room_that_the_machine_has_go() {
     for (pages, sets) in [(16, 1), (17, 1), (128, 1), (16, 4), (24, 3), (96, 24), (128, 16)] {
         for replaces in [Replaces::Fifo, Replaces::Random] {
             let ways = pages / sets;
-            let mut list = List::new(pages, sets, replaces);
+            let mut list = List::<Random>::new(pages, sets, replaces);
             let mut gone = 0;
             for round in 0..20 {
                 // A machine of which some entries are another's, and some places are empty: at random if slots have a
@@ -137,7 +153,7 @@ fn the_page_makes_room_that_the_machine_has_go() {
                 expected.sort_unstable();
                 assert_eq!(held, expected);
             }
-            assert!(gone > 1000, "{gone} pages went");
+            assert!(gone > 1000, "{gone} pages were evicted");
         }
     }
 }

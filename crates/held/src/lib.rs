@@ -17,23 +17,35 @@
 //! For FIFO and random replacement the places are the entries of the TLB ([`Contents`]), and a page is held
 //! as long as it is in the TLB.
 
+#![no_std]
+
+extern crate alloc;
+
+use alloc::boxed::Box;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use mmu::{Random, Replacement};
 use ring::{Contents, Place, Replaces};
 
-use crate::words::ADDRESS_BITS;
-
+/// The number of address bits of programs whose accesses are counted.
+pub const ADDRESS_BITS: u32 = 47;
 /// The most pages of a TLB.
-pub(crate) const PAGES_MAX: usize = ring::SURE_PAGES_MAX;
+pub const PAGES_MAX: usize = ring::SURE_PAGES_MAX;
 /// The range of place numbers, which share a word with a time.
 const PLACES: u64 = PAGES_MAX as u64;
 /// The value at the place of an entry that is not for this process. No page begins at this address.
 const OTHER: u64 = 1;
 
+/// The pseudo-random sequence that chooses the entry to replace, as in the machine.
+pub trait Sequence {
+    /// The sequence that begins with `seed`.
+    fn new(seed: u64) -> Self;
+    /// The place to replace among those of a full set.
+    fn next(&mut self, places: Range<usize>) -> usize;
+}
+
 /// The pages of one TLB that are held.
-pub(crate) struct List {
+pub struct List<S> {
     /// By place: the page. The places of each set follow those of the set before.
     pages: [u64; PAGES_MAX],
     /// By set: a bit for each empty place, and the number of places that are taken.
@@ -41,63 +53,64 @@ pub(crate) struct List {
     taken: [usize; PAGES_MAX],
     sets: usize,
     ways: usize,
-    order: Order,
+    order: Order<S>,
 }
 
 const _: () = assert!(PAGES_MAX <= u128::BITS as usize);
 
 /// The order of replacement.
-enum Order {
+enum Order<S> {
     Lru(Box<Queues>),
     /// By set: the place of the oldest page.
     Fifo([u8; PAGES_MAX]),
-    Random(Random),
+    Random(S),
 }
 
-impl List {
+impl<S: Sequence> List<S> {
     /// For no TLB.
-    pub(crate) const NONE: List = List {
+    pub const NONE: List<S> = List {
         pages: [0; PAGES_MAX],
         empty: [0; PAGES_MAX],
         taken: [0; PAGES_MAX],
         sets: 1,
         ways: 0,
-        order: Order::Random(Random::new(0)),
+        order: Order::Fifo([0; PAGES_MAX]),
     };
 
     /// For a TLB with this number of `pages` in `sets`. No page is held.
-    pub(crate) fn new(pages: usize, sets: usize, replaces: Replaces) -> List {
+    pub fn new(pages: usize, sets: usize, replaces: Replaces) -> List<S> {
         let order = match replaces {
             Replaces::Lru => Order::Lru(Box::new(Queues::NEW)),
             Replaces::Fifo => Order::Fifo([0; PAGES_MAX]),
-            Replaces::Random => Order::Random(Random::new(0)),
+            Replaces::Random => Order::Random(S::new(0)),
         };
-        let mut list = List { sets, ways: pages / sets, order, ..List::NONE };
+        let mut list = List { sets, ways: pages / sets, order, ..List::<S>::NONE };
         list.clear();
         list
     }
 
-    pub(crate) fn sets(&self) -> usize {
+    /// The number of sets.
+    pub fn sets(&self) -> usize {
         self.sets
     }
 
     /// The number of pages of a set.
-    pub(crate) fn ways(&self) -> usize {
+    pub fn ways(&self) -> usize {
         self.ways
     }
 
     /// The set of the page with that `number`.
-    pub(crate) fn set_of(&self, number: u64) -> usize {
+    pub fn set_of(&self, number: u64) -> usize {
         if self.sets == 1 { 0 } else { (number % self.sets as u64) as usize }
     }
 
     /// The number of taken places of a set.
-    pub(crate) fn count(&self, set: usize) -> usize {
+    pub fn count(&self, set: usize) -> usize {
         self.taken[set]
     }
 
     /// All pages that are held.
-    pub(crate) fn pages(&self) -> impl Iterator<Item = u64> {
+    pub fn pages(&self) -> impl Iterator<Item = u64> {
         let taken = |set: usize| {
             let empty = self.empty[set];
             let pages = (0..).zip(&self.pages[self.places(set)]);
@@ -107,7 +120,7 @@ impl List {
     }
 
     /// Adds `page` to a `set` that is not full, at its first empty place.
-    pub(crate) fn add(&mut self, set: usize, page: u64) {
+    pub fn add(&mut self, set: usize, page: u64) {
         let way = self.empty[set].trailing_zeros() as usize;
         self.pages[set * self.ways + way] = page;
         self.empty[set] &= self.empty[set] - 1;
@@ -116,7 +129,7 @@ impl List {
 
     /// Replaces a page of a full `set` by `page`. Returns the replaced page, unless its entry was not for
     /// this process. `last_use` returns when a page was last used.
-    pub(crate) fn exchange(
+    pub fn exchange(
         &mut self,
         set: usize,
         page: u64,
@@ -130,13 +143,13 @@ impl List {
                 hands[set] = if way + 1 == self.ways { 0 } else { way as u8 + 1 };
                 places.start + way
             }
-            Order::Random(sequence) => sequence.victim(places),
+            Order::Random(sequence) => sequence.next(places),
         };
         Some(core::mem::replace(&mut self.pages[place], page)).filter(|&page| page != OTHER)
     }
 
     /// Takes over the contents of the TLB with that `index` as the host reports them.
-    pub(crate) fn take_over(&mut self, contents: &Contents, index: usize) {
+    pub fn take_over(&mut self, contents: &Contents, index: usize) {
         self.clear();
         for place in 0..self.sets * self.ways {
             let word = contents.places[index][place].load(Ordering::Relaxed);
@@ -150,12 +163,12 @@ impl List {
             self.taken[place / self.ways] += 1;
         }
         if let Order::Random(sequence) = &mut self.order {
-            *sequence = Random::new(contents.sequences[index].load(Ordering::Relaxed));
+            *sequence = S::new(contents.sequences[index].load(Ordering::Relaxed));
         }
     }
 
     /// Removes all pages.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         let all = u128::MAX >> (u128::BITS as usize - self.ways);
         self.empty[..self.sets].fill(all);
         self.taken[..self.sets].fill(0);
@@ -163,6 +176,13 @@ impl List {
             Order::Lru(queues) => queues.taken[..self.sets].fill(PAGES_MAX),
             Order::Fifo(hands) => hands[..self.sets].fill(0),
             Order::Random(_) => {}
+        }
+    }
+
+    /// Sorts each set anew before a page of it is replaced: the times of uses have other values in the same order.
+    pub fn forget_order(&mut self) {
+        if let Order::Lru(queues) = &mut self.order {
+            queues.taken[..self.sets].fill(PAGES_MAX);
         }
     }
 

@@ -1,0 +1,424 @@
+//! A whole machine: turns what its recorder reports into the trace's events.
+//!
+//! ```text
+//!   write of CR3: root 0x1a2000   --> is it known?  no: the next process number
+//!   Task 812 "sqlite3", this root --> the process of this root is called sqlite3
+//!   Translation addr -> paddr     --> the same as the last one of this page: nothing
+//!                                     otherwise: an event
+//!   SpaceEnd of this root         --> the next program that gets this root is another process
+//! ```
+//!
+//! Each virtual CPU is a thread of the trace. A space of the trace is an address space of the guest, and has the
+//! number of a process of the recording; process 0 is the kernel, whose addresses are from [`KERNEL_FROM`] on.
+
+use ring::EventCode;
+use rustc_hash::FxHashMap;
+use trace::{Arch, Event, Process, Program, Seen, Sink, Translation};
+
+use crate::decode::Fault;
+
+/// The first address of the upper half, in which Linux has its kernel for all spaces.
+pub(crate) const KERNEL_FROM: u64 = 1 << 63;
+/// The bits of CR3 that are the physical address of the root.
+const ROOT: u64 = 0x000f_ffff_ffff_f000;
+/// The name of a space whose task is not known yet.
+const UNNAMED: &str = "unnamed";
+/// A translation as it was last recorded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Told {
+    frame: u64,
+    size_log: u8,
+    rights: u8,
+    entries: Box<[u64]>,
+}
+
+/// What is known of a whole machine.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    /// By number: the kernel, then a process for each address space.
+    pub(crate) processes: Vec<Process>,
+    /// What is to be recorded of the kernel before all else.
+    regions: Vec<Event>,
+    /// The numbers of the spaces that exist, by the physical address of their root.
+    spaces: FxHashMap<u64, u32>,
+    /// What was recorded of the pages of each space; those of the kernel are in the space [`trace::KERNEL`].
+    told: FxHashMap<u32, FxHashMap<u64, Told>>,
+    /// The space of each virtual CPU.
+    here: Vec<u32>,
+    /// The virtual CPU and space of what was recorded last.
+    last: Option<(u32, u32)>,
+    /// In a check: the number of accesses that were compared with QEMU's TLB, and of those that differ.
+    pub(crate) checked: (u64, u64),
+    pub(crate) differences: Vec<String>,
+    /// The accesses and instructions before that.
+    counted: (u64, u64),
+}
+
+impl Machine {
+    /// A machine whose kernel has this name, and events that say what is where in its half of the addresses.
+    pub(crate) fn new(kernel: &str, regions: Vec<Event>) -> Machine {
+        let mut machine = Machine {
+            processes: Vec::new(),
+            regions,
+            spaces: FxHashMap::default(),
+            told: FxHashMap::default(),
+            here: Vec::new(),
+            last: None,
+            checked: (0, 0),
+            differences: Vec::new(),
+            counted: (0, 0),
+        };
+        machine.begin(kernel, 0);
+        machine
+    }
+
+    /// Begins a process, with the number of accesses before it.
+    fn begin(&mut self, name: &str, from: u64) -> u32 {
+        let number = self.processes.len() as u32;
+        self.processes.push(Process {
+            number,
+            pid: 0,
+            parent: None,
+            parent_accesses: None,
+            shares_space: false,
+            began_ns: 0,
+            programs: vec![Program { arch: Arch::X86_64, command: vec![name.to_owned()], from }],
+            accesses: 0,
+            instructions: 0,
+        });
+        number
+    }
+
+    /// The space of the virtual CPU `thread` from now on.
+    fn enter(&mut self, thread: u32, space: u32) {
+        let thread = thread as usize;
+        if self.here.len() <= thread {
+            self.here.resize(thread + 1, 0);
+        }
+        self.here[thread] = space;
+    }
+
+    fn space_of(&self, thread: u32) -> u32 {
+        self.here.get(thread as usize).copied().unwrap_or(0)
+    }
+
+    /// Counts the accesses and instructions up to these for the space that has run.
+    pub(crate) fn count(&mut self, (accesses, instructions): (u64, u64)) {
+        let process = self.last.and_then(|(_, space)| self.processes.get_mut(space as usize));
+        if let Some(process) = process {
+            process.accesses += accesses - self.counted.0;
+            process.instructions += instructions - self.counted.1;
+        }
+        self.counted = (accesses, instructions);
+    }
+
+    /// Tells which virtual CPU and which space come next, if they are others than before.
+    pub(crate) fn turn(&mut self, thread: u32, sink: &mut dyn Sink) -> Result<(), trace::Error> {
+        let space = self.space_of(thread);
+        if self.last != Some((thread, space)) {
+            self.count((sink.accesses(), sink.instructions()));
+            if !self.regions.is_empty() {
+                let space = trace::KERNEL;
+                sink.event(thread, Event::Run { cpu: Some(thread), space })?;
+                self.regions.drain(..).try_for_each(|event| sink.event(thread, event))?;
+            }
+            if self.last.is_none_or(|(_, before)| before != space) {
+                sink.event(thread, Event::Process { number: space })?;
+            }
+            sink.event(thread, Event::Run { cpu: Some(thread), space })?;
+            self.last = Some((thread, space));
+        }
+        Ok(())
+    }
+
+    /// Takes an event of the virtual CPU `thread`.
+    pub(crate) fn take(
+        &mut self,
+        thread: u32,
+        code: EventCode,
+        words: &[u64],
+        sink: &mut dyn Sink,
+    ) -> Result<(), Fault> {
+        match (code, words) {
+            (EventCode::Translation, &[addr, paddr, about, ref entries @ ..]) => {
+                let about = ring::Machine::from_bits(about);
+                self.translated(thread, (addr, paddr), about, entries, sink)?;
+            }
+            (EventCode::Control, &[3, _, value]) => {
+                let root = value & ROOT;
+                let space = match self.spaces.get(&root) {
+                    Some(&space) => space,
+                    None => {
+                        let space = self.begin(UNNAMED, sink.accesses());
+                        self.spaces.insert(root, space);
+                        space
+                    }
+                };
+                self.enter(thread, space);
+                self.turn(thread, sink)?;
+            }
+            (EventCode::Control, &[_, _, _]) | (EventCode::Left, &[_]) => {}
+            (EventCode::Flush, &[addr]) => sink.event(thread, Event::Flush { addr })?,
+            (EventCode::Interrupt, &[about, pc, addr]) => {
+                let (vector, error) = (about as u8, (about >> 32) as u32);
+                let device = about >> 8 & 0xff == 2;
+                let addr = (vector == PAGE_FAULT && !device).then_some(addr);
+                sink.event(thread, Event::Interrupt { vector, device, pc, error, addr })?;
+            }
+            (EventCode::Task, &[ids, is_program, root, first, second]) => {
+                let name = text([first, second]);
+                if is_program != 0 {
+                    self.name(root, ids, &name, sink.accesses());
+                }
+                let (pid, tgid) = (ids as u32, (ids >> 32) as u32);
+                sink.event(thread, Event::Task { pid, tgid, name })?;
+            }
+            (EventCode::Named, &[ids, _, root, first, second]) => {
+                self.name(root, ids, &text([first, second]), sink.accesses());
+            }
+            (EventCode::Physical, &[addr, paddr, size_log]) => {
+                self.check(thread, addr, paddr, size_log)
+            }
+            (EventCode::SpaceEnd, &[root]) => {
+                if let Some(space) = self.spaces.remove(&(root & ROOT)) {
+                    self.told.remove(&space);
+                }
+            }
+            _ => return Err(Fault::Garbled(format!("an event {code:?} of {} words", words.len()))),
+        }
+        Ok(())
+    }
+
+    /// Compares the translation of `addr` with that of QEMU's own TLB.
+    fn check(&mut self, thread: u32, addr: u64, paddr: u64, size_log: u64) {
+        let space = if addr >= KERNEL_FROM { trace::KERNEL } else { self.space_of(thread) };
+        let size_log = size_log.max(12) as u8;
+        let mask = (1u64 << size_log.min(51)) - 1;
+        let told = self.told.get(&space).and_then(|pages| pages.get(&(addr & !mask)));
+        let is_equal =
+            told.is_some_and(|told| told.size_log == size_log && told.frame == paddr & !mask);
+        self.checked.0 += 1;
+        if !is_equal {
+            self.checked.1 += 1;
+            if self.differences.len() < DIFFERENCES_MAX {
+                let text = format!("{addr:#x} in space {space} is at {paddr:#x}: {told:x?}");
+                self.differences.push(text);
+            }
+        }
+    }
+
+    /// Takes note of the task that runs in the space of `root`.
+    fn name(&mut self, root: u64, ids: u64, name: &str, from: u64) {
+        // A task of the kernel may have no space.
+        let Some(&space) = self.spaces.get(&(root & ROOT)).filter(|_| root != 0) else { return };
+        let process = &mut self.processes[space as usize];
+        process.pid = (ids >> 32) as u32;
+        match process.programs.last_mut() {
+            Some(last) if last.name() == name => {}
+            Some(last) if last.name() == UNNAMED => last.command = vec![name.to_owned()],
+            _ => {
+                let command = vec![name.to_owned()];
+                process.programs.push(Program { arch: Arch::X86_64, command, from });
+            }
+        }
+    }
+
+    /// A page was looked up in the page table.
+    fn translated(
+        &mut self,
+        thread: u32,
+        (addr, paddr): (u64, u64),
+        about: ring::Machine,
+        entries: &[u64],
+        sink: &mut dyn Sink,
+    ) -> Result<(), Fault> {
+        if !(12..=51).contains(&about.size_log) {
+            return Err(Fault::Garbled(format!("a page of 2^{} bytes", about.size_log)));
+        }
+        let mask = (1u64 << about.size_log) - 1;
+        let (addr, frame) = (addr & !mask, paddr & !mask);
+        let rights = Translation::READ
+            | if about.writable { Translation::WRITE } else { 0 }
+            | if about.executable { Translation::EXECUTE } else { 0 }
+            | if about.user { Translation::USER } else { 0 }
+            | if about.global { Translation::GLOBAL } else { 0 };
+        let told = Told { frame, size_log: about.size_log, rights, entries: entries.into() };
+        let space = if addr >= KERNEL_FROM { trace::KERNEL } else { self.space_of(thread) };
+        let pages = self.told.entry(space).or_default();
+        if pages.get(&addr) == Some(&told) {
+            return Ok(());
+        }
+        let translation = Translation {
+            page_bytes: mask + 1,
+            paddr: Some(frame),
+            rights: Some(rights),
+            entries: entries.to_vec(),
+            ..Translation::base(Seen::Walk, addr)
+        };
+        forget_others(pages, addr, about.size_log);
+        pages.insert(addr, told);
+        sink.event(thread, Event::Translation(Box::new(translation)))?;
+        Ok(())
+    }
+}
+
+/// Drops pages of other sizes at the addresses of a page that begins at `addr`.
+fn forget_others(pages: &mut FxHashMap<u64, Told>, addr: u64, size_log: u8) {
+    for other in PAGE_LOGS {
+        let (other_bytes, bytes) = (1u64 << other, 1u64 << size_log);
+        if other > size_log {
+            let start = addr & !(other_bytes - 1);
+            if pages.get(&start).is_some_and(|told| told.size_log == other) {
+                pages.remove(&start);
+            }
+        } else if other < size_log && bytes / other_bytes <= 1 << 10 {
+            for start in (addr..addr + (bytes - 1)).step_by(other_bytes as usize) {
+                if pages.get(&start).is_some_and(|told| told.size_log == other) {
+                    pages.remove(&start);
+                }
+            }
+        }
+    }
+}
+
+/// The logarithms of the sizes of pages.
+const PAGE_LOGS: [u8; 4] = [12, 21, 22, 30];
+
+/// The most differences that are listed.
+const DIFFERENCES_MAX: usize = 10;
+
+/// The vector of a page fault.
+const PAGE_FAULT: u8 = 14;
+
+/// A name of at most 16 bytes.
+fn text(words: [u64; 2]) -> String {
+    let bytes = words.map(u64::to_le_bytes).concat();
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    let name = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    if name.is_empty() { UNNAMED.to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use trace::{Batch, Batcher};
+
+    use super::*;
+
+    /// A machine, and the events that it tells.
+    struct Told {
+        machine: Machine,
+        sink: Batcher,
+    }
+
+    impl Told {
+        fn new() -> Told {
+            Told { machine: Machine::new("Linux", Vec::new()), sink: Batcher::new() }
+        }
+
+        fn take(&mut self, thread: u32, code: EventCode, words: &[u64]) -> Vec<Event> {
+            self.machine.turn(thread, &mut self.sink).unwrap();
+            self.machine.take(thread, code, words, &mut self.sink).unwrap();
+            let mut batch = Batch::default();
+            self.sink.take(&mut batch);
+            batch.events.into_iter().map(|placed| placed.event).collect()
+        }
+
+        fn root(&mut self, thread: u32, root: u64) {
+            self.take(thread, EventCode::Control, &[3, 0, root]);
+        }
+
+        /// Whether a page that was looked up gives an event.
+        fn page(&mut self, thread: u32, addr: u64, paddr: u64, size_log: u8) -> bool {
+            let about = ring::Machine { size_log, entries: 1, ..ring::Machine::from_bits(0) };
+            let words = [addr, paddr, about.bits(), 0x1000];
+            let events = self.take(thread, EventCode::Translation, &words);
+            events.iter().any(|event| matches!(event, Event::Translation(_)))
+        }
+
+        fn name(&mut self, root: u64, name: &[u8; 16]) {
+            let [first, second] =
+                [&name[..8], &name[8..]].map(|half| u64::from_le_bytes(half.try_into().unwrap()));
+            let ids = 7 << 32 | 8;
+            self.take(0, EventCode::Task, &[ids, 1, root, first, second]);
+        }
+    }
+
+    #[test]
+    fn a_page_is_told_when_it_changes() {
+        let mut told = Told::new();
+        told.root(0, 0x5000);
+        assert!(told.page(0, 0x40_1234, 0x7234, 12));
+        assert!(!told.page(0, 0x40_1fff, 0x7fff, 12));
+        assert!(told.page(0, 0x40_1000, 0x8000, 12));
+        // A page of 2M takes the place of all in it, and the other way round.
+        assert!(told.page(0, 0x40_0000, 0x20_0000, 21));
+        assert!(!told.page(0, 0x40_1000, 0x20_1000, 21));
+        assert!(told.page(0, 0x40_1000, 0x8000, 12));
+        assert!(told.page(0, 0x40_0000, 0x20_0000, 21));
+        // Another space has its own; the kernel's are common.
+        let kernel = KERNEL_FROM | 0x1000;
+        assert!(told.page(0, kernel, 0x1000, 12));
+        told.root(0, 0x6000);
+        assert!(told.page(0, 0x40_0000, 0x20_0000, 21));
+        assert!(!told.page(0, kernel, 0x1000, 12));
+        told.root(0, 0x5000);
+        assert!(!told.page(0, 0x40_0000, 0x20_0000, 21));
+        // A space that has ended is another one when its root is used again.
+        told.take(0, EventCode::SpaceEnd, &[0x5000]);
+        told.root(0, 0x5000);
+        assert!(told.page(0, 0x40_0000, 0x20_0000, 21));
+    }
+
+    #[test]
+    fn spaces_are_processes_with_the_names_of_their_tasks() {
+        let mut told = Told::new();
+        told.root(0, 0x4000);
+        told.root(0, 0x5000);
+        told.name(0x5000, b"sh\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+        told.name(0x5000, b"a-name-of-16-let");
+        told.name(0x5000, b"a-name-of-16-let");
+        told.root(1, 0x6000);
+        let names = |process: &Process| {
+            let programs = process.programs.iter();
+            programs.map(|program| program.name().to_owned()).collect::<Vec<_>>()
+        };
+        let processes = &told.machine.processes;
+        let found: Vec<_> = processes.iter().map(names).collect();
+        let program = vec!["sh", "a-name-of-16-let"];
+        assert_eq!(found, [vec!["Linux"], vec![UNNAMED], program, vec![UNNAMED]]);
+        assert_eq!((processes[2].pid, processes[2].number), (7, 2));
+    }
+
+    /// Each virtual CPU is in a space of its own, and whoever reads the trace knows in which.
+    #[test]
+    fn a_turn_of_another_processor_is_told() {
+        let mut told = Told::new();
+        told.root(0, 0x5000);
+        told.root(1, 0x6000);
+        let runs = |events: Vec<Event>| {
+            let run = |event: &Event| match *event {
+                Event::Run { cpu, space } => Some((cpu, space)),
+                _ => None,
+            };
+            events.iter().filter_map(run).collect::<Vec<_>>()
+        };
+        assert_eq!(runs(told.take(0, EventCode::Left, &[1])), [(Some(0), 1)]);
+        assert_eq!(runs(told.take(0, EventCode::Left, &[1])), []);
+        assert_eq!(runs(told.take(1, EventCode::Left, &[1])), [(Some(1), 2)]);
+        assert_eq!(runs(told.take(1, EventCode::Control, &[3, 0, 0x5000])), [(Some(1), 1)]);
+    }
+
+    #[test]
+    fn what_no_recorder_writes_is_refused() {
+        for (code, words) in [
+            (EventCode::Translation, &[0, 0][..]),
+            (EventCode::Translation, &[0, 0, 99]),
+            (EventCode::Control, &[3]),
+            (EventCode::Task, &[]),
+            (EventCode::ThreadStart, &[1]),
+        ] {
+            let mut told = Told::new();
+            assert!(told.machine.take(0, code, words, &mut told.sink).is_err());
+        }
+    }
+}

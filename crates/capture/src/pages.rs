@@ -1,0 +1,176 @@
+//! The page sizes and frames that the kernel has given to recorded programs, as snapshots in the trace.
+//!
+//! ```text
+//!   program      ---------+-----------+------------+------- exit: waits for the last snapshot
+//!   this thread           interval    growth       interval       end
+//!                         '-- PAGEMAP_SCAN of /proc/PID/pagemap, at a time t
+//!   trace        -------------- all that was done before t, then the snapshot
+//! ```
+//!
+//! A program runs on while its page table is read, except at its end. Snapshots are taken at intervals, when
+//! resident memory has grown by an eighth, and at the end. Growth is looked at every few milliseconds, so
+//! that the peak is among the snapshots or at most an eighth above the largest one. The next snapshot waits
+//! for fifty times as long as the last one took.
+
+use std::fs::File;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use trace::{KnownSizes, When};
+
+use crate::Error;
+use crate::maps::Line;
+use crate::pagemap::{self, Frames};
+use crate::process::Process;
+use crate::session::now;
+use crate::snapshot::Snapshot;
+
+/// The time between two snapshots of a program whose memory does not grow.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// The time between two looks at the size of resident memory.
+const LOOK: Duration = Duration::from_millis(4);
+/// A snapshot is taken when memory has grown by this many bytes and by one part in `GROWTH`.
+const GROWTH_BYTES: u64 = 1 << 20;
+const GROWTH: u64 = 8;
+/// How many times as long as a snapshot took the next one waits.
+const REST: u32 = 50;
+/// The end of the addresses of programs.
+const ADDRESSES_END: u64 = 0x7fff_ffff_f000;
+
+/// When snapshots of a process were taken, and where they are read.
+#[derive(Debug)]
+struct Sampled {
+    pid: u32,
+    generation: u32,
+    pagemap: File,
+    /// When its last snapshot was taken, and how long that took.
+    last: Instant,
+    took: Duration,
+    /// Bytes of resident memory at that time.
+    resident: u64,
+}
+
+/// Takes snapshots of all recorded processes.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    frames: Option<Frames>,
+    looked: Instant,
+    sampled: Vec<Sampled>,
+}
+
+impl Sampler {
+    /// A sampler, if snapshots are possible here.
+    pub(crate) fn new() -> Result<Sampler, Error> {
+        if !pagemap::is_supported() {
+            return Err(Error::NoPagemapScan);
+        }
+        Ok(Sampler { frames: Frames::open(), looked: Instant::now(), sampled: Vec::new() })
+    }
+
+    /// What snapshots can say, for the header of a trace.
+    pub(crate) fn note(&self) -> &'static str {
+        match self.frames {
+            Some(_) => {
+                "snapshots of the kernel's page tables are recorded: all page sizes, and frames"
+            }
+            None => {
+                "snapshots of the kernel's page tables are recorded: which pages are of 4K and of 2M \
+                 or more; frames and sizes between are recorded for root alone"
+            }
+        }
+    }
+
+    /// Whether it is time to look at all processes again. Drops the state of those of which `lives`, asked with process
+    /// identifier and generation, says that they have ended.
+    pub(crate) fn is_time(&mut self, lives: impl Fn(u32, u32) -> bool) -> bool {
+        if self.looked.elapsed() < LOOK {
+            return false;
+        }
+        self.looked = Instant::now();
+        self.sampled.retain(|sampled| lives(sampled.pid, sampled.generation));
+        true
+    }
+
+    /// Takes a snapshot of the process if it is time for one.
+    pub(crate) fn look<S: trace::Sink>(&mut self, process: &mut Process<S>, is_time: bool) {
+        let word = process.slot.last_pages.load(Ordering::Acquire);
+        let (waits, has_ended) = (word == ring::LAST_PAGES_WANTED, word == ring::LAST_PAGES_TAKEN);
+        if has_ended || !(waits || is_time) {
+            return;
+        }
+        if process.output.kept().is_none_or(|window| window.is_over()) {
+            return;
+        }
+        let key = (process.pid, process.generation);
+        let known = |sampled: &Sampled| (sampled.pid, sampled.generation) == key;
+        let at = match self.sampled.iter().position(known) {
+            Some(at) => at,
+            None => {
+                let Some(sampled) = Sampled::begin(key) else { return };
+                self.sampled.push(sampled);
+                self.sampled.len() - 1
+            }
+        };
+        let sampled = &mut self.sampled[at];
+        let when = if waits { Some(When::End) } else { sampled.is_due() };
+        if let Some(when) = when {
+            let taken = sampled.take(when, self.frames.as_ref());
+            process.snapshots.extend(taken);
+        }
+        if waits {
+            self.sampled.remove(at);
+        }
+    }
+}
+
+impl Sampled {
+    fn begin((pid, generation): (u32, u32)) -> Option<Sampled> {
+        let pagemap = File::open(format!("/proc/{pid}/pagemap")).ok()?;
+        let (last, took) = (Instant::now(), Duration::ZERO);
+        Some(Sampled { pid, generation, pagemap, last, took, resident: 0 })
+    }
+
+    /// The reason to take a snapshot now, if there is one.
+    fn is_due(&self) -> Option<When> {
+        let passed = self.last.elapsed();
+        if passed < self.took * REST {
+            return None;
+        }
+        let resident = resident(self.pid)?;
+        let grown = resident.saturating_sub(self.resident);
+        if grown >= GROWTH_BYTES.max(self.resident / GROWTH) {
+            return Some(When::Growth);
+        }
+        (passed >= INTERVAL).then_some(When::Interval)
+    }
+
+    /// Takes a snapshot; `None` if the process has ended.
+    fn take(&mut self, when: When, frames: Option<&Frames>) -> Option<Snapshot> {
+        let (ns, began) = (now(), Instant::now());
+        self.resident = resident(self.pid).unwrap_or(self.resident);
+        let mut found = Vec::new();
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid)).ok()?;
+        let mut at = 0;
+        // What lies between the engine's mappings.
+        for own in maps.lines().filter_map(Line::parse).filter(is_engines) {
+            pagemap::translations(&self.pagemap, frames, at, own.start, &mut found)?;
+            at = own.end;
+        }
+        pagemap::translations(&self.pagemap, frames, at, ADDRESSES_END, &mut found)?;
+        (self.last, self.took) = (Instant::now(), began.elapsed());
+        let sizes = if frames.is_some() { KnownSizes::All } else { KnownSizes::Large };
+        Some(Snapshot { ns, when, sizes, found })
+    }
+}
+
+/// Whether a mapping is the engine's: its own memory, or translated code, which is near the program's.
+fn is_engines(line: &Line<'_>) -> bool {
+    ring::ENGINE_MEMORY.contains(&line.start) || line.path.starts_with("/memfd:pagewalk-code")
+}
+
+/// Bytes of a process that are resident.
+fn resident(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * 4096)
+}

@@ -1,0 +1,85 @@
+//! How TLBs are flushed after a page table has changed: `[os.flush]`.
+
+use serde::{Deserialize, Serialize};
+
+use super::is_false;
+
+/// How TLBs are flushed after a page table has changed. Without this table every changed page is flushed
+/// from each processor that may hold it, which is interrupted for it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Flushes {
+    /// The most pages that are flushed one by one: if there are more between the first and the last
+    /// changed page, counted in the smallest of the changed pages, the whole space is flushed. 33 in Linux
+    /// on x86 (`tlb_single_page_flush_ceiling`). Absent: only the pages are flushed, however many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ceiling: Option<u64>,
+    /// How the other processors are notified.
+    pub by: FlushBy,
+    /// With `invlpgb`: the flushes of a space are broadcast once this many processors and more have run
+    /// it. 4 in Linux.
+    #[serde(skip_serializing_if = "is_four")]
+    pub broadcast_from: u32,
+    /// How many pages one broadcast instruction flushes.
+    #[serde(skip_serializing_if = "is_one")]
+    pub broadcast_pages: u64,
+    /// Whether unmapping and discarding pages interrupts nobody: the other processors flush when they next
+    /// sweep what is left for them (LATR).
+    #[serde(skip_serializing_if = "is_false")]
+    pub deferred: bool,
+    /// With `deferred`: cycles of the operating system's clock between two sweeps of a processor.
+    #[serde(skip_serializing_if = "is_a_millisecond")]
+    pub sweep_cycles: u64,
+    /// With `deferred`: how many flushes each processor can leave to others at a time; when it has left as
+    /// many, it interrupts them.
+    #[serde(skip_serializing_if = "is_64")]
+    pub states: usize,
+    /// The source of the numbers.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub source: String,
+}
+
+impl Default for Flushes {
+    fn default() -> Flushes {
+        Flushes {
+            ceiling: None,
+            by: FlushBy::Interrupts,
+            broadcast_from: 4,
+            broadcast_pages: 1,
+            deferred: false,
+            sweep_cycles: 4_000_000,
+            states: 64,
+            source: String::new(),
+        }
+    }
+}
+
+/// How other processors are notified to flush.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FlushBy {
+    /// Each one that may hold something is interrupted and flushes.
+    #[default]
+    Interrupts,
+    /// The instruction INVLPGB of AMD flushes everywhere, for spaces that run on several processors; others
+    /// are flushed by interrupts.
+    Invlpgb,
+    /// The instruction TLBI of Arm flushes everywhere.
+    Tlbi,
+}
+
+fn is_four(count: &u32) -> bool {
+    *count == 4
+}
+
+fn is_one(pages: &u64) -> bool {
+    *pages == 1
+}
+
+fn is_64(states: &usize) -> bool {
+    *states == 64
+}
+
+fn is_a_millisecond(cycles: &u64) -> bool {
+    *cycles == 4_000_000
+}

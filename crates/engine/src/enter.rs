@@ -1,0 +1,177 @@
+//! How a process enters the session: the first one, one that has executed another program, and a child.
+//!
+//! ```text
+//!   session    [ Session | slots | ring headers ... | chunks ... ]   mapped once, and inherited by children
+//!                                  |                  |
+//!   gs:0x1000                      header             |              the same pages once more
+//!   view                                              chunk | chunk
+//! ```
+//!
+//! A child inherits its parent's mappings of ring and cursor. It writes nothing until it has mapped its own
+//! over them. No descriptor stays open, and none is opened again, as a child may have lost the right to.
+
+use core::sync::atomic::Ordering;
+
+use ring::{
+    CHUNK_BYTES, ChunkState, Entrant, MAGIC, Next, Origin, ProcessState, SESSION_BYTES, Slot,
+    VERSION, chunk_offset, ring_offset,
+};
+
+use crate::record::{Recorder, SLACK, SPAN};
+use crate::state::{NEXT, RING_PAGE, State};
+use crate::sys::{self, nr};
+
+/// AMD64, as ELF's machine number.
+const MACHINE: u32 = 62;
+const PAGE_BYTES: u64 = 4096;
+
+/// What a child takes over from its parent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parent {
+    slot: Slot,
+    /// The number of the parent's blocks when it forked.
+    blocks: u32,
+    /// The flags of the `clone` call.
+    flags: u32,
+}
+
+impl Recorder {
+    /// Enters the session at `path`, a zero-terminated name.
+    pub(crate) fn enter(path: *const u8, state: State) -> Result<Recorder, &'static str> {
+        const O_RDWR: u64 = 2;
+        const O_CLOEXEC: u64 = 0o2000000;
+        // SAFETY: the host has put a terminated name there.
+        let fd = unsafe {
+            let here = -100i64 as u64;
+            sys::call(nr::OPENAT, [here, path as u64, O_RDWR | O_CLOEXEC, 0, 0, 0])
+        };
+        if fd < 0 {
+            return Err("it cannot open the recording's shared memory");
+        }
+        let rights = sys::PROT_READ | sys::PROT_WRITE;
+        let fixed = sys::MAP_SHARED | sys::MAP_NORESERVE | sys::MAP_FIXED;
+        let base = sys::private(SESSION_BYTES as u64)
+            .and_then(|at| sys::map(at, SESSION_BYTES as u64, rights, fixed, fd, 0));
+        // SAFETY: the descriptor is ours.
+        unsafe { sys::call(nr::CLOSE, [fd as u64, 0, 0, 0, 0, 0]) };
+        let base = base.ok_or("it finds no address range for the recording's shared memory")?;
+        let room = sys::private(3 * CHUNK_BYTES as u64);
+        let room = room.ok_or("it finds no address range for its buffer")?;
+        let mut recorder = Recorder {
+            base,
+            slot: Slot::default(),
+            ring: 0,
+            view: room.next_multiple_of(CHUNK_BYTES as u64),
+            before: 0,
+            guard: 0,
+            state,
+            is_off: false,
+            is_hidden: false,
+            counts: false,
+        };
+        let session = recorder.session();
+        if session.magic != MAGIC || session.version != VERSION {
+            return Err("its version is not that of pagewalk: build both again");
+        }
+        recorder.take_slot(None).ok_or("too many processes are recorded at one time")?;
+        recorder.attach()?;
+        Ok(recorder)
+    }
+
+    /// What a child that is forked now, with these flags of `clone`, needs to know.
+    pub(crate) fn parent(&self, flags: u64) -> Parent {
+        let blocks = self.process().blocks.load(Ordering::Relaxed);
+        Parent { slot: self.slot, blocks, flags: flags as u32 }
+    }
+
+    /// Begins the recording of a child, which until now has its parent's ring. False if there is no room for
+    /// it.
+    pub(crate) fn enter_child(&mut self, parent: Parent) -> bool {
+        self.is_hidden = false;
+        self.take_slot(Some(parent)).is_some() && self.attach().is_ok()
+    }
+
+    /// The recorder of a new thread, with the thread's shared data and room for its ring at `view`.
+    pub(crate) fn of_thread(&self, state: State, view: u64) -> Recorder {
+        Recorder { state, view, is_hidden: false, ..*self }
+    }
+
+    /// Begins the recording of a new thread, by the thread itself.
+    pub(crate) fn begin_thread(&mut self) {
+        if self.is_off || self.attach().is_err() {
+            // Counted as lost, unless nothing is recorded any more.
+            self.apart();
+        }
+    }
+
+    /// Makes this thread write to memory that is not read.
+    fn apart(&mut self) {
+        let rights = sys::PROT_READ | sys::PROT_WRITE;
+        let kind = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_FIXED;
+        sys::map(self.state.0 + RING_PAGE as u64, PAGE_BYTES, rights, kind, -1, 0);
+        self.is_off = false;
+        self.off();
+        self.moved(self.view);
+    }
+
+    /// Ends the ring of a thread that ends.
+    pub(crate) fn close(&mut self) {
+        if !self.is_off {
+            self.ring().state.store(ChunkState::Closed as u32, Ordering::Release);
+            self.ring_doorbell();
+        }
+    }
+
+    fn take_slot(&mut self, parent: Option<Parent>) -> Option<()> {
+        // SAFETY: it cannot fail.
+        let pid = unsafe { sys::call(nr::GETPID, [0; 6]) } as u32;
+        let session = self.session();
+        let high = session.processes_high.load(Ordering::Acquire) as usize;
+        let was_recorded = (0..high).any(|slot| {
+            let process = self.process_at(slot);
+            process.state.load(Ordering::Acquire) == ProcessState::Live as u32
+                && process.pid.load(Ordering::Relaxed) == pid
+        });
+        let entrant = Entrant {
+            pid,
+            machine: MACHINE,
+            origin: match parent {
+                Some(_) => Origin::Forked,
+                None if was_recorded => Origin::Executed,
+                None => Origin::Started,
+            },
+            parent: parent.map(|parent| parent.slot),
+            blocks_inherited: parent.map_or(0, |parent| parent.blocks),
+            fork_flags: parent.map_or(0, |parent| parent.flags),
+        };
+        self.slot = session.claim_process(|slot| self.process_at(slot), &entrant, sys::now)?;
+        self.announce();
+        Some(())
+    }
+
+    /// Claims a ring for the first thread of the process, and maps it in place of what was there.
+    fn attach(&mut self) -> Result<(), &'static str> {
+        let chunk = self.claim_chunk().ok_or("too many threads are recorded at one time")?;
+        let bytes = CHUNK_BYTES as u64;
+        self.ring = self.base + ring_offset(chunk) as u64;
+        let number = self.process().threads.fetch_add(1, Ordering::Relaxed);
+        let ring = self.ring();
+        ring.reset(self.slot.index as u32, self.slot.generation, number, Next::OWN);
+        ring.span.store((SPAN + SLACK) as u32, Ordering::Relaxed);
+        sys::again(self.ring, PAGE_BYTES, self.state.0 + RING_PAGE as u64)
+            .ok_or("it cannot map its position in the recording")?;
+        let records = self.base + chunk_offset(chunk) as u64;
+        for half in [self.view, self.view + bytes] {
+            sys::again(records, bytes, half).ok_or("it cannot map its buffer")?;
+        }
+        self.before = 0;
+        self.guard = self.view + 8 * SPAN;
+        self.protect(self.guard, 0);
+        self.moved(self.view);
+        ring.state.store(ChunkState::Attached as u32, Ordering::Release);
+        self.announce();
+        Ok(())
+    }
+}
+
+const _: () = assert!((NEXT - RING_PAGE) as u64 + size_of::<Next>() as u64 <= PAGE_BYTES);

@@ -1,0 +1,37 @@
+//! Leaving the program for good: it goes on in its own code, as without the engine.
+//!
+//! So goes on a child that is not recorded. The kernel restores all registers at once, from a signal frame in the
+//! engine's memory; the engine's code and its private memory stay.
+
+use ring::{CHUNK_BYTES, SESSION_BYTES};
+
+use crate::run::{ARCH_SET_GS, Engine};
+use crate::state::{GS_BASE, RING_PAGE};
+use crate::sys::{self, nr};
+use crate::ways;
+
+impl Engine {
+    /// Lets the program go on by itself, at [`Engine::pc`]. The process must have one thread.
+    pub(crate) fn let_go(&mut self) -> ! {
+        self.signals.set_real_mask(u64::MAX);
+        self.signals.give_back(true);
+        let mut frame = self.context();
+        frame.context.registers.floating = self.signals.save() as u64;
+        // What the program could overwrite by accident.
+        for (at, bytes) in [
+            (self.recorder.base, SESSION_BYTES as u64),
+            (self.recorder.view, 2 * CHUNK_BYTES as u64),
+            (self.state.0 + RING_PAGE as u64, 4096),
+        ] {
+            // SAFETY: the mapping is the engine's, which has no more use for it.
+            unsafe { sys::call(nr::MUNMAP, [at, bytes, 0, 0, 0, 0]) };
+        }
+        self.code().unmap();
+        let base = self.state.get(GS_BASE);
+        // SAFETY: from here on nothing looks at gs but the program; the frame is complete.
+        unsafe {
+            sys::call(nr::ARCH_PRCTL, [ARCH_SET_GS, base, 0, 0, 0, 0]);
+            ways::pagewalk_go(&raw const frame)
+        }
+    }
+}

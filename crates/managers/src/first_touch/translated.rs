@@ -1,0 +1,246 @@
+//! The page sizes and frames that a trace says by events: page walks of the recorded system, and
+//! snapshots of its page tables.
+//!
+//! ```text
+//!   trace     touch A   snapshot: A 2M    touch B    walk: C 4K  touch C    snapshot: A 4K, B 2M
+//!   replay    A 2M ^----- foretold        B 2M       C 4K                   A becomes 4K, as from here on
+//! ```
+//!
+//! A snapshot says what the kernel did before it. Where the trace can be read twice, a second source is
+//! read some snapshots ahead, so that a page has at its first touch the size that the next snapshot gives
+//! it. A snapshot is taken a few thousand accesses before its place in the trace; a page that was touched in
+//! between is in one after it. Otherwise, and of a page that none of them has, the last event counts.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use addr::{Page, PageSize, PhysAddr, VirtAddr};
+use pagetable::Space;
+use rustc_hash::FxHashMap;
+use trace::{Batch, Event, Seen, Source, Translation};
+
+/// The number of snapshots that are read ahead: while memory grows fast, several are taken within one segment of
+/// the recorder's ring and stand behind it.
+const AHEAD: usize = 16;
+
+/// Adjacent pages of one size, up to an address.
+#[derive(Clone, Copy, Debug)]
+struct Pages {
+    last: u64,
+    size: PageSize,
+    paddr: Option<u64>,
+}
+
+/// Disjoint pages of one space by address.
+#[derive(Clone, Default, Debug)]
+struct Known(BTreeMap<u64, Pages>);
+
+impl Known {
+    /// Adds pages in place of those that were there.
+    fn add(&mut self, found: &Translation) {
+        let Some(size) = PageSize::from_bytes(found.page_bytes) else { return };
+        let Some(last) = found.bytes().and_then(|bytes| found.addr.checked_add(bytes - 1)) else {
+            return;
+        };
+        self.forget(found.addr, last);
+        self.0.insert(found.addr, Pages { last, size, paddr: found.paddr });
+    }
+
+    /// Removes what is known of addresses.
+    fn forget(&mut self, first: u64, last: u64) {
+        let before = self.0.range(..first).next_back().filter(|(_, pages)| pages.last >= first);
+        let start = before.map_or(first, |(&start, _)| start);
+        let gone: Vec<(u64, Pages)> =
+            self.0.range(start..=last).map(|(&start, &pages)| (start, pages)).collect();
+        for (start, pages) in gone {
+            self.0.remove(&start);
+            if start < first {
+                self.0.insert(start, Pages { last: first - 1, ..pages });
+            }
+            if pages.last > last {
+                let paddr = pages.paddr.map(|paddr| paddr + (last + 1 - start));
+                self.0.insert(last + 1, Pages { paddr, ..pages });
+            }
+        }
+    }
+
+    /// The size of the page at `addr`, and the physical address of `addr` if it is known.
+    fn at(&self, addr: u64) -> Option<(PageSize, Option<u64>)> {
+        let (&start, pages) = self.0.range(..=addr).next_back()?;
+        let paddr = pages.paddr.map(|paddr| paddr + (addr - start));
+        (addr <= pages.last).then_some((pages.size, paddr))
+    }
+}
+
+/// The snapshots that a second source of the trace has read ahead.
+struct Ahead {
+    source: Box<dyn Source + Send>,
+    batch: Batch,
+    is_over: bool,
+    /// The space of what follows.
+    number: u32,
+    /// Whether a snapshot may go on in the next batch.
+    is_open: bool,
+    /// The snapshots of each space that the run has not come to.
+    snapshots: FxHashMap<u32, VecDeque<Known>>,
+}
+
+impl Ahead {
+    /// Reads until `number` has this many snapshots that are complete, or the trace ends.
+    fn read(&mut self, number: u32, count: usize) {
+        while !self.is_over
+            && (self.is_open || self.snapshots.get(&number).map_or(0, VecDeque::len) < count)
+        {
+            // What is wrong with the trace is reported by who runs it.
+            self.is_over = !matches!(self.source.next(&mut self.batch), Ok(true));
+            let last = self.batch.events.last();
+            self.is_open = last.is_some_and(|last| last.at as usize == self.batch.len());
+            for placed in &self.batch.events {
+                match &placed.event {
+                    Event::Run { space, .. } => self.number = *space,
+                    Event::Snapshot { .. } => {
+                        let snapshots = self.snapshots.entry(self.number).or_default();
+                        snapshots.push_back(Known::default());
+                    }
+                    Event::Translation(found) if found.seen == Seen::Snapshot => {
+                        let snapshots = self.snapshots.entry(self.number).or_default();
+                        if let Some(last) = snapshots.back_mut() {
+                            last.add(found);
+                        }
+                    }
+                    Event::Translation(_)
+                    | Event::Flush { .. }
+                    | Event::Interrupt { .. }
+                    | Event::Task { .. }
+                    | Event::Process { .. }
+                    | Event::ContextSwitch { .. }
+                    | Event::WarmupEnd
+                    | Event::Gap { .. }
+                    | Event::Call(_)
+                    | trace::events!(memory)
+                    | trace::events!(program)
+                    | trace::events!(lives) => {}
+                }
+            }
+        }
+    }
+}
+
+/// What the trace says of pages by events.
+#[derive(Default)]
+pub(super) struct Translated {
+    /// Whether the trace has such events, as far as is known.
+    pub(super) is_told: bool,
+    /// What events have said so far, by space.
+    known: FxHashMap<u32, Known>,
+    ahead: Option<Ahead>,
+    /// The mapped pages, by space in the page table and first address.
+    mapped: BTreeMap<(u32, u64), PageSize>,
+    /// Where the search for a free frame begins, by page size.
+    next: BTreeMap<PageSize, u64>,
+}
+
+impl std::fmt::Debug for Translated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Translated").field("is_told", &self.is_told).finish_non_exhaustive()
+    }
+}
+
+impl Translated {
+    /// Gives it a second source of the trace.
+    pub(super) fn foresee(&mut self, source: Box<dyn Source + Send>) {
+        self.is_told = true;
+        self.ahead = Some(Ahead {
+            source,
+            batch: Batch::default(),
+            is_over: false,
+            number: 0,
+            is_open: false,
+            snapshots: FxHashMap::default(),
+        });
+    }
+
+    /// Takes note of an event that says how pages of the space `number` are translated.
+    pub(super) fn tell(&mut self, number: u32, found: &Translation) {
+        self.is_told = true;
+        self.known.entry(number).or_default().add(found);
+    }
+
+    /// A snapshot of the space `number` begins: the next one is foretold.
+    pub(super) fn passes_snapshot(&mut self, number: u32) {
+        self.is_told = true;
+        if let Some(ahead) = &mut self.ahead {
+            ahead.read(number, 1);
+            if let Some(snapshots) = ahead.snapshots.get_mut(&number) {
+                snapshots.pop_front();
+            }
+        }
+    }
+
+    /// Drops the recorded translations of unmapped addresses.
+    pub(super) fn forget(&mut self, number: u32, (start, bytes): (u64, u64)) {
+        if let Some(known) = self.known.get_mut(&number)
+            && let Some(last) = bytes.checked_sub(1).and_then(|more| start.checked_add(more))
+        {
+            known.forget(start, last);
+        }
+    }
+
+    /// The size of the page at `addr`, the largest of `sizes` that is not larger than what the trace
+    /// says; and the physical address of `addr`.
+    pub(super) fn at(
+        &mut self,
+        number: u32,
+        addr: VirtAddr,
+        sizes: &[PageSize],
+    ) -> Option<(PageSize, Option<PhysAddr>)> {
+        let addr = addr.get();
+        let ahead = self.ahead.as_mut().and_then(|ahead| {
+            ahead.read(number, AHEAD);
+            let snapshots = ahead.snapshots.get(&number)?.iter();
+            snapshots.take(AHEAD).find_map(|snapshot| snapshot.at(addr))
+        });
+        let (size, paddr) = ahead.or_else(|| self.known.get(&number)?.at(addr))?;
+        let size = sizes.iter().rev().find(|&&known| known <= size)?;
+        Some((*size, paddr.map(PhysAddr::new)))
+    }
+
+    /// What an event has said of the page at `addr` last, with a size of `sizes`.
+    pub(super) fn told(
+        &self,
+        number: u32,
+        addr: VirtAddr,
+        sizes: &[PageSize],
+    ) -> Option<(PageSize, Option<PhysAddr>)> {
+        let (size, paddr) = self.known.get(&number)?.at(addr.get())?;
+        let size = sizes.iter().rev().find(|&&known| known <= size)?;
+        Some((*size, paddr.map(PhysAddr::new)))
+    }
+
+    /// Takes note of a page that is mapped now.
+    pub(super) fn note(&mut self, space: Space, page: Page) {
+        self.mapped.insert((space.id(), page.start().get()), page.size());
+    }
+
+    /// Takes note of a page that is no longer mapped.
+    pub(super) fn note_gone(&mut self, space: Space, page: Page) {
+        self.mapped.remove(&(space.id(), page.start().get()));
+    }
+
+    /// The mapped pages of a space that begin in a range of addresses, or the one around its first.
+    pub(super) fn mapped(&self, space: Space, first: u64, last: u64) -> Vec<Page> {
+        let page = |(&(_, start), &size): (&(u32, u64), &PageSize)| VirtAddr::new(start).page(size);
+        let before = self.mapped.range((space.id(), 0)..(space.id(), first)).next_back().map(page);
+        let around = before.filter(|page| page.start().get() + page.size().mask() >= first);
+        let inside = self.mapped.range((space.id(), first)..=(space.id(), last)).map(page);
+        around.into_iter().chain(inside).collect()
+    }
+
+    /// A number of a frame of this size at which to try first, in units of that size, below `count`;
+    /// the one after it follows.
+    pub(super) fn candidate(&mut self, size: PageSize, count: u64) -> u64 {
+        let next = self.next.entry(size).or_default();
+        let candidate = *next % count.max(1);
+        *next = candidate + 1;
+        candidate
+    }
+}

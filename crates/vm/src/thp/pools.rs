@@ -1,0 +1,104 @@
+//! Pools of reserved large pages: their blocks, and which of them are promised to mappings.
+
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
+
+use physmem::FrameId;
+
+use crate::object::ObjectId;
+
+/// Whose block a promise is for: the block's page in a space, or in shared memory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Promise {
+    Private { space: u32, page: u64 },
+    Shared { object: ObjectId, index: u64 },
+}
+
+/// The pools, by log2 of the number of base pages of their blocks.
+#[derive(Default)]
+pub(crate) struct Pools(pub(crate) BTreeMap<u32, Pool>);
+
+/// A pool of large pages.
+#[derive(Default)]
+pub(crate) struct Pool {
+    /// The first frames of its free blocks; the block that came last goes first.
+    pub(crate) free: Vec<FrameId>,
+    /// Promises to mappings whose block has not been brought in.
+    pub(crate) promised: BTreeSet<Promise>,
+    pub(crate) counts: PoolCounts,
+}
+
+/// A pool in numbers, under the kernel's names as far as it has some.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PoolCounts {
+    /// Pages that were to be in the pool from the beginning.
+    pub asked: u64,
+    /// Pages of the pool, in use or free.
+    pub nr_hugepages: u64,
+    /// Free pages.
+    pub free_hugepages: u64,
+    /// Free pages that are promised to mappings.
+    pub resv_hugepages: u64,
+    /// Pages that came from free memory when the pool was empty, and go back there.
+    pub surplus_hugepages: u64,
+    /// The most pages that may come so.
+    pub nr_overcommit_hugepages: u64,
+    /// Mappings that got their promises.
+    pub mapped: u64,
+    /// Mappings that were refused, as the pool could promise no more (`ENOMEM`).
+    pub refused: u64,
+    /// Pages that faults took.
+    pub taken: u64,
+    /// Faults that found no page (`SIGBUS`).
+    pub bus_errors: u64,
+}
+
+impl Pool {
+    /// How many free blocks are promised to nobody.
+    pub(crate) fn spare(&self) -> usize {
+        self.free.len().saturating_sub(self.promised.len())
+    }
+
+    /// Takes a block for `promise`, which is kept by that, or one that is promised to nobody.
+    pub(crate) fn take(&mut self, promise: Promise) -> Option<FrameId> {
+        let is_promised = self.promised.remove(&promise);
+        if !is_promised && self.spare() == 0 {
+            return None;
+        }
+        self.counts.taken += 1;
+        self.free.pop()
+    }
+
+    /// Takes back a block that nobody maps. Returns whether its frames are removed from the pool.
+    pub(crate) fn give_back(&mut self, first: FrameId) -> bool {
+        let leaves = self.counts.surplus_hugepages > 0;
+        if leaves {
+            self.counts.surplus_hugepages -= 1;
+            self.counts.nr_hugepages -= 1;
+        } else {
+            self.free.push(first);
+        }
+        leaves
+    }
+
+    /// Takes back `count` promises. Returns the blocks that leave the pool with them
+    /// (`return_unused_surplus_pages`).
+    pub(crate) fn unpromised(&mut self, count: u64) -> Vec<FrameId> {
+        let leaving = count.min(self.counts.surplus_hugepages).min(self.free.len() as u64);
+        self.counts.surplus_hugepages -= leaving;
+        self.counts.nr_hugepages -= leaving;
+        let kept = self.free.len() - leaving as usize;
+        self.free.split_off(kept)
+    }
+
+    /// The counts now.
+    pub(crate) fn counts(&self) -> PoolCounts {
+        PoolCounts {
+            free_hugepages: self.free.len() as u64,
+            resv_hugepages: self.promised.len() as u64,
+            ..self.counts
+        }
+    }
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What the recorder (crates/recorder/src/machine.rs) asks of a whole machine, and the plugin `pagewalk` of
+ * qemu-system. The functions that only programs need do nothing here.
+ */
+#include "qemu/osdep.h"
+#include "cpu.h"
+#include "exec/exec-all.h"
+#include "exec/cputlb.h"
+#include "exec/memopidx.h"
+#include "exec/tb-flush.h"
+#include "hw/core/cpu.h"
+#include "qemu/error-report.h"
+#include "qemu/qemu-plugin.h"
+#include "system/runstate.h"
+#include "pagewalk/hooks.h"
+#include "pagewalk/recorder.h"
+
+bool pagewalk_links_pages;
+bool pagewalk_keeps_addresses;
+
+/* Reads guest memory by its virtual address, as a debugger does; false if not all of it is mapped. */
+bool pagewalk_read(unsigned int vcpu, uint64_t address, void *to, size_t bytes)
+{
+    CPUState *cpu = qemu_get_cpu(vcpu);
+
+    return cpu && cpu_memory_rw_debug(cpu, address, to, bytes, false) == 0;
+}
+
+/* The physical address of a virtual one; UINT64_MAX if it is not mapped. */
+uint64_t pagewalk_physical(unsigned int vcpu, uint64_t address)
+{
+    CPUState *cpu = qemu_get_cpu(vcpu);
+    hwaddr page = cpu ? cpu_get_phys_page_debug(cpu, address & TARGET_PAGE_MASK) : -1;
+
+    return page == -1 ? UINT64_MAX : page | (address & ~TARGET_PAGE_MASK);
+}
+
+/*
+ * What QEMU's own TLB says of an access that has just been made: the physical address of its first byte, and the
+ * logarithm of the page's size. False if the TLB has no entry for it. `about` is QEMU's description of the access.
+ */
+bool pagewalk_lookup(unsigned int vcpu, uint32_t about, uint64_t address, uint64_t *physical, uint8_t *size_log)
+{
+    CPUTLB *all = &qemu_get_cpu(vcpu)->neg.tlb;
+    unsigned int tlb = get_mmuidx(about);
+    uint64_t page = address & TARGET_PAGE_MASK;
+    uint64_t at = (page >> TARGET_PAGE_BITS) & (all->f[tlb].mask >> CPU_TLB_ENTRY_BITS);
+    uint64_t tag = all->f[tlb].table[at].addr_idx[qemu_plugin_mem_is_store(about) ? MMU_DATA_STORE : MMU_DATA_LOAD];
+    const CPUTLBEntryFull *full = &all->d[tlb].fulltlb[at];
+
+    if ((tag & (TARGET_PAGE_MASK | TLB_INVALID_MASK)) != page) {
+        return false;
+    }
+    *physical = full->phys_addr | (address & ~TARGET_PAGE_MASK);
+    *size_log = full->lg_page_size;
+    return true;
+}
+
+/* A general register (QEMU's number of it), and CR0 to CR4. */
+uint64_t pagewalk_register(unsigned int vcpu, int number)
+{
+    CPUState *cpu = qemu_get_cpu(vcpu);
+
+    return cpu ? cpu_env(cpu)->regs[number] : 0;
+}
+
+/* Where the kernel has the data of this processor: the base of GS while it runs. */
+uint64_t pagewalk_kernel_gs(unsigned int vcpu)
+{
+    CPUState *cpu = qemu_get_cpu(vcpu);
+    CPUX86State *env = cpu ? cpu_env(cpu) : NULL;
+
+    return !env ? 0 : (env->hflags & HF_CPL_MASK) == 3 ? env->kernelgsbase : env->segs[R_GS].base;
+}
+
+uint64_t pagewalk_control(unsigned int vcpu, int number)
+{
+    CPUState *cpu = qemu_get_cpu(vcpu);
+
+    return cpu ? cpu_env(cpu)->cr[number] : 0;
+}
+
+static void forget_all(CPUState *self, run_on_cpu_data data)
+{
+    CPUState *cpu;
+
+    CPU_FOREACH(cpu) {
+        tlb_flush(cpu);
+    }
+    tb_flush(self);
+}
+
+static void forget_code(CPUState *self, run_on_cpu_data data)
+{
+    tb_flush(self);
+}
+
+/*
+ * Before recording begins: no virtual CPU keeps a translation that was not reported, and all code is translated
+ * anew. That is done behind the block that runs.
+ */
+void pagewalk_begin(unsigned int vcpu)
+{
+    async_safe_run_on_cpu(qemu_get_cpu(vcpu), forget_all, RUN_ON_CPU_NULL);
+}
+
+/* Stops the machine after the block that runs, for a snapshot. */
+void pagewalk_pause(unsigned int vcpu)
+{
+    vm_stop(RUN_STATE_PAUSED);
+}
+
+void pagewalk_flush(unsigned int vcpu, bool now)
+{
+    CPUState *cpu = qemu_get_cpu(vcpu);
+
+    if (cpu) {
+        async_safe_run_on_cpu(cpu, forget_code, RUN_ON_CPU_NULL);
+    }
+}
+
+uintptr_t pagewalk_guest_base(void)
+{
+    return 0;
+}
+
+const char *pagewalk_program(void)
+{
+    return NULL;
+}
+
+void pagewalk_regions(void *context, int each(void *, uint64_t, uint64_t, uint64_t))
+{
+}
+
+void pagewalk_count(const PagewalkBlock *block, const PagewalkCount *count)
+{
+    g_assert_not_reached();
+}
+
+void pagewalk_link(const PagewalkBlock *block)
+{
+}
+
+void pagewalk_forget_links(void)
+{
+}
+
+/* -plugin pagewalk,check=FILE. An error in its arguments ends QEMU with one line. */
+int pagewalk_install(uint64_t id, const void *about, int argc, char **argv)
+{
+    const qemu_info_t *info = about;
+    const char *path = NULL;
+
+    for (int i = 0; i < argc; i++) {
+        if (!g_str_has_prefix(argv[i], "check=")) {
+            error_report("-plugin pagewalk does not know %s: it knows check=FILE and session=PATH", argv[i]);
+            exit(1);
+        }
+        path = argv[i] + strlen("check=");
+    }
+    if (!path) {
+        error_report("-plugin pagewalk needs check=FILE, the file for the counts of what it checks");
+        exit(1);
+    }
+    if (!pagewalk_check(id, path, info->system.max_vcpus)) {
+        error_report("-plugin pagewalk cannot write %s: %s", path, strerror(errno));
+        exit(1);
+    }
+    return 0;
+}
