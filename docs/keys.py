@@ -30,9 +30,11 @@ PAGES = {
     "walk": ("Keys of page tables, walks and caches", "page_table walker mmu_cache cache nested"),
     "memory": ("Keys of memory", "memory swap"),
     "os": ("Keys of the operating system", "os"),
+    "costs": ("Keys of flushes and of the kernel's costs", "os.flush os.costs"),
+    "linux": ("Keys of the manager linux", "os.linux"),
     "managers": (
-        "Keys of memory managers",
-        "os.linux os.ingens os.hawkeye os.ca os.ranger os.mosaic os.utopia os.reservations",
+        "Keys of other memory managers",
+        "os.ingens os.hawkeye os.ca os.ranger os.mosaic os.utopia os.reservations",
     ),
     "file": ("Keys of the file as a whole", "title source calibrated"),
 }
