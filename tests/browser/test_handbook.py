@@ -18,7 +18,7 @@ QUESTIONS = {
     "record from the call of a function on": "howto/record",
     "reproduce a figure of a paper": "howto/reproduce",
     "virtual machine nested paging": "machines/virtual-machines",
-    "os.linux khugepaged keys": "reference/keys/managers",
+    "os.linux khugepaged keys": "reference/keys/linux",
     "walk references by level": "reference/results/walks",
     "mlock event": "reference/events",
     "where the time of a run goes": "method/speed",

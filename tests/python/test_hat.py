@@ -177,7 +177,10 @@ def test_more_processors_wait_more_for_one_lock() -> None:
         ({"tables": ["none"]}, "`none` is not a page table: choose from x86-64"),
         ({"shootdowns": "none"}, "`none` is not a kind of shootdown"),
         ({"lock_kind": "none"}, "`none` is not a kind of lock"),
-        ({"locking": ["covering"], "tables": ["hashed-shared"]}, "locks subtrees, but the entries of a subtree of `hashed"),
+        (
+            {"locking": ["covering"], "tables": ["hashed-shared"]},
+            "locks subtrees, but the entries of a subtree of `hashed",
+        ),
         (
             {"locking": ["covering"], "tables": ["guarded"]},
             "locks subtrees, but the entries of a subtree of `guarded` do not",
