@@ -80,8 +80,8 @@ impl Sampler {
         }
     }
 
-    /// Whether it is time to look at all processes again. Drops the state of those of which `lives`, asked with process
-    /// identifier and generation, says that they have ended.
+    /// Whether it is time to look at all processes again. Drops the state of processes that have ended: `lives` gets a
+    /// process identifier and its generation.
     pub(crate) fn is_time(&mut self, lives: impl Fn(u32, u32) -> bool) -> bool {
         if self.looked.elapsed() < LOOK {
             return false;

@@ -91,8 +91,8 @@ impl Engine {
         0
     }
 
-    /// Takes note of the executable mapping at `pc`, if there is one of which the engine does not know: of two threads
-    /// that change the same mapping, the second may report first. Whether there is one.
+    /// Looks for an executable mapping at `pc` that the engine does not know yet, and notes it. If two threads change one
+    /// mapping, the second may report first. Returns whether there is such a mapping.
     pub(crate) fn learn(&mut self, pc: u64) -> bool {
         if self.code().is_known(pc) {
             return false;

@@ -56,7 +56,7 @@ pub(crate) struct Access {
     pub(crate) before: u32,
 }
 
-/// A run of a block of which something was recorded.
+/// An execution of a block. At least one of its accesses was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Run {
     whole: Whole,

@@ -189,7 +189,7 @@ fn take_back(
     let here = found.instruction as usize;
     let checked = block.groups.iter().filter(|group| group.instruction <= here).count();
     let groups = &block.groups[..checked];
-    let own = own_addresses(engine, context, found);
+    let own = own_addresses(engine, found);
     // Those of the instruction, which are as many as its accesses have parts.
     let first =
         block.accesses.iter().position(|access| usize::from(access.tag.instruction()) == here);
@@ -243,7 +243,7 @@ fn take_back(
 }
 
 /// The addresses of the accesses of the instruction at which a fault came, in the order of its rows.
-fn own_addresses(engine: &Engine, context: &Context, found: &Found) -> Vec<u64> {
+fn own_addresses(engine: &Engine, found: &Found) -> Vec<u64> {
     let mut reader = crate::insn::Reader::new();
     // SAFETY: it was translated, so it can be read as far as it goes.
     let code = unsafe { core::slice::from_raw_parts(found.pc as *const u8, BYTES_MAX) };
@@ -253,7 +253,6 @@ fn own_addresses(engine: &Engine, context: &Context, found: &Found) -> Vec<u64> 
         crate::emit::NONE => 0,
         number => state.register(number),
     };
-    let _ = context;
     let mut addresses = Vec::new();
     for access in &insn.accesses {
         let place = access.place;

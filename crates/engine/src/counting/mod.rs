@@ -93,7 +93,7 @@ impl Engine {
         self.counter.settle(&mut self.recorder);
     }
 
-    /// Called before a system call of the program of which `is_told` says whether it is reported.
+    /// Called before a system call of the program. `is_told` says whether the call is reported.
     pub(crate) fn count_before_call(&mut self, number: u64, is_told: bool) {
         match number {
             // Others may run from here on.

@@ -103,7 +103,7 @@ pub(crate) struct Counted {
     pub(crate) offset: u16,
 }
 
-/// A block of which something is counted or recorded.
+/// A block whose accesses are counted or recorded.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(crate) struct Whole {
     pub(crate) pc: u64,
