@@ -62,7 +62,12 @@ fn two_hundred_threads_each_in_order() {
 fn what_happened_before_comes_before() {
     // Each turn is handed to the next thread through a pipe. What is handed over by memory
     // alone is merged to within a segment only.
-    let directory = directory("turns");
+    turns_are_in_order("turns", options);
+}
+
+/// Records four threads that store in turns: the stores are in the order of the turns.
+pub(crate) fn turns_are_in_order(name: &str, options: fn(&Path, &[&str]) -> Options) {
+    let directory = directory(name);
     let source = r#"
         #include <pthread.h>
         #include <stdio.h>

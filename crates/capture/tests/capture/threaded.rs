@@ -59,39 +59,7 @@ fn threads_are_recorded_natively_each_in_order() {
 /// Each turn is handed to the next thread by a system call: the order is exact.
 #[test]
 fn turns_of_threads_are_in_order() {
-    let directory = directory("native_turns");
-    let source = r#"
-        #include <pthread.h>
-        #include <stdio.h>
-        #include <unistd.h>
-        static volatile long turns[8 * 400];
-        static int pipes[4][2], turn;
-        static void *run(void *arg) {
-            long me = (long)arg; char token;
-            for (int round = 0; round < 100; round++) {
-                if (read(pipes[me][0], &token, 1) != 1) return 0;
-                turns[8 * turn++] = 1;
-                if (write(pipes[(me + 1) % 4][1], &token, 1) != 1) return 0;
-            }
-            return 0;
-        }
-        int main(int argc, char **argv) {
-            pthread_t threads[4];
-            for (int i = 0; i < 4; i++) if (pipe(pipes[i])) return 1;
-            for (long i = 0; i < 4; i++) pthread_create(&threads[i], 0, run, (void *)i);
-            if (write(pipes[0][1], "", 1) != 1) return 1;
-            for (int i = 0; i < 4; i++) pthread_join(threads[i], 0);
-            FILE *f = fopen(argv[1], "w");
-            fprintf(f, "%lx", (long)turns);
-            return fclose(f);
-        }"#;
-    let program = compile(&directory, "turns", "gcc", source);
-    let said = directory.join("said");
-    let outcome = record(&directory, &native(&program, &[said.to_str().unwrap()]));
-    let start = numbers(&said)[0];
-    let whole = Whole::read(&outcome.summary.path);
-    let expected: Vec<u64> = (0..400).map(|turn| start + 64 * turn).collect();
-    assert!(whole.addrs(Kind::Store, start, 8 * 8 * 400) == expected);
+    crate::processes::turns_are_in_order("native_turns", native);
 }
 
 /// Programs with threads that check themselves, and end with 42.
