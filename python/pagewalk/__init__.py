@@ -15,7 +15,8 @@ from pagewalk._native import Error, WorkError
 from pagewalk._native import version as _version
 
 TYPE_CHECKING = False
-"""Type checkers take it for true. To import that of `typing` takes longer than all else here."""
+"""Type checkers take it for true. Importing `typing.TYPE_CHECKING` would take longer than all other
+imports here."""
 
 if TYPE_CHECKING:
     from typing import Any
@@ -78,7 +79,7 @@ _MODULES = {
 }
 """What is imported when it is first asked for, so that the import of the package is cheap.
 
-No module is called as one of these: once imported, it would stand in its place."""
+No module may have one of these names: once imported, the module would replace the attribute."""
 
 __all__ = [
     "Advised",

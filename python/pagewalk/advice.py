@@ -8,10 +8,10 @@
                                               neither         -> the order of the accesses
 ```
 
-The curves are those of `pagewalk curve`: misses of fully associative LRU TLBs of every size, of
-loads and stores. They are counted while the run goes on, over all of it, from a sample of the pages
-where there are many, and of the accesses of a long run (`crates/run/src/curve/sampled.rs`). First
-touches of a page are left out, for they miss whatever the TLB.
+The curves are those of `pagewalk curve`: misses of fully associative LRU TLBs of every size, for
+loads and stores. They are counted during the whole run, from a sample of the pages if there are
+many, and from a sample of the accesses if the run is long (`crates/run/src/curve/sampled.rs`).
+First touches of a page are left out, because they miss in a TLB of any size.
 """
 
 from array import array
@@ -28,22 +28,23 @@ if TYPE_CHECKING:
     from pagewalk import _native, plain
 
 LARGE = "2M"
-"""The large page of x86-64 and of most others with base pages of 4K; a machine that says its sizes
-is told the one nearest to it."""
+"""The large page of x86-64 and of most others with base pages of 4K; for a machine whose file lists
+page sizes, the size nearest to it."""
 SMALLEST = "4K"
-"""The smallest page of which a curve can be counted."""
+"""The smallest page size for which a curve can be counted."""
 MISSES_SHARE = 0.01
-"""Misses per lookup, first touches apart, of a TLB that is large enough: an assumption."""
+"""A TLB is large enough if at most this share of its lookups miss, first touches not counted: an
+assumption."""
 TIME_SHARE = 0.01
-"""Share of the cycles up to which translation is not worth the work: an assumption."""
+"""Up to this share of the cycles, reducing translation is not worth the work: an assumption."""
 MISSES_PER_1000 = 0.5
-"""Misses of every TLB per 1000 accesses up to which translation is not worth the work, where time
-is not known: an assumption.
+"""If time is not known: up to this number of misses of every TLB per 1000 accesses, reducing them
+is not worth the work: an assumption.
 """
 ENTRIES_REAL = 4096
-"""Entries of the largest second-level TLB of today's machines here (`epyc-9005`)."""
+"""Entries of the largest second-level TLB among the built-in machines of today (`epyc-9005`)."""
 FEWER = 8
-"""How many times fewer entries of large pages make it worth to name them: an assumption."""
+"""Large pages are named if they need this many times fewer entries: an assumption."""
 
 
 class Sample(NamedTuple):
@@ -53,11 +54,12 @@ class Sample(NamedTuple):
     one_in: int
     """One in this many pages was in the sample; 1: all pages."""
     gaps: tuple[int, int] | None = None
-    """After how many accesses only one in how many was looked at; `None`: all were looked at."""
+    """`(n, m)`: after `n` accesses, only one access in `m` was counted; `None`: all were
+    counted."""
 
 
 def page_sizes(description: Mapping[str, Any]) -> list[str]:
-    """The sizes of which advice for a machine takes curves: its base page, and the large one."""
+    """The page sizes whose curves advice for a machine needs: its base page and the large page."""
     sizes = dict.fromkeys([_base(description), _large(description)])
     return [size for size in sizes if bytes_of(size) >= bytes_of(SMALLEST)]
 
@@ -65,7 +67,7 @@ def page_sizes(description: Mapping[str, Any]) -> list[str]:
 def advise(
     document: "plain.Document", sizes: Sequence[str], samples: "Sequence[_native.Sample]"
 ) -> None:
-    """Puts `advice` into results, from curves of `sizes`; nothing where none were counted."""
+    """Adds `advice` to results, from curves of `sizes`; adds nothing if no curve was counted."""
     if not samples or not any(document["accesses"].values()):
         return
     found = {}
@@ -78,7 +80,8 @@ def advise(
 
 
 def advice(document: "plain.Document", samples: Mapping[str, Sample]) -> "plain.Advice":
-    """The sentence, and for each page size the entries that a TLB takes; `None`: more than counted.
+    """The advice, and for each page size the TLB entries that are enough; `None`: more than
+    counted.
 
     Args:
         document: Results of a run.
@@ -108,7 +111,7 @@ def _base(description: Mapping[str, Any]) -> str:
 
 
 def _large(description: Mapping[str, Any]) -> str:
-    """The page size nearest to `LARGE` that the machine says it has; the smaller one of two."""
+    """The page size of the machine's file that is nearest to `LARGE`; of two, the smaller one."""
     tlbs = description.get("tlb", {}).values()
     arrays = [array for tlb in tlbs for array in (tlb, *tlb.get("array", ()))]
     there = {size for array in arrays for size in array.get("page_sizes") or ()}
@@ -128,7 +131,7 @@ def _sentence(
     time, base, big = document["time"], _base(description), _large(description)
 
     def said(size: str) -> str:
-        """The entries that a TLB of pages of `size` takes: to two digits, if a sample says so."""
+        """The entries that a TLB of pages of `size` needs; with two digits if from a sample."""
         count = entries[size]
         if count is None:
             return "more than 65536"
@@ -206,7 +209,7 @@ def _over(samples: Mapping[str, Sample]) -> str:
 
 
 def _where(document: "plain.Document") -> str:
-    """The region with the most misses, where it has a good part of them."""
+    """The region with the most misses, if it has a large share of them."""
     total = sum(region["misses"] for region in document["regions"])
     busiest = max(document["regions"], key=lambda region: region["misses"], default=None)
     if busiest is None or not total or busiest["misses"] < 0.3 * total:

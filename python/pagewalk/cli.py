@@ -1,7 +1,7 @@
 """The `pagewalk` command as it starts: the version at once, and all else by `commands.entry`.
 
-What parses a command line takes longer to import than the version takes to say. So nothing is
-imported here that the version does not need.
+Importing the parser of the command line takes longer than printing the version. So this module
+imports nothing that the version does not need.
 """
 
 import sys
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: "Sequence[str] | None" = None) -> int:
-    """Runs the command line and gives its exit status; no traceback reaches the user."""
+    """Runs the command line and returns its exit status; no traceback reaches the user."""
     given = sys.argv[1:] if arguments is None else arguments
     if list(given) == ["--version"] and sys.stdout is not None:
         try:

@@ -1,13 +1,13 @@
-"""Programs of 32 bits in few addresses, as small spaces take them (U02 section 3.3).
+"""Confines 32-bit programs to a small range of addresses, for small spaces (U02 section 3.3).
 
 ```
  0             a third: stack, libraries, mmap     128M: program, heap        SMALL
  |-------------|-----------------------------------|--------------------------|
 ```
 
-`qemu-i386` reserves that many addresses for the program and refuses it more. It puts the stack,
-libraries and other mappings from a third of them on upwards. Programs and their libraries may lie
-in a folder of their own, as `dpkg-deb -x` unpacks them.
+`qemu-i386` reserves this range of addresses for the program and refuses it more. It places the
+stack, libraries and other mappings from a third of the range upwards. Programs and their libraries
+may lie in a folder of their own, as `dpkg-deb -x` unpacks them.
 """
 
 import os
@@ -21,19 +21,19 @@ from pagewalk import text
 from pagewalk._native import Error
 
 LEAST, MOST = 64 << 20, 2 << 30
-"""Bytes of addresses: what a program with its libraries needs, and what a slot has at most."""
+"""Limits of the range in bytes: the least for a program with libraries, the largest for a slot."""
 _HEAD = 20
 _X86 = b"\x03\x00"
 _FILE = struct.Struct("<28xI10xHH6x")
-"""Of an ELF file of 32 bits: where its program headers are, the bytes of one, how many."""
+"""Fields of a 32-bit ELF header: the offset, size and number of its program headers."""
 _SEGMENT = struct.Struct("<I4xI8xI")
-"""Of a program header: its kind, its address, its bytes in memory."""
+"""Fields of a program header: its type, its address, its bytes in memory."""
 _LOAD = 1
 _PLACES = ("usr/local/bin", "usr/bin", "bin", "usr/sbin", "sbin", "usr/games")
 
 
 def check(small: int | None, sysroot: Path | None) -> None:
-    """Refuses what cannot be.
+    """Refuses invalid arguments.
 
     Raises:
         Error: The bytes do not fit a slot, or there is no such folder.
@@ -116,7 +116,7 @@ def _path(sysroot: Path) -> str:
 
 @contextmanager
 def surroundings(small: int | None, sysroot: Path | None) -> Iterator[None]:
-    """QEMUs that are started meanwhile confine programs, and look for libraries in the folder."""
+    """Within it, QEMUs that are started confine programs and look for libraries in the folder."""
     kept = dict(os.environ)
     try:
         if small is not None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LOOKUPS: tuple[Lookups, ...] = ("data", "fetch", "all")
 WORDS = {"data": "load and no store", "fetch": "fetch", "all": "access"}
-"""What a trace may have none of."""
+"""The accesses that each kind of lookups needs, in words."""
 NOT_MODELLED = (
     "associativity, replacement other than LRU, and a second level: one fully associative TLB",
     "flushes: what the operating system unmaps stays, and pages of each space have a tag",
@@ -132,7 +132,7 @@ def count(
 
 
 def table(curves: Sequence[Curve]) -> "pa.Table":
-    """The curves as the table that `curve` gives."""
+    """The curves as the table that `curve` returns."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -5,8 +5,8 @@
  B.json  --measures-->  {"l1d misses per 1000 accesses":  3.0, ...}  --+--> Change, by |log2 B/A|
 ```
 
-Every measure has the number of events that it was counted from: what fewer than 100 events say is
-no finding, and stands last.
+Each measure has the number of events from which it was computed. A change based on fewer than 100
+events is not reliable, and is listed last.
 """
 
 import math
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pagewalk import plain
 
 Measures = dict[str, tuple[float, float]]
-"""By name: the value, and the events that it was counted from."""
+"""For each name the value, and the number of events from which it was computed."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def measures(document: "plain.Document") -> Measures:
 
 
 def setup(a: "plain.Document", b: "plain.Document") -> list[str]:
-    """What is different before any access: traces, machines, keys of the machines."""
+    """Differences of the setup: traces, machines, and keys of the machines."""
     lines = []
     for what, one, other in (
         ("trace", a["trace"].get("name"), b["trace"].get("name")),
@@ -160,7 +160,7 @@ def _factor(one: Change) -> str:
 
 
 def _keys(description: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    """The values of a description by their dotted keys; titles and sources are no values."""
+    """The values of a description by their dotted keys, without titles and sources."""
     if isinstance(description, Mapping):
         items = [(key, item) for key, item in description.items() if key not in ("title", "source")]
     elif isinstance(description, list) and any(isinstance(item, Mapping) for item in description):

@@ -1,4 +1,4 @@
-"""One number for what translation takes, and for what page sizes gain, within their ranges.
+"""Best estimates within a range: of translation's time, and of the gain of page sizes.
 
 ```
  one by one   |instructions|  stalls  |  translation  |
@@ -6,10 +6,10 @@
               |(instructions + stalls) / n|translation / walks|
 ```
 
-Counts of a trace do not say how many misses a program has under way at once: a range has both ends.
-Where the time of a native run is known, and the clock of the machine that it ran on, so is that
-number: it is the one with which the model takes as long. Otherwise it is taken halfway, as a
-factor, between one and what the machine has at most.
+Counts of a trace do not show how many misses of a program overlap, so a range covers both extremes.
+If the time of a native run and the clock of its machine are known, the number of overlapping misses
+is the one with which the model takes the same time. Otherwise it is the geometric mean of 1 and the
+machine's largest number.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from pagewalk import here
 
 MISSES = 10.0
-"""Misses under way at once at most where the machine's file does not say: an assumption."""
+"""Largest number of overlapping misses if the machine's file gives none: an assumption."""
 WALKS = 2.0
-"""Walks under way at once at most where nobody has timed it: an assumption."""
+"""Largest number of overlapping walks if none was measured: an assumption."""
 
 
 class Work(NamedTuple):
@@ -38,7 +38,7 @@ class Work(NamedTuple):
 
     @classmethod
     def of(cls, results: Mapping[str, Any]) -> "Work | None":
-        """Of results; `None` where the machine's file gives no latencies."""
+        """The cycles in results; `None` if the machine's file gives no latencies."""
         time = results.get("time")
         if not time:
             return None
@@ -49,7 +49,7 @@ class Work(NamedTuple):
 
 
 class Overlap(NamedTuple):
-    """How much of a program is under way at once, and how that is known."""
+    """How many misses and walks of a program overlap, and how that is known."""
 
     at_once: float
     walks: float
@@ -61,7 +61,7 @@ class Overlap(NamedTuple):
 
 
 def overlap(base: Mapping[str, Any]) -> Overlap | None:
-    """How far the misses of the program overlap whose results with base pages these are."""
+    """How many misses of a program overlap, from its results with base pages."""
     work = Work.of(base)
     if work is None:
         return None
@@ -89,7 +89,7 @@ def share(results: Mapping[str, Any], machine: str) -> dict[str, Any] | None:
     """The best estimate of translation's share of a run, as an `Estimate`.
 
     Args:
-        results: Of the run.
+        results: The results of the run.
         machine: The built-in name of the machine, or the path of its file.
     """
     found, work = overlap(results), Work.of(results)
@@ -111,8 +111,8 @@ def translation(base: Mapping[str, Any], results: Mapping[str, Any]) -> float | 
     """The best estimate of the cycles of translation of a run, within `time.translation_cycles`.
 
     Args:
-        base: Results of the program with base pages, by which is known how far misses overlap.
-        results: Of the run.
+        base: Results of the program with base pages, which show how many misses overlap.
+        results: The results of the run.
     """
     found, work = overlap(base), Work.of(results)
     if found is None or work is None:

@@ -72,7 +72,7 @@ def of_document(document: "plain.Document") -> "plain.Stat":
     whole = (sum(low for low, _ in costs), sum(high for _, high in costs))
 
     def share(cycles: tuple[float, float]) -> "plain.Range[float]":
-        """Its least beside the most of all others, to its most beside their least."""
+        """The range of each event's share: its least among the others' most, and the reverse."""
         low, high = cycles
         most, least = low + whole[1] - high, high + whole[0] - low
         return {"lo": low / most if most else 0.0, "hi": high / least if least else 0.0}
@@ -117,8 +117,8 @@ def _program(document: "plain.Document") -> Iterator[Event]:
 def _served(document: "plain.Document") -> list[tuple[str, int, float]]:
     """The program's references by what serves them, and the cycles that each waits for it.
 
-    A hit where accesses come in is part of the instruction. Which of the references beyond are of
-    fetches is not recorded, so that each gets the average of all fetches; the sum is
+    A hit in the first-level cache is part of the instruction. The results do not record which
+    references beyond that cache are fetches, so each gets the average over all fetches; the sum is
     exact.
     """
     caches, described = document["caches"], document["machine"]["description"]
@@ -182,7 +182,7 @@ def _by_size(document: "plain.Document") -> list[tuple[str, int]]:
 
 
 def _kernel(document: "plain.Document") -> Iterator[Event]:
-    """The kernel's work, where it has prices; else faults and shootdowns as counts."""
+    """The kernel's work if it has prices; otherwise faults and shootdowns as counts."""
     time, manager = document["time"], document.get("manager")
     costs = document["machine"]["description"].get("os", {}).get("costs") or {}
     counts = dict(manager["work"]) if manager else {}

@@ -6,8 +6,8 @@ r"""Tables and charts as files: the end of a file's name says what it is.
  .svg .pdf .png                             the charts, of several each to NAME-CHART.svg
 ```
 
-What a user gives as a name (of a trace, a region, a function) may be a formula to a spreadsheet and
-a command to LaTeX: it is written as text to both.
+A name from a user (of a trace, a region, a function) could be a formula to a spreadsheet or a
+command to LaTeX, so it is written as plain text for both.
 """
 
 import json
@@ -29,7 +29,7 @@ COUNTED = (".parquet", ".pq", ".arrow", ".feather", ".csv", ".json")
 SHOWN = (".tex", ".md")
 DRAWN = (".svg", ".pdf", ".png")
 HEAD_LETTERS = 12
-"""Of the name of a column in a line of LaTeX."""
+"""Letters of a column's name per line of LaTeX."""
 
 _TEX = {
     "\\": r"\textbackslash{}",
@@ -52,21 +52,21 @@ _TEX = {
 
 
 class Made(NamedTuple):
-    """What a file can be made of; each part is made when a file asks for it."""
+    """The possible contents of a file; each part is computed when a file needs it."""
 
     counted: "Callable[[], pa.Table]"
     document: Callable[[], Any]
-    """What JSON holds."""
+    """The content of a JSON file."""
     shown: "Callable[[], Table]"
     charts: "Callable[[], Mapping[str, Chart]]"
-    """By their names; none where nothing is drawn."""
+    """The charts by their names; none if nothing is drawn."""
 
 
 def end(path: str | os.PathLike[str]) -> str:
     """The end of a file's name, in lower case.
 
     Raises:
-        Error: It is none of those that say a format.
+        Error: No format has this ending.
     """
     known = (*COUNTED, *SHOWN, *DRAWN)
     start, found = os.path.splitext(os.fspath(path))  # noqa: PTH122
@@ -81,17 +81,17 @@ def end(path: str | os.PathLike[str]) -> str:
 def write(
     path: str | os.PathLike[str], made: Made, force: bool = False, width: int | None = None
 ) -> list[str]:
-    """Writes a file in the format of its name, and gives the names of what was written.
+    """Writes a file in the format that its ending names; returns the names of all files written.
 
     Args:
         path: The file.
-        made: What it is made of.
-        force: Whether it may replace a file.
-        width: Millimetres across a picture, for a paper; as wide as a page on a screen if absent.
+        made: Its content in all formats.
+        force: Whether an existing file may be overwritten.
+        width: Width of a picture for a paper in millimetres; if absent, a page's width on a screen.
 
     Raises:
-        Error: The end of its name is not known, the file exists and `force` is not given, or there
-            is nothing to draw.
+        Error: The ending of its name is not known, the file exists and `force` is not given, or
+            there is nothing to draw.
         WorkError: The system refused to write.
     """
     from pagewalk.output import refuse_existing, replacing, write_text
@@ -176,7 +176,7 @@ def latex(table: "Table") -> str:
 
 
 def markdown(table: "Table") -> str:
-    """The table as Markdown has them, below its caption."""
+    """The table in Markdown, below its caption."""
     lines = [
         _plain(table.caption),
         "",

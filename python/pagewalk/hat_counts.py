@@ -7,10 +7,11 @@ class LockCounts(NamedTuple):
     """What the locks of one class have cost.
 
     Attributes:
-        acquisitions: How often one was taken.
-        contended: How often it was found held by another processor.
-        wait_cycles: Cycles from asking to having, of all that waited.
-        hold_cycles: Cycles from having to giving back, of all.
+        acquisitions: How often a lock of the class was acquired.
+        contended: How often a lock was found held by another processor.
+        wait_cycles: Cycles between request and acquisition, summed over all acquisitions that
+            waited.
+        hold_cycles: Cycles between acquisition and release, summed over all acquisitions.
     """
 
     acquisitions: int
@@ -25,15 +26,16 @@ class LockCounts(NamedTuple):
 
 
 class TimeUse(NamedTuple):
-    """Where the cycles of all processors have gone; the sum is processors times cycles.
+    """How the cycles of all processors were spent; the sum is processors times cycles.
 
     Attributes:
-        work_cycles: Work: the load's own, the memory manager's and the HAT layer's.
-        lock_cycles: Locks taken and given back, lines that another processor had among it.
+        work_cycles: Work of the load, of the memory manager and of the HAT layer.
+        lock_cycles: Acquiring and releasing locks, including transfers of lines from other
+            processors.
         wait_cycles: Waiting for locks and busy descriptors.
         shootdown_cycles: Sending shootdowns, waiting for the answers, flushing caches.
         interrupt_cycles: Answering other processors' shootdowns.
-        ended_cycles: After the processor's own end, until that of the last.
+        ended_cycles: From a processor's end until the end of the last processor.
     """
 
     work_cycles: int
@@ -56,15 +58,15 @@ class HatRun(NamedTuple):
         operations: Operations of all processors.
         cycles: Cycles of virtual time until the last processor had ended.
         throughput: Operations per million cycles.
-        time: Where the cycles of all processors have gone.
+        time: How the cycles of all processors were spent.
         locks: By class: `hat` of the scheme `global`; `space`, `mmu`, `page` and
             `hat_resource_mutex` of the others; `mmu_mutex` and `page_mutex` of `monitor`, which
             guard flags, where `mmu` and `page` are the logical locks made of them; `table` of
             `covering`, for tables below the root; and `vm_...` of
             the memory manager: `vm_space`, `vm_paging`, `vm_files`, `vm_object`, `vm_anon`,
             `vm_pages`, `vm_frames` and its free lists.
-        steals: How often a space lost its page tables to another.
-        table_bytes_peak: Bytes of page tables when they were most.
+        steals: How often page tables were taken from one space for another.
+        table_bytes_peak: The largest size of all page tables together, in bytes.
         document: Everything, as in the JSON document.
     """
 
@@ -92,22 +94,24 @@ class HostRun(NamedTuple):
         work: Load.
         table: Page table.
         hat_only: Whether the HAT layer was driven alone, without the memory manager above it.
-        nanoseconds: Nanoseconds of an operation of one thread. This and the next two are of one
-            round: the judged one with the median scaling, or where none is judged, the one whose
-            control scales the median.
-        control_nanoseconds: Nanoseconds of an operation of one thread of the control, in which each
+        nanoseconds: Nanoseconds per operation of one thread. This time, `control_nanoseconds` and
+            `control_scaling` are those of one round: the judged round with the median scaling or,
+            if no round is judged, the round with the median scaling of the control.
+        control_nanoseconds: Nanoseconds per operation of one thread of the control, in which each
             thread has a HAT layer of its own.
-        control_scaling: What the control does on all threads over what it does on one.
-        acquisitions: How often one thread takes locks of each class in as many operations as a
-            processor of virtual time does; it is equal to what it takes there. Empty for `single`.
-        judged_rounds: Rounds in which the control reaches 0.85 times its threads, what was timed
-            twice took equally long, and a line takes as long from one thread to another at the end
-            as at the beginning; in others this host says nothing about locks.
-        scaling: What the shared layer does on all threads over what one thread does alone, the
-            median of the judged rounds; `None` if there is none.
-        predicted: What virtual time says of that, from counted instructions and what locks and
-            lines take on this host; `None` where no round is judged, and for loads that do other
-            work between their operations.
+        control_scaling: Throughput of the control on all threads, divided by that on one thread.
+        acquisitions: How often one thread acquires locks of each class during the number of
+            operations that a processor of virtual time executes. The counts are equal to those of
+            virtual time. Empty for `single`.
+        judged_rounds: The number of judged rounds. A round is judged if the control's scaling is at
+            least 0.85 times the number of threads, repeated timings agree, and a transfer of a
+            cache line takes as long at the end as at the beginning. Other rounds say nothing about
+            locks.
+        scaling: Throughput of the shared layer on all threads, divided by that of one thread alone:
+            the median of the judged rounds; `None` if there is none.
+        predicted: The scaling that virtual time predicts from counted instructions and from the
+            times of locks and cache lines on this host; `None` if no round is judged, and for loads
+            that do other work between their operations.
         document: Everything, as in the JSON document.
     """
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 LOCKS_SHOWN = 3
-"""How many classes of locks of a scheme the text shows unless told otherwise."""
+"""Classes of locks per scheme that the text shows by default."""
 (SCHEMES, LOADS, TABLES, SHOOTDOWNS, LOCK_KINDS), CPUS_MAX = _native.hat_names()
 MICRO, MT = "micro", "mt"
 GROUPS = {
@@ -34,7 +34,7 @@ GROUPS = {
 }
 """Names for several loads: K94's Microbench, and threads of one space."""
 NOT_OF_THE_LAYER = ("mt-mmap-low", "mt-mmap-high", "kenbus")
-"""Loads that ask nothing of the HAT layer alone."""
+"""Loads that do not call the HAT layer directly: it cannot be run alone with them."""
 CPUS = (1, 2, 4, 8, 12)
 THREADS = (1, 2)
 
@@ -60,7 +60,7 @@ class _Runs(list[One], Tabled):
     """Runs, a list that is a table too.
 
     Attributes:
-        document: The same as `pagewalk hat --json` writes it.
+        document: The JSON document that `pagewalk hat --json` writes.
     """
 
     title: ClassVar[str]
@@ -321,10 +321,10 @@ def document(runs: Sequence[HatRun | HostRun], settings: dict[str, Any]) -> dict
 
 
 def loads(work: Sequence[str], *, hat_only: bool = False) -> list[str]:
-    """The loads of these names, each once; of a group, those that can run so.
+    """The loads with these names, each once; of a group, only those that can run.
 
     Raises:
-        Error: A name is of no load, no group and no file.
+        Error: A name is not that of a load, a group or a file.
     """
     named: dict[str, None] = {}
     for name in work:
@@ -368,7 +368,7 @@ def _each(
     run: Callable[[str, str, str, int], One],
     progress: Progress | bool | None,
 ) -> list[One]:
-    """Each run in its turn, until `progress` says that it is enough."""
+    """The runs, one after the other, until `progress` returns `False`."""
     runs: list[One] = []
     with bar(progress, "running") as told:
         for done, one in enumerate(asked):

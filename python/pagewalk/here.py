@@ -1,7 +1,7 @@
-"""Which processor this computer has, and whether a machine file is of it.
+"""The processor of this computer, and the machine files that describe it.
 
-A file that `pagewalk calibrate` has written says in a comment which processor it was made on. What
-the built-in files describe is in `BUILT_IN`: vendor, family and models as Linux tells them.
+A file written by `pagewalk calibrate` names its processor in a comment. `BUILT_IN` has the
+processors of the built-in files: vendor, family and models as Linux reports them.
 """
 
 import re
@@ -24,7 +24,7 @@ BUILT_IN: dict[str, tuple[str, str, range]] = {
     "opteron-2008": ("AuthenticAMD", "16", range(0x100)),
     "pentium4": ("GenuineIntel", "15", range(0x100)),
 }
-"""Vendor, family and models of the processors that built-in machines are of."""
+"""Vendor, family and models of the processors that built-in machines describe."""
 
 
 class Processor(NamedTuple):
@@ -41,7 +41,7 @@ class Processor(NamedTuple):
 
 
 def processor(cpuinfo: Path = CPUINFO) -> Processor | None:
-    """The processor of this computer; `None` if the system does not tell."""
+    """The processor of this computer; `None` if the system does not report it."""
     try:
         text = cpuinfo.read_text("utf-8", "replace")
     except OSError:
@@ -64,7 +64,7 @@ def processor(cpuinfo: Path = CPUINFO) -> Processor | None:
 
 
 def is_of(name: str, here: Processor | None) -> bool | None:
-    """Whether the machine, a built-in name or the path of a file, is of the processor `here`.
+    """Whether the machine (a built-in name or the path of a file) describes `here`.
 
     `None` where the machine's file does not say which processor it describes.
     """
@@ -94,15 +94,16 @@ def fitting(built_in: Iterable[str], here: Processor | None, folder: Path) -> li
 
 
 def at_hand(folder: Path | None = None) -> str:
-    """The machine of this computer's processor, or the default one if no file is of it.
+    """The machine file of this computer's processor, or the default one if none describes it.
 
-    A calibrated file of `folder`, the current one if it is absent, comes before a built-in machine.
+    A calibrated file in `folder` comes before a built-in machine. `folder` is the current folder if
+    it is absent.
     """
     return next(iter(fitting(BUILT_IN, processor(), folder or Path())), DEFAULT)
 
 
 def said(name: str, fits: bool | None) -> str:
-    """For which machine numbers are, and whether that is this one, as `is_of` gave it."""
+    """A sentence with the machine of the numbers, and whether it is this computer (`is_of`)."""
     if fits:
         return f"{name}, which has this computer's processor"
     if fits is None:

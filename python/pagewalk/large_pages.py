@@ -1,6 +1,6 @@
 """What a user writes on Linux so that a region of a program has large pages.
 
-It depends on what stands behind the region. Seen on Linux 6.18, where
+It depends on the region's backing. Observed on Linux 6.18, where
 `/sys/kernel/mm/transparent_hugepage/enabled` is `madvise` and `shmem_enabled` is `never`:
 
 ```
@@ -30,7 +30,7 @@ from pagewalk import text
 KNOBS = "/sys/kernel/mm/transparent_hugepage"
 """The folder of Linux's knobs for large pages."""
 CPP = (".cc", ".cpp", ".cxx", ".c++", ".C", ".hh", ".hpp", ".hxx", ".h++", ".H", ".tcc", ".ipp")
-"""What the names of files of C++ end with."""
+"""Endings of the names of C++ files."""
 CONTAINERS = {
     "_Vector_base": "vector",
     "_Deque_base": "deque",
@@ -93,16 +93,16 @@ class LargePages : public std::pmr::memory_resource {
 
 
 class Written(NamedTuple):
-    """What a user writes."""
+    """The code that a user writes."""
 
     line: str
-    """Where, and what, in a line."""
+    """One line with the place and the code."""
     code: str | None
     """A function or a class that the line uses."""
 
 
 def why_none(region: Mapping[str, Any]) -> str | None:
-    """Why nothing that a user writes on Linux gives a region of results large pages, if so."""
+    """Why no code gives a region of results large pages on Linux, or `None` if some code does."""
     match region.get("backing"):
         case "hugetlb":
             return "it has large pages already (MAP_HUGETLB), which are not counted as such here"
@@ -120,7 +120,7 @@ def why_none(region: Mapping[str, Any]) -> str | None:
 
 
 def written(region: Mapping[str, Any], size: str, site: Mapping[str, Any] | None) -> Written:
-    """What a user writes so that `region` of results has pages of `size`.
+    """The code with which `region` of results gets pages of `size`.
 
     Args:
         region: A region of results for which `why_none` has no reason.
@@ -181,7 +181,7 @@ def written(region: Mapping[str, Any], size: str, site: Mapping[str, Any] | None
 
 
 def _shared_knob(region: Mapping[str, Any]) -> str:
-    """What would have to be set for MADV_HUGEPAGE."""
+    """The setting without which MADV_HUGEPAGE has no effect."""
     name = region["name"]
     if name.endswith(")") and not name.startswith(("memfd:", "zero (", "SYSV")):
         return "its tmpfs is mounted with huge=advise"
@@ -200,7 +200,7 @@ def _where(site: Mapping[str, Any]) -> str | None:
 
 
 def _allocated(site: Mapping[str, Any], where: str, size: str) -> Written:
-    """For a block of an allocator."""
+    """The code for a block of an allocator."""
     page = text.bytes_of(size)
     once = site["bytes"] // max(site["allocations"], 1)
     container = container_of(site)

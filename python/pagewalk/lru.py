@@ -25,12 +25,12 @@ class Curve(NamedTuple):
     total: int
     """Lookups; an access that touches two pages is two."""
     cold: int
-    """Lookups of a page for the first time, which miss whatever the size."""
+    """First lookups of a page, which miss in a TLB of any size."""
     misses: "array[int]"
     """Misses of 1, 2, 3, ... entries."""
 
     def steps(self) -> list[tuple[int, int]]:
-        """Entries and misses where the misses change; between two of them they stay."""
+        """The numbers of entries at which the misses change, each with its misses."""
         changes = []
         last = -1
         for entries, misses in enumerate(self.misses, 1):

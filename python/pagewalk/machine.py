@@ -116,7 +116,7 @@ class Machine(Tabled):
 
     @property
     def native(self) -> _native.Machine:
-        """This machine as the native half has it."""
+        """This machine as an object of the native module."""
         return self._native
 
     @property

@@ -35,7 +35,7 @@ def include() -> "Path":
 
 @cache
 def _prctl() -> Any:
-    """The system call that both are."""
+    """The system call behind markers and page-size requests."""
     import ctypes
 
     call = ctypes.CDLL(None, use_errno=True).prctl

@@ -41,7 +41,7 @@ OWN = {
     "os.coalesced": ("irix",),
     "os.moves_per_us": ("irix",),
 }
-"""Keys that the other managers refuse: a setting of one is for these alone."""
+"""Keys that only some managers have; the other managers refuse them."""
 NOTES = (
     "Sizes, reasons, memory and runs are those of the fullest end of a program; misses, references "
     "and times are of the whole run.",
@@ -54,7 +54,7 @@ NOTES = (
 
 
 class Kind(NamedTuple):
-    """A manager as it runs in the table."""
+    """A row of the table: a manager with its settings."""
 
     name: str
     what: str
@@ -324,7 +324,7 @@ def kinds() -> "list[plain.ManagerKind]":
 
 
 class _Asked(NamedTuple):
-    """What is the same for all managers."""
+    """The parameters that all managers share."""
 
     machine: str
     settings: list[str]
@@ -333,14 +333,14 @@ class _Asked(NamedTuple):
     share: float | None
 
     def given(self, peak: int) -> list[str]:
-        """The settings of all machines' memory, where base pages use `peak` bytes at most."""
+        """The memory settings of all machines; `peak` is the most memory that base pages use."""
         if self.share is None:
             return sized(self.common, self.memory, self.aged)
         alone = base_alone(self.machine, self.common)
         return shared(alone, self.common, self.share, peak, self.aged)
 
     def check(self, made: set[str], refused: Mapping[str, str]) -> None:
-        """Raises what is wrong with a setting that no manager takes."""
+        """Raises the error of a setting that no manager accepts."""
         for setting in self.settings:
             key = setting.partition("=")[0].strip()
             its = [
@@ -354,7 +354,7 @@ class _Asked(NamedTuple):
 
     @property
     def common(self) -> list[str]:
-        """The settings that no manager has for itself."""
+        """The settings that all managers accept."""
         return [setting for setting in self.settings if _own(setting) is None]
 
     def of(self, kind: Kind) -> list[str]:
@@ -369,7 +369,7 @@ class _Asked(NamedTuple):
 
 
 def _own(setting: str) -> str | None:
-    """The key that is for some managers alone which a setting belongs to."""
+    """The key of `OWN` to which a setting belongs, if there is one."""
     name = setting.partition("=")[0].strip()
     return next((key for key in OWN if name == key or name.startswith(f"{key}.")), None)
 

@@ -4,10 +4,10 @@ DEFAULT = "epyc-9005"
 """The machine that a trace runs on if none is named: a current server core."""
 
 KEYS = ("region", "site", "function", "line", "thread", "page-size")
-"""What misses can be told apart by."""
+"""The properties by which misses can be grouped."""
 
 MACHINE = "machine"
-"""The key of a sweep that varies over machines; no key of a machine's file is called so."""
+"""The key of a sweep over several machines; no key of a machine's file has this name."""
 
 TRACE = "trace"
 """The key of a sweep over several traces."""

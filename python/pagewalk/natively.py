@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 SAMPLE_SECONDS = 0.005
-"""Between two looks at the memory of a program that has just begun."""
+"""Seconds between two samples of a program's memory, at the beginning of its run."""
 SAMPLE_SHARE = 0.05
-"""Of the time, what looking at all mappings may take: those looks become rarer instead."""
+"""Share of the time that sampling all mappings may take: samples become rarer instead."""
 
 _SIZES = {
     "AnonHugePages": "2M anonymous",
@@ -35,7 +35,7 @@ _SIZES = {
 }
 
 LIMITS = ("skip", "warmup", "max_accesses", "process")
-"""Options of a trace that leave a part of it."""
+"""Options that select a part of a trace."""
 
 Opened = Callable[[], IO[bytes]]
 
@@ -43,7 +43,7 @@ Opened = Callable[[], IO[bytes]]
 def measure(
     command: Sequence[str], stdin: Opened | None = None, prepare_command: str | None = None
 ) -> dict[str, Any]:
-    """Runs `command` natively, its output thrown away.
+    """Runs `command` natively, and discards its output.
 
     Args:
         command: The program and its arguments.
@@ -54,11 +54,11 @@ def measure(
         `command`, `wall_seconds`; `user_seconds` and `system_seconds`, of it and of the children
         that it waited for; `exit_status`, 128 plus the signal if one ended it;
         `resident_bytes_max`, as the system counted; `peak`: resident bytes by page size and by
-        mapping, of the program itself, in the largest of the moments that were looked at; `None`
-        if it ended before.
+        mapping, of the program itself, in the sample with the most memory; `None` if the program
+        ended before the first sample.
 
     Raises:
-        Error: The program cannot be started, or what prepares it failed.
+        Error: The program cannot be started, or the command that prepares it failed.
     """
     import subprocess
     import tempfile
@@ -98,10 +98,10 @@ def measure(
 
 
 def prepare(command: str | None) -> None:
-    """Runs the shell command that makes things as they were before the program ran.
+    """Runs the shell command that restores the state before the program ran.
 
     Raises:
-        Error: It failed.
+        Error: The command failed.
     """
     if command is None:
         return
@@ -116,10 +116,10 @@ def prepare(command: str | None) -> None:
 
 @contextlib.contextmanager
 def spooled_stdin() -> Iterator[Opened | None]:
-    """Standard input for two runs: it is this process's own once, and opened again for the other.
+    """Standard input for two runs: that of this process for the first, opened again for the second.
 
-    A pipe is read to its end first, into a file that has no name. A terminal is left to the first
-    run: the other has nothing to read, and `None` is given.
+    A pipe is first read to its end, into a file that has no name. A terminal is given to the first
+    run alone: the second run has nothing to read, and `None` is yielded.
     """
     if os.isatty(0):
         yield None
@@ -150,7 +150,7 @@ def spooled_stdin() -> Iterator[Opened | None]:
 
 
 class _Peak(threading.Thread):
-    """Looks at a process's mappings now and then, and keeps those of its largest moment."""
+    """Samples a process's mappings, and keeps the sample with the most memory."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -186,7 +186,7 @@ class _Peak(threading.Thread):
 
 
 def _mappings(smaps: str) -> list[dict[str, Any]]:
-    """What is resident of each mapping, in bytes, and how much of it by larger pages."""
+    """The resident bytes of each mapping, and how many of them are in larger pages."""
     mappings: list[dict[str, Any]] = []
     for line in smaps.splitlines():
         key, _, rest = line.partition(":")
@@ -248,7 +248,7 @@ def told(time_: "plain.Time | None", run: dict[str, Any], window: str | None) ->
 
     Args:
         time_: The results' `time`.
-        run: What `measure` gave.
+        run: The result of `measure`.
         window: Why the results are not of the whole program, if they are not.
 
     Returns:
@@ -276,6 +276,6 @@ def told(time_: "plain.Time | None", run: dict[str, Any], window: str | None) ->
 
 
 def window(**limits: Any) -> str | None:
-    """Why what these options leave is not the whole program."""
+    """Why these options select only a part of the program, or `None` if they select all of it."""
     given = [name.replace("_", "-") for name, value in limits.items() if value]
     return f"only a part of the program was taken ({', '.join(given)})" if given else None

@@ -6,8 +6,9 @@
      skip: int = 0                                       a Rust structure with these fields
 ```
 
-A class of options is what a frozen dataclass is whose fields but the first are given by name. The
-module `dataclasses` is not used: importing it takes longer than all of Pagewalk that records.
+A class of options is like a frozen dataclass whose fields after the first are given by name. The
+module `dataclasses` is not used: importing it takes longer than importing all parts of Pagewalk
+that record.
 """
 
 import os
@@ -63,7 +64,7 @@ class Options:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.fields().items())})"
 
     def fields(self) -> dict[str, Any]:
-        """What it says, by name."""
+        """Its values, by name."""
         return {name: getattr(self, name) for name in self.names()}
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pagewalk import plain
 
 UNKNOWN = "not known"
-"""What code and threads are called that a trace does not tell."""
+"""The name of code and of threads that a trace does not record."""
 
 
 class Origin(NamedTuple):
@@ -27,12 +27,12 @@ class Origin(NamedTuple):
     cold_misses: int
     """Of these, first touches of a page."""
     share: float
-    """Of all misses of the run."""
+    """Its share of all misses of the run."""
     mostly: str
-    """Of code, the region or site that most of its misses are on; of data and the others, the
-    function that makes most of them."""
+    """For code: the region or site on which most of its misses are. For data and other keys: the
+    function that makes most of its misses."""
     mostly_share: float
-    """The share of its misses that are."""
+    """The share of its misses that belong to `mostly`."""
 
 
 Row = tuple[int | None, int, int | None, int | None, int, int, int]
@@ -108,8 +108,8 @@ def stacks(data: "plain.Document", key: str = "function") -> Counter[tuple[str, 
 def code(data: "plain.Document", row: Row) -> tuple[str, str, str, int]:
     """Program or library, source file, innermost function and line of a row.
 
-    A file that is not known is `???`, and its line 0. Code without symbols is called after its
-    object, as profilers take functions of equal file and name for one.
+    A file that is not known is `???`, and its line 0. Code without symbols is named after its
+    object file, because profilers merge functions whose file and name are equal.
     """
     if row[0] is None:
         return (UNKNOWN, "???", UNKNOWN, 0)
@@ -139,7 +139,7 @@ def _functions(place: "plain.CodePlace") -> list[str]:
 
 
 def finding(data: "plain.Document") -> str:
-    """Which code has most of the misses, and on what, in a sentence."""
+    """A sentence: the code with most of the misses, and the data on which they are."""
     functions, places = by(data, "function"), by(data, "site")
     if not functions or not places:
         return "No access misses every TLB."
@@ -246,7 +246,7 @@ def _mostly(key: str) -> str:
 
 
 def _names(data: "plain.Document", key: str, merge: bool = False) -> Callable[[Row], str]:
-    """What gives the name of a row by `key`."""
+    """A function that returns the name of a row by `key`."""
     origins = _origins(data)
     if key == "region":
         regions = _region_names(data["regions"], merge)
@@ -325,7 +325,7 @@ def _frame(place: "plain.CodePlace") -> str:
 
 
 def _at(place: "plain.CodePlace") -> str:
-    """Its file and line, where they are known."""
+    """The file and the line of a place in code, if they are known."""
     return f"{_base(place['file'] or '')}:{place['line']}"
 
 

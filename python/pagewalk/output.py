@@ -1,15 +1,15 @@
-r"""Files that are whole or not there: written under a temporary name, then renamed.
+r"""Writes files completely or not at all: under a temporary name, which is then changed.
 
 ```
  refuse_existing(gzip.html)  ->  .gzip.html.x7f2.part  ->  fsync, rename  ->  gzip.html
                                           \-> any failure: removed
 ```
 
-A device or a pipe (`/dev/null`, `/dev/stdout`) is written to as it is and never renamed over; a
-link stays, and what it leads to is replaced.
+A device or a pipe (`/dev/null`, `/dev/stdout`) is written to directly and is never replaced. Of a
+symbolic link the target is replaced.
 
-Each command refuses before it works what it could not write, so that this module imports little: no
-`pathlib`.
+Each command checks its outputs before its work begins, so this module is always imported and
+imports little itself: no `pathlib`.
 """
 
 # ruff: noqa: PTH110, PTH112, PTH113, PTH122
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 def refuse_existing(path: str | os.PathLike[str], force: bool) -> None:
     """Raises `Error` if `path` cannot become a file: it exists, or its directory does not.
 
-    Called before the work begins, so that an hour's work is not refused at its end.
+    Called before the work begins, so that an hour of work is not lost because its output is
+    refused.
     """
     target = os.fspath(path)
     if os.path.isdir(target):
@@ -50,11 +51,11 @@ _NO_TRACES = {
     ".arrow", ".csv", ".feather", ".html", ".json", ".md", ".pdf", ".png", ".svg", ".tex", ".toml",
     ".tsv", ".txt", ".xlsx",
 }  # fmt: skip
-"""Ends of names that promise something else than a trace."""
+"""Endings of file names that stand for formats other than traces."""
 
 
 def refuse_no_trace(path: str | os.PathLike[str]) -> None:
-    """Raises `Error` if the name of `path` promises something else than a trace."""
+    """Raises `Error` if the ending of `path` stands for another format than a trace."""
     start, end = os.path.splitext(path)
     if end.lower() in _NO_TRACES:
         raise Error(
@@ -65,11 +66,11 @@ def refuse_no_trace(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str], force: bool = False) -> "Iterator[Path]":
-    """Gives a temporary path beside `path` that takes its name if the block ends well.
+    """Yields a temporary path, which is renamed to `path` if the block ends without an error.
 
     Args:
-        path: The file to be.
-        force: Whether it may replace a file.
+        path: The file to write.
+        force: Whether an existing file may be replaced.
 
     Raises:
         Error: `path` exists and `force` is not given, or it cannot be a file.

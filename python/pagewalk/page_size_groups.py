@@ -26,7 +26,7 @@ class Group(NamedTuple):
     """Regions that are alike and are tried together: one page size for all of them."""
 
     regions: list[dict[str, Any]]
-    """Rows of the results with base pages, most misses first; `place`: what a rule calls each."""
+    """Rows of results with base pages, most misses first; `place`: the region's name in rules."""
 
     @property
     def misses(self) -> int:
@@ -39,7 +39,7 @@ class Group(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What some regions count for in a run."""
+    """The counts of some regions in a run."""
 
     misses: int
     """Misses of every TLB, first touches too."""
@@ -48,13 +48,13 @@ class Part(NamedTuple):
     touched_bytes: int
     """Bytes of the pages that were first touched."""
     large: int
-    """Pages above the smallest size among these."""
+    """The number of these pages that are larger than the smallest size."""
     walk_cycles: int
-    """What translation took if nothing was hidden; 0 where the machine's file has no latencies."""
+    """Cycles of translation if nothing hid any; 0 if the machine's file has no latencies."""
 
 
 class Worth(NamedTuple):
-    """What a page size is expected to be worth for a group."""
+    """The expected effect of a page size on a group."""
 
     saved: float
     """Cost of translation that it saves, in the unit of `cost`."""
@@ -103,10 +103,10 @@ def groups(regions: Sequence[dict[str, Any]], least: float, *, alike: bool) -> l
 
 
 def _kind(region: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What regions have in common that are alike: length, allocation site, what they are, density.
+    """Properties in which regions of a group agree: length, allocation site, kind, density.
 
-    Density is the share of their bytes that base pages reach, in quarters: it decides how much
-    memory larger pages add.
+    Density is the share of a region's bytes in base pages that were touched, in quarters: it
+    determines how much memory larger pages add.
     """
     dense = round(4 * min(region["touched_bytes"] / region["bytes"], 1))
     name = re.sub(r" \d+$", "", region["name"]) if region.get("site") is None else None
@@ -115,7 +115,7 @@ def _kind(region: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def parts(results: Mapping[str, Any], tried: Sequence[Group]) -> list[Part]:
-    """What each of the groups counts for in results that have counts by region."""
+    """The counts of each group, from results that have counts by region."""
     rows = results["regions"]
     touched = [0] * len(rows)
     large = [0] * len(rows)
@@ -152,7 +152,7 @@ def _identity(row: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def interpolated(known: Mapping[int, Worth], size: int) -> Worth:
-    """What a size is worth between two that were run, in proportion to the bytes of a page.
+    """The worth of a size between two sizes that were run, in proportion to the bytes of a page.
 
     Args:
         known: Worths by bytes of a page, with that of base pages.
@@ -170,13 +170,13 @@ def interpolated(known: Mapping[int, Worth], size: int) -> Worth:
 def grown(
     worths: Mapping[tuple[int, str], Worth], count: int, least: float, limit: float | None
 ) -> list[tuple[str | None, ...]]:
-    """Sizes by group, from none on, each with the change that gains most per byte that it adds.
+    """Sets of sizes by group, from the empty set on: each adds the change with most gain per byte.
 
     Args:
-        worths: By group and size, alone.
-        count: Groups.
+        worths: The worth of each size for each group alone.
+        count: The number of groups.
         least: Saved cost below which a change is not worth it.
-        limit: Bytes that no set may add more than; `None`: any.
+        limit: The most bytes that a set may add; `None`: no limit.
     """
     sizes: list[str | None] = [None] * count
     gains, added = [0.0] * count, [0.0] * count

@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from pagewalk.trace import Trace
 
 MEMORY_ADDED_MAX = 0.05
-"""Most memory that the advice adds unless told otherwise, as a share."""
+"""Default of the most memory that the advice adds, as a share."""
 FIRST_TOUCH = "first-touch"
-"""The manager where a machine names none; it gives what madvise can give."""
+"""The manager if a machine names none; it can map what madvise requests."""
 MADVISED = "2M"
 """The size that Linux's madvise gives on x86-64."""
 RUNS_AT_ONCE = 16
-"""Runs that share a pass over the trace, as their page tables and memories are there at once."""
+"""Most runs in one pass over the trace: the page tables and memories of all are kept at once."""
 NOTES = (
     "On Linux madvise takes no size: pages have 2M, or those sizes that are enabled in "
     f"{large_pages.KNOBS}. MADV_HUGEPAGE works where {large_pages.KNOBS}/enabled is madvise or "
@@ -60,9 +60,9 @@ NOTES = (
     "Addresses of a place file are those of the recording.",
 )
 SIZES_AT_ONCE = 2
-"""Page sizes for which all regions are run; of more sizes, one in the middle and the largest."""
+"""Most page sizes with which all regions are run; of more, one in the middle and the largest."""
 TIGHTENED_MAX = 2
-"""How often a set is chosen anew that added more memory when it ran than was estimated."""
+"""How often a new set is chosen after one that added more memory than was estimated."""
 
 Early = Callable[[str], None]
 """Is called after a pass, with a sentence of preliminary results."""
@@ -88,11 +88,11 @@ class Advised(document.Advised, Tabled):
         return table_of([flat({**region, "alone": None}) for region in self.data["regions"]])
 
     def place_file(self) -> str:
-        """The rules that are advised, as `pagewalk place` and `--place` take them."""
+        """The advised rules in the format of `pagewalk place` and `--place`."""
         return place_file(self)
 
     def made(self) -> "Made":
-        """What files are made of."""
+        """The content of the files that `save` writes."""
         from pagewalk.formats import Made
         from pagewalk.report import placed
 
@@ -215,7 +215,7 @@ def _sizes(machine: Machine) -> list[str]:
 
 
 class _Tried(NamedTuple):
-    """What was run on the way to an advice."""
+    """The runs from which the advice is chosen."""
 
     alone: dict[tuple[int, str], Try]
     """Each group alone at each size."""
@@ -348,7 +348,7 @@ class _Runs:
         )
 
     def _quickly(self, limit: float, early: Early) -> _Tried:
-        """All groups at a size or two, then the set that the limit leaves."""
+        """Runs all groups at one or two sizes, then the best set of sizes within the limit."""
         many = len(self.groups)
         if not many:
             return _Tried({}, {}, [])
@@ -403,7 +403,7 @@ class _Runs:
         return Try(tuple(filled))
 
     def _estimated(self, uniform: Mapping[str, Try]) -> dict[tuple[int, str], Worth]:
-        """What each size is expected to be worth for each group."""
+        """The expected worth of each size for each group."""
         found = {}
         ran = {text.bytes_of(size): one for size, one in uniform.items() if one in self.done}
         for at, group in enumerate(self.groups):
@@ -416,7 +416,7 @@ class _Runs:
         return found
 
     def _worth_at(self, at: int, tried: Try) -> Worth:
-        """What a group saves and adds in a run in which all groups have one size."""
+        """What a group saves and adds in a run in which all groups have the same size."""
         before, after = self.parts[self.none][at], self.parts[tried][at]
         rows = self.base_results["regions"]
         whole = sum(row["walk_cycles"] or 0 for row in rows)
@@ -440,7 +440,7 @@ class _Runs:
 
     @staticmethod
     def _worth_of(worths: Mapping[tuple[int, str], Worth], tried: Try) -> Worth:
-        """What a set is expected to be worth, if its groups do not disturb each other."""
+        """The expected worth of a set, if its groups do not disturb each other."""
         found = [worths[at, size] for at, size in enumerate(tried.sizes) if size is not None]
         return Worth(sum(one.saved for one in found), sum(one.memory_bytes for one in found))
 
@@ -460,7 +460,7 @@ class _Runs:
         return found
 
     def _after_base(self) -> str:
-        """What is known after the first pass."""
+        """The preliminary result after the first pass."""
         of = sum(region["misses"] for region in self.base_results["regions"])
         here = sum(group.misses for group in self.groups)
         regions = sum(len(group.regions) for group in self.groups)
@@ -474,7 +474,7 @@ class _Runs:
         )
 
     def _after_uniform(self, tried: Try) -> str:
-        """What is known after the second pass."""
+        """The preliminary result after the second pass."""
         run = self.done[tried]
         saved = 1 - _cost(run) / max(_cost(self.base), 1)
         return (
@@ -483,9 +483,9 @@ class _Runs:
         )
 
     def _zero(self) -> float:
-        """The cost of base pages under the refill handler of a process that wished for a size.
+        """The cost of base pages under the refill handler of a process that has requested a size.
 
-        The first region with a size pays for that handler, and the others no more.
+        The first region with a size pays for that handler; further regions add no cost.
         """
         if not self.by_software:
             return _cost(self.base)
@@ -494,7 +494,7 @@ class _Runs:
         return _cost(self._run(self.none, results.data))
 
     def _saved(self, run: Mapping[str, Any]) -> float:
-        """What a region alone saves, the handler apart."""
+        """What a region alone saves, without the cost of the handler."""
         return self.zero - _cost(run)
 
     def _count(self, tries: Sequence[Try]) -> None:
@@ -704,7 +704,7 @@ def _advised(
 
 
 def _cost(run: Mapping[str, Any]) -> float:
-    """What is to be small: cycles, the middle of their range, or misses where there are none."""
+    """The cost of a run: cycles (the middle of their range), or misses if it has no cycles."""
     cycles = run["translation_cycles"]
     if cycles is None:
         return float(run["misses"] + run["cold_misses"])

@@ -12,20 +12,20 @@ READ, WRITE, EXECUTE, USER = 1, 2, 4, 8
 
 
 class Work(NamedTuple):
-    """What an operation did.
+    """The work of an operation.
 
     Attributes:
-        reads: References to the tables that read.
-        writes: References that write, initialisation not among them.
+        reads: Read references to the tables.
+        writes: Write references to the tables, without those of initialisation.
         initialised_bytes: Bytes of tables that were initialised.
-        misses: References, initialisation among them, that no data cache served.
-        cycles: What all of them take in the machine's caches and memory if nothing overlaps.
-        instructions: Instructions beside those that make the references: of the refill handler for
-            a walk, and else of the kernel's path, nodes of mapping trees among it;
-            `crates/machine/src/kernel_path.rs` has each count with its reason. At one instruction
-            per cycle, `cycles + instructions` is what the operation takes.
-        table_bytes: Bytes of frames taken for tables, less those given back.
-        nanoseconds: Time on this host, which means something without the meter.
+        misses: References, including those of initialisation, that no data cache served.
+        cycles: Cycles of all references in the machine's caches and memory, if none overlap.
+        instructions: Instructions other than those that make the references: for a walk those of
+            the refill handler, otherwise those of the kernel's path, including nodes of mapping
+            trees. `crates/machine/src/kernel_path.rs` has each count with its reason. At one
+            instruction per cycle, the operation takes `cycles + instructions`.
+        table_bytes: Bytes of frames allocated for tables, minus those freed.
+        nanoseconds: Time on this host; it is meaningful only if `metered` is false.
     """
 
     reads: int
@@ -39,12 +39,12 @@ class Work(NamedTuple):
 
 
 class Footprint(NamedTuple):
-    """What a page table takes, in bytes."""
+    """The memory of a page table, in bytes."""
 
     table_bytes: int
-    """Of nodes, buckets and arrays in use."""
+    """Bytes of the nodes, buckets and arrays in use."""
     frame_bytes: int
-    """Of frames taken for them."""
+    """Bytes of the frames allocated for them."""
 
 
 class PageTable:
@@ -76,7 +76,7 @@ class PageTable:
         self._native = _native.PageTable(machine.native, metered)
 
     def create(self) -> tuple[int, Work]:
-        """A new, empty space: its number, and what making it took."""
+        """Creates an empty space; returns its number and the work."""
         space, work = self._native.create()
         return space, _work(work)
 
@@ -107,7 +107,7 @@ class PageTable:
         return _work(self._native.hand((giver, taker), addresses, rights))
 
     def restrict(self, space: int, ranges: Sequence[tuple[int, int]], rights: int) -> Work:
-        """Takes all but these rights from what was handed on of the pages in each range.
+        """Leaves only these rights to mappings that were handed on from the pages in each range.
 
         Each range is one operation, as L4's unmap of a flexpage; the space keeps its own rights.
 
@@ -136,13 +136,13 @@ class PageTable:
         """Looks each address up as a refill for a load does.
 
         Raises:
-            WorkError: A page is not there.
+            WorkError: A page is not mapped.
         """
         return _work(self._native.walk(space, addresses))
 
     @property
     def footprint(self) -> Footprint:
-        """What all spaces take."""
+        """The memory of the page tables of all spaces."""
         return Footprint(*self._native.footprint())
 
 

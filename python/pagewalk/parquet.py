@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COLUMNS = ("addr", "size", "kind", "thread", "paddr", "instrs")
-"""What is read, in the native half's order; only the first must be there."""
+"""The columns that are read, in the native module's order; only the first must exist."""
 
 BATCH_ROWS = 1 << 16
 READ_BYTES = 1 << 20
@@ -34,11 +34,12 @@ def open_table(
 
     Args:
         path: The file.
-        columns: What it calls our columns, as in `("addr", "vaddr")`.
+        columns: The file's names of our columns, as in `("addr", "vaddr")`.
 
     Returns:
-        Whether it says which accesses are fetches, its rows, what gives the columns of the next
-        rows or `None` at the end, and what gives the SHA-256 of the file.
+        Whether the file says which accesses are fetches; its number of rows; a function that
+        returns the columns of the next rows, or `None` at the end; and a function that returns the
+        file's SHA-256.
 
     Raises:
         Error: The file is no Parquet file or has no such columns.
@@ -89,7 +90,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _found(name: str, schema: "pa.Schema", columns: Mapping[str, str]) -> dict[str, str]:
-    """Which of our columns there are, and what the file calls them."""
+    """Those of our columns that the file has, each with the file's name of it."""
     for ours, theirs in columns.items():
         if ours not in COLUMNS:
             raise _native.Error(
@@ -144,7 +145,7 @@ def _pulled(
 
 
 def _bytes(ours: str, column: "pa.Array[Any]") -> bytes:
-    """The column as `u64` in native byte order; values that are none raise `ValueError`."""
+    """The column as `u64` in native byte order; other values raise `ValueError`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -65,7 +65,8 @@ class Recording(Options):
     """A program and what to record of it.
 
     Attributes:
-        command: The program and its arguments. The program is searched for as a shell does.
+        command: The program and its arguments. The program is looked for in the folders of `PATH`,
+            as by a shell.
         skip: Number of accesses to skip before recording begins.
         max_accesses: Number of accesses of each process after which its recording stops; the
             process runs on.
@@ -193,7 +194,7 @@ class Recording(Options):
 
     @property
     def part(self) -> str | None:
-        """Why it records only a part of the program; `None` if it records all."""
+        """Why the recording is only of a part of the program; `None` if it is of all."""
         from pagewalk import natively
 
         return natively.window(
@@ -279,7 +280,7 @@ class Recording(Options):
 
 
 def _sign(symbol: str | None, marker: int | None) -> dict[str, Any] | None:
-    """What a window begins or ends with; a marker below 0 is any."""
+    """The symbol or marker at which a window begins or ends; a marker below 0 stands for any."""
     if symbol is not None:
         return {"symbol": symbol}
     return None if marker is None else {"marker": marker if marker >= 0 else None}

@@ -44,7 +44,7 @@ class Record:
 
 
 class Named(Sequence[R], Generic[R]):
-    """Records that are found by their place or by their `name`."""
+    """A sequence of records that can be looked up by their index or by their `name`."""
 
     def __init__(self, records: Sequence[R]) -> None:
         self._records = list(records)
@@ -93,7 +93,7 @@ def _fields(record: type[Record]) -> dict[str, Any]:
 
 
 def _wrapped(value: Any, kind: Any) -> Any:
-    """`value` as what its type says: records, or lists and tables of them."""
+    """`value` converted to its type: records, or lists and dictionaries of records."""
     origin, inner = get_origin(kind), get_args(kind)
     if value is None:
         return None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pagewalk.report.charts import Chart
 
 TABLES = ("tlbs", "walk_levels", "caches", "processors", "regions", "timeline", "map")
-"""What `Results.to_arrow` gives."""
+"""The names of the tables of `Results.to_arrow`."""
 
 
 class Results(Document, Tabled):

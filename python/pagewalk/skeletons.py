@@ -26,7 +26,7 @@ class Skeleton(NamedTuple):
         files: Files that they map.
         steps: Calls, first touches, forks and intervals of work of all processes.
         instructions: Instructions of all processes.
-        warnings: What was found out about the trace.
+        warnings: Warnings about the trace.
     """
 
     text: str

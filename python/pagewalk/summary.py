@@ -17,7 +17,7 @@ PROCESSES_SHOWN = 16
 COMMAND_SHOWN = 200
 """Letters of a command line; the rest is in the JSON document."""
 NEARLY_ALL = 0.9
-"""The share of accesses from which on a result speaks of one process."""
+"""Share of the accesses from which a result is attributed to one process."""
 
 
 def summary(data: "plain.Document", order: Order = BY_MISSES) -> str:
@@ -52,7 +52,7 @@ def summary(data: "plain.Document", order: Order = BY_MISSES) -> str:
 
 
 def finding(data: "plain.Document") -> str:
-    """What the run says and what to do about it, in a few sentences."""
+    """The finding of the run, and what to do about it, in a few sentences."""
     sentences = values.finding(data)
     if advice := data.get("advice"):
         sentences.append(advice["sentence"])
@@ -233,7 +233,7 @@ def _processes(processes: list[dict[str, Any]], accesses: int) -> str:
 
 
 def _whose(data: "plain.Document") -> str:
-    """Whose the accesses are, where nearly all of several processes' are one's."""
+    """The process that makes nearly all of the accesses, if there are several processes."""
     processes = data["trace"].get("processes", [])
     total = sum(process["accesses"] for process in processes)
     if len(processes) < 2 or not total or processes[0]["accesses"] < NEARLY_ALL * total:
@@ -485,7 +485,7 @@ def _manager(manager: "plain.ManagerCounts", time: "plain.Time | None") -> str:
 
 
 def _wished(data: "plain.Document") -> str:
-    """Page sizes by region, wished and got; the daemon's work."""
+    """Page sizes by region, requested and actual; the daemon's work."""
     parts = []
     found = tables.wished(data)
     if found is not None:

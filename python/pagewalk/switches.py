@@ -1,7 +1,7 @@
-"""Who is switched to after whom: pairs, groups, and a graph (U02 section 5.2, figures 9 and 10).
+"""Which space runs after which: pairs, groups, and a graph (U02 section 5.2, figures 9, 10).
 
-The graph's nodes are spaces, on a circle; an arrow leads from one to the next, always bent to the
-same side, and is as wide as the logarithm of how often that happened.
+The graph's nodes are spaces, on a circle. An arrow leads from a space to the one that runs next,
+and its width is the logarithm of the number of these switches.
 """
 
 import json
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SLOTS = 8
 """Slots of 256M in U02's largest area."""
 EVERYONE = 500
-"""Thousandths of all other spaces that one talks to, to be a member of every group."""
+"""A space that talks to this many thousandths of all other spaces is in every group."""
 SHOWN = 16
 NODES_MAX = 40
 _SIZE = 640
@@ -28,17 +28,17 @@ _SIZE = 640
 def switches(
     trace: "Trace", slots: int = SLOTS, progress: "Progress | None" = None
 ) -> dict[str, Any]:
-    """Reads a trace and counts who runs after whom.
+    """Reads a trace and counts which space runs after which.
 
     Args:
-        trace: The trace; what its kernel does is left out.
+        trace: The trace; accesses of its kernel are left out.
         slots: Small spaces that a group has room for.
         progress: Called about ten times per second.
 
     Returns:
-        `switches`, all of them; `pairs` of spaces with their count, `[from, to, count]`;
-        `accesses` of each space; `names` of spaces; `groups` of spaces that talk to each other, and
-        who is `everywhere`, as `os.small` takes both.
+        `switches`, all of them; `pairs` of spaces with their count, `[from, to, count]`; `accesses`
+        of each space; `names` of spaces; `groups` of spaces that talk to each other, and the spaces
+        in all groups (`everywhere`), both in the format of `os.small`.
 
     Raises:
         WorkError: The file is damaged.

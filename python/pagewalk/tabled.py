@@ -25,7 +25,7 @@ class Tabled:
     """A result that is a table."""
 
     width_mm: int | None = None
-    """Of a picture that `save` writes, on paper; as wide as a page on a screen if absent."""
+    """Millimetres across a picture that `save` writes for paper; if absent, a page's width."""
     drawn_first: Sequence[str] = ()
     """The charts that `plot` prefers where none is named."""
     nothing_drawn = "nothing is drawn of it"
@@ -73,12 +73,13 @@ class Tabled:
         return offline(drawn[chosen])
 
     def save(self, path: str | os.PathLike[str], force: bool = False) -> list[str]:
-        """Writes a file in the format of its name, and gives the names of what was written.
+        """Writes a file in the format that its ending names; returns the names of all files
+        written.
 
         Args:
             path: `.parquet`, `.arrow`, `.csv` and `.json` have everything; `.tex` and `.md` have
                 the table that people see; `.svg`, `.pdf` and `.png` the charts.
-            force: Whether it may replace a file.
+            force: Whether an existing file may be replaced.
 
         Raises:
             Error: The end of the name is not known, or `path` exists and `force` is not given.
@@ -152,7 +153,7 @@ def table_of(rows: Sequence[Mapping[str, Any]]) -> "pa.Table":
 
 
 def flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A row without rows in it: what `by` has under `load` is called `by_load`."""
+    """A row whose nested rows are flattened: `load` in `by` becomes `by_load`."""
     found: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, Mapping):

@@ -76,7 +76,7 @@ def plural(number: float, one: str, many: str | None = None) -> str:
 
 
 def width() -> int:
-    """Columns that text has: those of the terminal, 80 where there is none."""
+    """The width of text in columns: that of the terminal, or 80 without a terminal."""
     import shutil
 
     return max(40, min(shutil.get_terminal_size((80, 24)).columns, 160))
@@ -106,15 +106,15 @@ def table(
 ) -> str:
     """Columns aligned under their heads: the first to the left, the others to the right.
 
-    The head stands out by its indent. Where the columns do not fit, their heads are broken into
-    several lines, then the first column is shortened, and then the table goes on below itself.
+    The head stands out by its indent. If the columns do not fit, their heads are broken into
+    several lines, then the first column is shortened, and then the remaining columns follow below.
 
     Args:
         head: A name per column.
         rows: The cells.
         indent: What stands before each row.
-        keys: Columns at the left that are repeated where the table goes on below.
-        lines_max: Rows in all its parts after which it does not go on below.
+        keys: Columns at the left that are repeated in each part below.
+        lines_max: Rows of all parts together after which no further part follows.
     """
     import textwrap
 

@@ -26,7 +26,7 @@ KINDS = ("fetch", "load", "store")
 
 
 def _told(options: Mapping[str, Any]) -> dict[str, Any]:
-    """How a trace is read, as the native half takes it."""
+    """The options of reading a trace, for the native module."""
     told = dict(options)
     told["bounds"] = {name: told.pop(name) for name in ("skip", "warmup", "max_accesses")}
     told["columns"] = list(told["columns"].items())

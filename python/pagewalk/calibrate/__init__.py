@@ -6,8 +6,9 @@
   machine file <-- machine_file.py <-- fit.py: host, last cache, memory, from far loads
 ```
 
-Nothing is asked of the processor or of the system: what virtual machines say of their hardware is
-often not so. What timing cannot see is an assumption, and the file says which.
+Neither the processor nor the system is asked, because virtual machines often report wrong facts
+about their hardware. A number that cannot be found by timing is an assumption, and the file marks
+it as one.
 """
 
 from pagewalk.calibrate.machine_file import machine_file

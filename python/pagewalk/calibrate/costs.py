@@ -1,4 +1,4 @@
-"""What the kernel's work costs, from what its calls and faults take: `[os.costs]`.
+"""The prices of the kernel's work (`[os.costs]`), from the times of its calls and faults.
 
 ```
   fault, page is there      | trap | region | object | mapping | entry  |
@@ -9,9 +9,10 @@
   unmapping a page more                                        | entry  | frame given back |
 ```
 
-Timing sees sums. What no difference of two of them shows is in `traps`, or an assumption: a node of
-a frame's list of mappings is a line of memory as its descriptor is (Linux counts mappings, and has
-nodes per region).
+Only sums of costs can be timed. A cost that no difference of two sums shows is part of `traps`, or
+it is an assumption. For example, a node of a frame's list of mappings is assumed to take one line
+of memory, as the frame's descriptor does. (Linux only counts the mappings of a frame; its nodes
+belong to regions.)
 """
 
 from collections.abc import Mapping
@@ -19,9 +20,10 @@ from collections.abc import Mapping
 from pagewalk.calibrate.seen import Seen, Spread
 
 FLUSH_PAGE = 200
-"""Cycles of flushing a page, an assumption; beyond 33 pages Linux flushes the whole space."""
+"""Cycles of flushing one page: an assumption. For more than 33 pages Linux flushes the whole
+space."""
 WALK = 30
-"""Cycles of a walk on the system's clock, where none was seen: an assumption."""
+"""Cycles that the system's clock counts per walk if none was measured: an assumption."""
 NEEDED = (
     "fault on a page of 4K",
     "fault on a page of 4K that is in memory",
@@ -101,7 +103,7 @@ def costs(seen: Seen) -> list[str]:
 
 
 def _interrupts(found: Mapping[str, int]) -> tuple[int, int, str]:
-    """Sending an interrupt and taking one; and where that is from."""
+    """Cycles of sending and of receiving an interrupt, and the source of both numbers."""
     alone = found["mprotect of a page, alone"]
     beside = found.get("mprotect of a page, another thread running")
     if beside is None:

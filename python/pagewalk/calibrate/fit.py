@@ -1,4 +1,4 @@
-r"""What no knee shows: the host behind the machine, the shared cache, memory and walks far away.
+r"""Fits what no knee of a curve shows: the host, the last cache, memory, and distant walks.
 
 ```
   far loads, timed:  32M   128M   512M   of 4K and of 2M pages
@@ -10,9 +10,10 @@ r"""What no knee shows: the host behind the machine, the shared cache, memory an
   least squares: memory, refill --> the host and the cache with the least error
 ```
 
-The last cache of a shared computer has no size of its own, and what a walk costs grows with the
-memory in use, as page tables compete with data. So both are fitted to loads from far memory, and
-what is left over is the error that a prediction carries on.
+On a shared computer the share of the last cache that a program gets varies, and the cost of a walk
+grows with the memory in use, because page tables compete with data for the caches. So both are
+fitted to the times of loads from far memory. The remaining difference is the error that each
+prediction passes on.
 """
 
 import itertools
@@ -27,28 +28,28 @@ from pagewalk.machine import Machine
 from pagewalk.trace import Trace
 
 CACHE_TIMES = (0.25, 0.5, 1, 2, 4, 16)
-"""Sizes that the last cache may have, as multiples of the one that was seen; where neighbours
-share it, its plateau ends where they let it."""
+"""Sizes of the last cache that are tried, as multiples of the measured one. If other programs share
+the cache, its plateau ends before the cache's size."""
 _ACCESSES = 150_000
 _WARMUP = 250_000
 _INSTRUCTIONS = 4
-"""Of a step of the far loads: multiply, add, mask, load."""
+"""Instructions per step of the far loads: multiply, add, mask, load."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What was fitted.
+    """The fitted numbers.
 
     Attributes:
-        host: Pages that something behind the machine keeps memory in; `None` if nothing is there.
-        last_cache: Bytes of the last cache.
-        memory_cycles: Latency of memory.
-        refill_cycles: What a walk takes besides its references.
+        host: Page size with which a host maps this machine's memory; `None` if there is no host.
+        last_cache: Size of the last cache in bytes.
+        memory_cycles: Latency of memory in cycles.
+        refill_cycles: Cycles of a walk in addition to its references.
         error: The largest difference between a load's time and the fit, as a share of that time.
-        gain_errors: What 2M pages save of the time with 4K pages, less what the fit says, as points
-            of 1: from the least to the most of the far loads, each to either side by half of what
-            its quartiles lie apart. The fit itself is always among them.
-        points: Each far load: page size, bytes, cycles timed and fitted.
+        gain_errors: By how much measured gains of 2M pages over 4K pages differ from the fitted
+            gains, as shares of 1: the lowest and the highest difference of all far loads, each
+            widened by the spread of the measured gain. The range always contains 0.
+        points: For each far load its page size, bytes, measured cycles and fitted cycles.
     """
 
     host: str | None
@@ -61,12 +62,12 @@ class Fit:
 
 
 def fit(seen: Seen, text: Callable[[Fit], str], progress: Callable[[str], None]) -> Fit | None:
-    """The host, the cache and the costs by which `text`'s machine comes nearest to far loads.
+    """The host, the cache and the costs with which the machine of `text` fits the far loads best.
 
     Args:
-        seen: What timing saw.
+        seen: The measurements.
         text: The machine file for a fit.
-        progress: Told what is tried next.
+        progress: Called with a description of each trial.
     """
     if not seen.far or not seen.caches:
         return None
@@ -83,7 +84,7 @@ def fit(seen: Seen, text: Callable[[Fit], str], progress: Callable[[str], None])
 
 
 def _solve(seen: Seen, trial: Fit, file: str) -> Fit:
-    """`trial` with the memory and the refill that suit the far loads best, by least squares."""
+    """`trial` with the latency of memory and the refill that fit best, by least squares."""
     rows = []
     for page, loads in seen.far.items():
         for size, timed in loads.items():
@@ -108,14 +109,14 @@ def _solve(seen: Seen, trial: Fit, file: str) -> Fit:
 
 
 def _wobble(seen: Seen, size: int) -> float:
-    """Half of how far apart the quartiles of a size's gain lie, as a share of its 4K time."""
+    """Half of the distance between the quartiles of a size's gain, as a share of its 4K time."""
     four, two = seen.far["4K"][size], seen.far["2M"][size]
     apart = (two.hi - two.lo) / two.value + (four.hi - four.lo) / four.value
     return apart * two.value / four.value / 4
 
 
 def _counted(file: str, page: str, size: int, memory_cycles: float) -> tuple[float, float, float]:
-    """Of a dependent load: cycles without memory and refills, loads that reach memory, walks."""
+    """Per dependent load: cycles without memory and refills, loads that reach memory, and walks."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "here.toml"
         path.write_text(file, encoding="utf-8")
@@ -136,7 +137,7 @@ def _counted(file: str, page: str, size: int, memory_cycles: float) -> tuple[flo
 
 
 def _least_squares(rows: list[tuple[tuple[float, float], float]]) -> tuple[float, float]:
-    """Two factors, neither below nothing, by which the columns come nearest to the last one."""
+    """Two factors of at least 0 by which the sum of the columns is nearest to the last one."""
     aa = sum(a * a for (a, _), _ in rows)
     ab = sum(a * b for (a, b), _ in rows)
     bb = sum(b * b for (_, b), _ in rows)

@@ -8,8 +8,9 @@
                                     with the 4K time known: 25 to 33 %
 ```
 
-A gain is what of the time with 4K pages is saved by 2M pages. A range wider than 20 points (of a
-gain) or 3:1 (of a time) counts as outside, whatever it holds.
+A gain is the share of the time with 4K pages that 2M pages save. A predicted range that is wider
+than 20 percentage points (of a gain) or 3:1 (of a time) counts as wrong, even if it contains the
+measured value.
 """
 
 import subprocess
@@ -26,39 +27,39 @@ from pagewalk.recording import Recording
 
 MICRO = Path(__file__).parent / "micro.c"
 KINDS = {"chase": 1, "random": 1, "strided": 1, "join": 2}
-"""The programs, and the loads of a step of each."""
+"""The programs, each with its number of loads per step."""
 SIZES = tuple(mega << 20 for mega in (1, 8, 64, 256, 1024, 2048))
 ROUNDS = 9
 WIDTH_MAX = 0.20
 RATIO_MAX = 3.0
 REPEATS_TO = 0.01
-"""What a measured gain repeats to: a range is met as near as that."""
+"""Repeated measurements of a gain differ by this much, so a range is widened by it."""
 _STARTUP = 200_000
-"""Accesses of a program before its `main`, and some more."""
+"""Accesses of a program before its `main`, rounded up."""
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Range:
-    """From the least to the most."""
+    """A range, from its lowest to its highest value."""
 
     lo: float
     hi: float
 
     @property
     def middle(self) -> float:
-        """The point between."""
+        """The midpoint."""
         return (self.lo + self.hi) / 2
 
     def holds(self, value: float, within: float) -> bool:
-        """Whether `value` lies in it, or as near as `within`."""
+        """Whether `value` lies in the range, or at most `within` outside of it."""
         return self.lo - within <= value <= self.hi + within
 
 
 @dataclass(frozen=True)
 class Case:
-    """One program at one size: nanoseconds of a step, and gains as shares of the time with 4K."""
+    """One program at one size: nanoseconds per step, and gains as shares of the time with 4K."""
 
     kind: str
     size_bytes: int
@@ -69,7 +70,7 @@ class Case:
     informed: Range
 
     def outside(self, predicted: Range) -> str | None:
-        """Why a predicted gain counts as outside; `None` if it is inside."""
+        """Why the predicted gain counts as wrong; `None` if it is right."""
         if predicted.hi - predicted.lo > WIDTH_MAX:
             return "the range is wider than 20 points"
         if predicted.holds(self.gain, REPEATS_TO):
@@ -77,7 +78,7 @@ class Case:
         return "it gains more than the most" if self.gain > predicted.hi else "less than the least"
 
     def time_outside(self, page: str) -> str | None:
-        """Why the predicted time with pages of this size counts as outside; `None` if inside."""
+        """Why the predicted time with pages of this size counts as wrong; `None` if it is right."""
         predicted = self.times[page]
         if predicted.hi > RATIO_MAX * predicted.lo:
             return "the range is wider than 3:1"
@@ -87,7 +88,7 @@ class Case:
 
 
 def time_all(program: Path, sizes: tuple[int, ...] = SIZES) -> dict[tuple[str, str, int], float]:
-    """Times every program: medians of nanoseconds by kind, page size and bytes."""
+    """Times every program; returns the median nanoseconds by kind, page size and bytes."""
     found: dict[tuple[str, str, int], list[float]] = {}
     for size in sizes:
         done = subprocess.run(
@@ -102,7 +103,7 @@ def time_all(program: Path, sizes: tuple[int, ...] = SIZES) -> dict[tuple[str, s
 
 
 def model(program: Path, machine: str, kind: str, size: int, page: str) -> dict[str, Any]:
-    """Runs a program on the machine file with pages of a size; the results."""
+    """Runs a program on the machine file with pages of one size; returns the results."""
     settings = [f"os.page_size={page}", "os.populated=true"]
     recording = Recording(
         [str(program), "run", kind, str(size)],
@@ -118,7 +119,7 @@ def model(program: Path, machine: str, kind: str, size: int, page: str) -> dict[
 class Parts:
     """Cycles of a step: its instructions, all its stalls, and all of its translation.
 
-    Out of order, `at_once` stalls overlap, and with them the walks that precede them:
+    Out of order, `at_once` stalls overlap, and so do the walks that precede these stalls:
 
     ```
       one by one   |instructions|  stalls  |  translation  |
@@ -133,7 +134,7 @@ class Parts:
 
     @classmethod
     def of(cls, run: Mapping[str, Any], steps: float) -> "Parts":
-        """Of the results of a run that has so many steps."""
+        """The cycles per step of a run, from its results and its number of steps."""
         each = run["machine"]["description"]["core"]["cycles_per_instruction"]
         instructions = run["instructions"] * each
         time = run["time"]
@@ -144,21 +145,21 @@ class Parts:
         )
 
     def cycles(self, at_once: float, walks: float) -> float:
-        """Of a step, where so many stalls and so many walks overlap."""
+        """Cycles of a step in which `at_once` stalls and `walks` walks overlap."""
         waits = (self.instructions + self.stalls) / at_once + self.translation / walks
         return max(self.instructions, waits)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a calibrated file says of the machine besides its keys.
+    """The limits of the machine in the table `[calibrated]` of its file.
 
     Attributes:
-        ghz: The clock.
-        misses: How many misses overlap at most.
-        walks: How many walks do.
+        ghz: The clock frequency in GHz.
+        misses: The largest number of misses that overlap.
+        walks: The largest number of walks that overlap.
         error: The largest error of the times that the file was fitted to, as a share.
-        gain_errors: By how much the gains that were timed lie below and above those of the fit.
+        gain_errors: By how much measured gains are below and above the fitted gains.
     """
 
     ghz: float
@@ -169,7 +170,7 @@ class Limits:
 
 
 def predicted(four: Parts, two: Parts, limits: Limits) -> tuple[dict[str, Range], Range]:
-    """Times of a step, and the gain, where nobody knows how far a program's loads overlap."""
+    """The times of a step and the gain, if it is not known how far a program's loads overlap."""
     ways = [
         (at_once, walks)
         for at_once in (1.0, limits.misses)
@@ -183,7 +184,7 @@ def predicted(four: Parts, two: Parts, limits: Limits) -> tuple[dict[str, Range]
 
 
 def informed(four: Parts, two: Parts, limits: Limits, timed_cycles: float) -> Range:
-    """The gain when the time of a step with 4K pages is known, and by it how far loads overlap."""
+    """The gain, if the time of a step with 4K pages is known: it shows how far loads overlap."""
     ways = []
     for most in (limits.misses, limits.walks):
         lo, hi = 1.0, max(1.0, limits.misses)
@@ -208,9 +209,9 @@ def judge(
 
     Args:
         machine: The machine file of this machine.
-        limits: What the file says besides its keys.
-        progress: Told what is done next.
-        sizes: Bytes of the programs' data.
+        limits: The limits in the machine file.
+        progress: Called with a description of each step.
+        sizes: Sizes of the programs' data in bytes.
 
     Raises:
         Error: There is no compiler, or no recorder.
@@ -237,9 +238,10 @@ def judge(
 
 
 def score(cases: list[Case]) -> dict[str, Any]:
-    """The shares of cases inside, median widths, and what points would have scored.
+    """The share of right predictions, median widths, and the score of points instead of ranges.
 
-    `error` of a point is the mean of its distance from the measured gain, in points.
+    The `error` of predicted points is their mean distance from the measured gain, in percentage
+    points.
     """
     total = len(cases)
 
@@ -269,7 +271,7 @@ def score(cases: list[Case]) -> dict[str, Any]:
 
 
 def document(cases: list[Case]) -> dict[str, Any]:
-    """Score and cases as plain data, with the reason for each case outside."""
+    """Score and cases as plain data, with the reason for each wrong prediction."""
     rows = []
     for case in cases:
         row = asdict(case)

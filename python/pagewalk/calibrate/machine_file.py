@@ -1,4 +1,4 @@
-"""The machine file of what was seen."""
+"""Writes a machine file from measurements."""
 
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -10,7 +10,7 @@ from pagewalk.calibrate.seen import Seen, Spread
 
 
 def machine_file(seen: Seen, title: str, progress: Callable[[str], None] = lambda _: None) -> str:
-    """The text of a machine file: what was seen, and what `fit` finds for what no knee shows."""
+    """The text of a machine file: measured numbers, and those of `fit`, which no knee shows."""
     fitted = fit(seen, lambda trial: _text(seen, title, trial, ""), progress)
     if fitted is not None:
         points = ", ".join(
@@ -150,7 +150,7 @@ def _text(seen: Seen, title: str, fitted: Fit, how: str) -> str:
 
 
 def _beyond(seen: Seen, fitted: Fit) -> list[str]:
-    """The table of what no run reads."""
+    """The lines of the table `[calibrated]`, which no run reads."""
     low, high = fitted.gain_errors
     flight = seen.walks_in_flight
     walks = "walks_in_flight: not seen"
@@ -168,6 +168,6 @@ def _beyond(seen: Seen, fitted: Fit) -> list[str]:
 
 
 def _whole(size: int) -> int:
-    """The size in quarters of a power of two that comes first at or above `size`."""
+    """The smallest whole number of quarters of a power of two that is at least `size`."""
     quarter = 1 << max(size.bit_length() - 3, 12)
     return -(-size // quarter) * quarter

@@ -13,7 +13,7 @@ COMPILE = ("-O2", "-pthread")
 REPEATS = 9
 
 Curve = Mapping[int, list[float]]
-"""By parameter: nanoseconds, one of each repeat."""
+"""For each parameter, the nanoseconds of each repeat."""
 
 
 def build(source: Path, folder: Path) -> Path:
@@ -54,7 +54,7 @@ def measure(repeats: int = REPEATS) -> dict[str, Curve]:
 
 
 def parse(text: str) -> dict[str, Curve]:
-    """The curves of the probe's output."""
+    """The curves in the probe's output."""
     curves: dict[str, dict[int, list[float]]] = {}
     for line in text.splitlines():
         name, parameter, *times = line.split()

@@ -1,4 +1,4 @@
-"""From curves of nanoseconds to what the machine is: knees and plateaus.
+"""Finds knees and plateaus in curves of nanoseconds, and from these the machine's properties.
 
 ```
   ns    page: one line of each of n pages      .--- walk
@@ -8,8 +8,8 @@
         n          64                 1536      knees: entries of the TLBs
 ```
 
-The least of the repeats counts at each point, but far away, as noise only adds; spreads are of
-the points that a number was taken from.
+At each point the least of the repeats counts, because noise only adds time; for far loads the
+median counts. The spread of a number is that of the points from which it was computed.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ FLAT = 1.15
 
 @dataclass(frozen=True)
 class Spread:
-    """A number, and the least and the most that the measurements allow."""
+    """A number, with the lowest and the highest value that the measurements allow."""
 
     value: float
     lo: float
@@ -37,25 +37,26 @@ class Spread:
 
 @dataclass
 class Seen:
-    """What timing saw; nanoseconds where nothing else is said.
+    """The measured properties of a machine; times are in nanoseconds.
 
     Attributes:
-        ghz: Clock: dependent additions in a nanosecond.
-        cycles_per_instruction: Of independent additions.
+        ghz: Clock frequency: dependent additions per nanosecond.
+        cycles_per_instruction: Cycles per independent addition.
         l1_entries: Pages of 4K that the first-level TLB for data holds.
-        l2_entries: The same of the second level; `None` if no knee was seen.
-        l2_hit: What a hit in the second level adds.
-        walk: What a walk adds beyond that, by page size.
-        splinters: Whether memory of 2M pages has the knees of 4K pages: what is behind them, a
-            host for instance, keeps them in pieces.
+        l2_entries: Pages of 4K that the second-level TLB holds; `None` if no knee was found.
+        l2_hit: Time that a hit in the second-level TLB adds.
+        walk: Time that a walk adds to a hit in the second level, by page size.
+        splinters: Whether memory in 2M pages has the knees of 4K pages, because a host, for
+            example, maps it by smaller pages.
         caches: Bytes and latency of each level of the data caches.
         memory: Latency of memory.
-        misses_in_flight: How many misses of the last cache overlap at most.
-        walks_in_flight: The same of walks.
-        far: A load from anywhere in so many bytes, by page size and bytes; medians, since there
-            the noise of neighbours is what programs meet too.
-        costs: What the kernel takes for a fault and the like, by name.
-        unseen: What could not be seen, in words.
+        misses_in_flight: The largest number of misses of the last cache that overlap.
+        walks_in_flight: The largest number of walks that overlap.
+        far: Time of a load from a random address, by page size and by the bytes of the memory
+            loaded from. These times are medians, because programs meet the noise of other programs
+            too.
+        costs: Times of the kernel's work, such as a fault, by name.
+        unseen: What could not be measured, in words.
     """
 
     ghz: Spread
@@ -75,10 +76,10 @@ class Seen:
 
 
 def see(curves: Mapping[str, Curve]) -> Seen:
-    """What `curves` show.
+    """The properties that `curves` show.
 
     Raises:
-        WorkError: They show no first-level TLB, as on a machine that is busy.
+        WorkError: The curves show no first-level TLB, for example because the machine was busy.
     """
     add = curves["add"]
     ghz = _inverse(spread(add[1]))
@@ -146,7 +147,7 @@ def see(curves: Mapping[str, Curve]) -> Seen:
 
 
 def _walks_in_flight(curves: Mapping[str, Curve]) -> Spread | None:
-    """What 4K pages add to loads that wait for each other, over the same of loads that do not."""
+    """The time that 4K pages add to dependent loads, over what they add to independent ones."""
     if "far" not in curves:
         return None
     most = max(curves["far"])
@@ -163,13 +164,13 @@ def _walks_in_flight(curves: Mapping[str, Curve]) -> Spread | None:
 
 
 def spread(times: list[float]) -> Spread:
-    """The least of several, from it to their median."""
+    """The least of several times, with the range from it to their median."""
     ordered = sorted(times)
     return Spread(ordered[0], ordered[0], ordered[len(ordered) // 2])
 
 
 def typical(times: list[float]) -> Spread:
-    """The median of several, between their quartiles: what a program meets, neighbours and all."""
+    """The median of several times, with the range of their quartiles: noise is included."""
     ordered = sorted(times)
     quarter = len(ordered) // 4
     return Spread(ordered[len(ordered) // 2], ordered[quarter], ordered[-1 - quarter])
@@ -184,7 +185,7 @@ def _over(above: Spread, below: Spread) -> Spread:
 
 
 def _less(whole: Spread, part: Spread) -> Spread:
-    """The rest of `whole` without `part`; never less than nothing."""
+    """`whole` minus `part`, and at least 0."""
     rest = (whole.value - part.value, whole.lo - part.hi, whole.hi - part.lo)
     return Spread(*(max(number, 0.0) for number in rest))
 
@@ -196,7 +197,7 @@ def _beyond(curve: Curve, line: Mapping[int, float]) -> dict[int, float]:
 def _knee(
     beyond: Mapping[int, float], level: float, step: float, after: float = 0
 ) -> tuple[int, int] | None:
-    """The last size at `level` and the first that is a step above it, with all that follow."""
+    """The last size at `level`, and the first from which on all sizes are a step above it."""
     sizes = [n for n in sorted(beyond) if n >= after]
     for at, n in enumerate(sizes[1:], 1):
         if all(beyond[later] > level + step for later in sizes[at : at + 4]):
@@ -205,7 +206,7 @@ def _knee(
 
 
 def _missing(lines: int, entries: int) -> float:
-    """The share of random loads from `lines` adjacent lines whose page `entries` do not hold."""
+    """The share of random loads from `lines` adjacent lines that miss in a TLB of `entries`."""
     return max(0.0, 1 - 64 * entries / lines)
 
 
@@ -244,7 +245,7 @@ def _splinters(
 
 
 def _caches(line: Mapping[int, float]) -> list[tuple[int, Spread]]:
-    """Stretches of adjacent lines that take the same time; what rises throughout has no level."""
+    """Intervals of sizes whose loads take equally long; a curve that only rises has none."""
     sizes = sorted(line)
     found: list[tuple[int, Spread]] = []
     start = 0
@@ -267,7 +268,7 @@ def _caches(line: Mapping[int, float]) -> list[tuple[int, Spread]]:
 def _with_slope(
     levels: list[tuple[int, Spread]], line: Mapping[int, float], memory: float
 ) -> list[tuple[int, Spread]]:
-    """With two plateaus before memory, a shared cache shows as the slope up to half its latency."""
+    """Adds a shared cache after two plateaus: the slope that ends at half of memory's latency."""
     if len(levels) != 2:
         return levels
     slope = [n for n in sorted(line) if n * 64 > 1.4 * levels[-1][0] and line[n] < memory / 2]

@@ -1,1 +1,1 @@
-"""One module a subcommand: its arguments, its help, and what it does."""
+"""One module per subcommand, with its arguments, its help and its work."""

@@ -102,7 +102,7 @@ class Advise(Command):
     )
 
     def run(self, options: argparse.Namespace) -> int:
-        """Runs, and gives the text, the place file, the JSON and the page that were asked for."""
+        """Runs the trace, and writes the requested text, place file, JSON and page."""
         from pagewalk.output import write_text
         from pagewalk.report import placed
 
@@ -140,7 +140,7 @@ class Advise(Command):
 
 
 def _check_measuring(options: argparse.Namespace) -> None:
-    """Refuses what does not go with `--measure`, and what goes with it alone."""
+    """Refuses flags that conflict with `--measure`, and those that need it if it is not given."""
     if options.measure and options.program is None:
         raise UsageError(
             "--measure runs the program natively: put it after `--`, as in `--measure -- ./join`"
@@ -155,7 +155,7 @@ def _check_measuring(options: argparse.Namespace) -> None:
 
 
 def _measured(options: argparse.Namespace, written: str, is_any: bool) -> None:
-    """Compares the program with and without what is advised."""
+    """Compares the program with and without the advised page sizes."""
     from pagewalk import _native
     from pagewalk.placing import launch, rules
     from pagewalk.placing.system import System

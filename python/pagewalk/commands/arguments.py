@@ -1,4 +1,4 @@
-"""From what a command was given to what it works on, and how it says what came of it."""
+"""Turns a command's arguments into machines, traces and recordings, and writes its outputs."""
 
 import argparse
 import os
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def settings(options: argparse.Namespace) -> list[str]:
-    """What `--set` and `--place` change in a machine, whatever the trace."""
+    """The settings of `--set` and `--place`, which are the same for every trace."""
     given: list[str] = list(options.set)
     if vars(options).get("place") is not None:
         given.append(f"os.place={place_rules(options.place)}")
@@ -32,7 +32,8 @@ def settings(options: argparse.Namespace) -> list[str]:
 def machine(name: str, options: argparse.Namespace, trace: "Trace | None" = None) -> "Machine":
     """The machine that `name` means: NAME, or NAME,KEY=VALUE,... with settings of its own.
 
-    Its memory is as `--aged` and `--memory` say for `trace`; `None`: for a program that is live.
+    Its memory has the size and the state that `--aged` and `--memory` request for `trace`, or for a
+    live program if `trace` is `None`.
     """
     from pagewalk import memory_share
     from pagewalk.machine import Machine
@@ -71,7 +72,7 @@ def machine(name: str, options: argparse.Namespace, trace: "Trace | None" = None
 
 
 def _parts(text: str) -> list[str]:
-    """What commas part, but for those within brackets, braces and quotes."""
+    """The parts of `text` between commas; commas in brackets, braces and quotes do not count."""
     parts, depth, quote = [""], 0, ""
     for letter in text:
         if quote or letter in "\"'":
@@ -88,7 +89,7 @@ def _parts(text: str) -> list[str]:
 
 
 def place_rules(place: str, option: str = "--place ") -> str:
-    """The rules that are given to an option, or those that the file of that name has."""
+    """The rules given to an option, either as text or in the file of that name."""
     from pathlib import Path
 
     path = Path(place)
@@ -112,14 +113,14 @@ def place_rules(place: str, option: str = "--place ") -> str:
 
 
 def progress(options: argparse.Namespace, doing: str, unit: str = "accesses") -> ProgressLine:
-    """The line that says how far `doing` is; silent with `-q`."""
+    """A progress line for the work `doing`; silent with `-q`."""
     return ProgressLine(doing, unit, quiet=options.quiet)
 
 
 def write_pictures(
     options: argparse.Namespace, charts: "Mapping[str, Chart]", width: int | None = None
 ) -> None:
-    """Writes the charts that were asked for as files, and says their names unless `-q` is given.
+    """Writes the requested charts to files, and prints the names unless `-q` is given.
 
     Args:
         options: With `svg`, `pdf`, `png` and `force`.
@@ -138,7 +139,7 @@ def write_pictures(
 
 
 def write_table(options: argparse.Namespace, made: "Made", width: int | None = None) -> None:
-    """Writes what `-o` asks for (`formats.write`), and says the names unless `-q` is given."""
+    """Writes the file of `-o` (`formats.write`), and prints the names unless `-q` is given."""
     if options.output is not None:
         from pagewalk.formats import write
 
@@ -169,7 +170,7 @@ def program(options: argparse.Namespace) -> list[str]:
 
 
 def origins_text(options: argparse.Namespace, documents: "Sequence[plain.Document]") -> str:
-    """The tables that `--by` asks for, of each document; says what makes them incomplete."""
+    """The tables that `--by` requests, for each document; prints why they are incomplete."""
     from pagewalk import origins
 
     if {"function", "line", "site"} & set(options.by):
@@ -185,7 +186,7 @@ def origins_text(options: argparse.Namespace, documents: "Sequence[plain.Documen
 
 
 def recording(options: argparse.Namespace, command: Sequence[str]) -> "Recording":
-    """A recording of `command` as the flags say whose names in the options are its own."""
+    """A recording of `command`. Its fields have the values of the options of the same names."""
     from pagewalk.recording import Recording
 
     given = {name: value for name, value in vars(options).items() if name in Recording.names()}
@@ -198,7 +199,7 @@ def recording(options: argparse.Namespace, command: Sequence[str]) -> "Recording
 
 
 def trace(options: argparse.Namespace, source: str) -> "Trace":
-    """The trace `source`, read as the flags say that the command has."""
+    """The trace `source`, read as the command's flags request."""
     from pagewalk.trace import Trace
 
     flags = (*READING.each(), *WARMED_WINDOW.each(), PROCESS)
@@ -217,7 +218,7 @@ def trace(options: argparse.Namespace, source: str) -> "Trace":
 
 
 def no_program_as_trace(trace: str) -> None:
-    """Raises `UsageError` if the trace is a program: what runs it stands after `--`."""
+    """Raises `UsageError` if `trace` is a program, which must be given after `--`."""
     import shutil
 
     found = shutil.which(trace)
@@ -234,12 +235,12 @@ def _is_program(path: str) -> bool:
 
 
 def note(options: argparse.Namespace, notes: Sequence[str]) -> None:
-    """Says on standard error what is good to know, each thing once; nothing with `-q`."""
+    """Prints notes to standard error, each once; prints nothing with `-q`."""
     for line in () if options.quiet else dict.fromkeys(notes):
         say(f"pagewalk: note: {line}", sys.stderr)
 
 
 def warn(warnings: Sequence[str]) -> None:
-    """Says on standard error what must be known of a trace, each thing once."""
+    """Prints warnings about a trace to standard error, each once."""
     for warning in dict.fromkeys(warnings):
         say(f"pagewalk: warning: {warning}", sys.stderr)

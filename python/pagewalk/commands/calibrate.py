@@ -93,7 +93,7 @@ def _judge(options: argparse.Namespace) -> int:
 
 
 def _limits(file: str) -> "Limits":
-    """What a calibrated file says beyond what a run reads, and how many misses overlap."""
+    """The limits in the table `[calibrated]` of a file, and how many misses overlap."""
     from pagewalk.calibrate.judge import Limits
     from pagewalk.machine import Machine
 
@@ -152,4 +152,4 @@ def _say(what: str) -> None:
 
 
 def _silent(_: str) -> None:
-    """Says nothing: `-q`."""
+    """Prints no progress: for `-q`."""

@@ -20,16 +20,16 @@ from typing import Any, ClassVar
 from pagewalk.commands.parser import UsageError
 
 Parser = argparse.ArgumentParser | argparse._ArgumentGroup
-"""What flags are added to."""
+"""The argparse objects to which flags are added."""
 
 
 class Flag:
     """A flag, or an argument without a flag.
 
     Args:
-        names: What it is called, as `add_argument` takes it.
-        unless: The error where it does not apply, without its name: `needs --by region`.
-        how: How it is parsed and its help, as `add_argument` takes them.
+        names: Its names, as for `add_argument`.
+        unless: The error if the flag does not apply, without the flag's name: `needs --by region`.
+        how: Further arguments of `add_argument`, such as the help.
     """
 
     def __init__(self, *names: str, unless: str | None = None, **how: Any) -> None:
@@ -44,7 +44,7 @@ class Flag:
 
     @property
     def dest(self) -> str:
-        """Where its value is in the options."""
+        """The name of its value in the options."""
         return str(self.how.get("dest") or self.name.lstrip("-").replace("-", "_"))
 
     def add(self, parser: Parser) -> None:
@@ -52,19 +52,19 @@ class Flag:
         parser.add_argument(*self.names, **self.how)
 
     def is_given(self, options: argparse.Namespace) -> bool:
-        """Whether the user gave it, with another value than it has anyway."""
+        """Whether the user gave it a value other than the default."""
         return bool(getattr(options, self.dest) != options.parser.get_default(self.dest))
 
     def each(self) -> "Iterator[Flag]":
-        """Itself, as `Flags` gives those that it consists of."""
+        """Yields itself, as `Flags.each` yields its flags."""
         yield self
 
     def check(self, options: argparse.Namespace) -> None:
-        """Refuses a value that cannot be, before the work begins."""
+        """Refuses an invalid value, before the work begins."""
 
 
 class Input(Flag):
-    """One that names what is read: no output may be the same file."""
+    """A flag that names an input: no output may be the same file."""
 
     def check(self, options: argparse.Namespace) -> None:
         """Refuses an output that is this file."""
@@ -79,7 +79,7 @@ class Input(Flag):
 
 
 class Output(Flag):
-    """One that names a file to write; `-` is standard output.
+    """A flag that names a file to write; `-` is standard output.
 
     Args:
         names: As for `Flag`.
@@ -140,12 +140,12 @@ class Flags:
 
     Args:
         parts: The flags, in the order of the help.
-        title: The head under which the help has them.
-        description: What the help says below it.
-        one_of: Whether one of them is given at most.
+        title: The heading of these flags in the help.
+        description: The text below that heading.
+        one_of: Whether at most one of them may be given.
         required: With `one_of`, whether one must be.
-        hidden: Whether the help has the title alone.
-        check: Refuses what does not go together, before the work begins.
+        hidden: Whether the help has only the heading.
+        check: Refuses flags that conflict, before the work begins.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Flags:
             yield from part.each()
 
     def check(self, options: argparse.Namespace) -> None:
-        """Refuses what cannot be, and what does not go together."""
+        """Refuses invalid values, and flags that conflict."""
         for part in self.parts:
             part.check(options)
         if self._check is not None:
@@ -192,7 +192,7 @@ class Flags:
 
 
 def refuse(options: argparse.Namespace, *flags: Flag | Flags) -> None:
-    """Raises `UsageError` if one of these is given where none of them applies."""
+    """Raises `UsageError` if one of these flags is given, as none of them applies."""
     for some in flags:
         for flag in some.each():
             if flag.unless is not None and flag.is_given(options):
@@ -206,21 +206,21 @@ class Command:
     help: ClassVar[str]
     """A line for the list of commands."""
     description: ClassVar[str]
-    """What its own help says."""
+    """The text of the command's own help."""
     epilog: ClassVar[str | None] = None
-    """Examples, and what else stands below the flags."""
+    """The text below the flags: examples and more."""
     usage: ClassVar[str | None] = None
-    """The line of usage, where it cannot be made of the flags."""
+    """The usage line, if it cannot be derived from the flags."""
     flags: ClassVar[Sequence[Flag | Flags]] = ()
     runs_program: ClassVar[bool] = False
-    """Whether it runs what stands after `--`."""
+    """Whether the command runs the program that is given after `--`."""
 
     def add(self, commands: "argparse._SubParsersAction[Any]") -> None:
         """Adds its parser."""
         self.fill(self.parser(commands), self.flags)
 
     def parser(self, commands: "argparse._SubParsersAction[Any]") -> argparse.ArgumentParser:
-        """Its parser, without flags."""
+        """The command's parser, without flags."""
         parser: argparse.ArgumentParser = commands.add_parser(
             self.name,
             help=self.help,
@@ -233,13 +233,13 @@ class Command:
     def fill(
         self, parser: argparse.ArgumentParser, flags: Sequence[Flag | Flags], **values: Any
     ) -> None:
-        """Adds `flags` to its parser, or to that of a part of it, which has `values` besides."""
+        """Adds `flags` to the command's parser, or to a subcommand's, which sets `values` too."""
         for flag in flags:
             flag.add(parser)
         parser.set_defaults(run=self, flags=Flags(*flags), runs_program=self.runs_program, **values)
 
     def __call__(self, options: argparse.Namespace) -> int:
-        """Checks what was given, runs, and gives the exit status."""
+        """Checks the options, runs the command, and returns the exit status."""
         if options.program is not None and not self.runs_program:
             raise UsageError(
                 f"this command runs no program: remove `-- {' '.join(options.program)}`"
@@ -248,7 +248,7 @@ class Command:
         return self.run(options)
 
     def run(self, options: argparse.Namespace) -> int:
-        """Does what it is for; gives the exit status."""
+        """Does the command's work, and returns the exit status."""
         raise NotImplementedError
 
 

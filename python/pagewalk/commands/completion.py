@@ -14,7 +14,7 @@ examples:
 """
 
 FILES = ("TRACE", "FILE", "PATH", "A", "B", "NAME|FILE")
-"""How arguments are called that are files."""
+"""Metavars of the arguments that take a file."""
 
 
 class Completion(Command):
@@ -44,7 +44,7 @@ class Completion(Command):
 
 
 def _mark(parser: argparse.ArgumentParser) -> None:
-    """Says of each argument what completes it, where its choices do not."""
+    """Sets how each argument without choices is completed."""
     import shtab
 
     for action in parser._actions:

@@ -86,7 +86,7 @@ class Curve(Command):
     )
 
     def run(self, options: argparse.Namespace) -> int:
-        """Counts, and gives the text, the JSON and the page that were asked for."""
+        """Counts the misses, and writes the requested text, JSON and page."""
         trace = arguments.trace(options, options.trace)
         with arguments.progress(options, f"reading {trace.name}") as progress:
             curves = count(trace, options.page_sizes, options.lookups, options.entries, progress)

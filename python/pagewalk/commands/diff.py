@@ -42,7 +42,7 @@ class Diff(Command):
     )
 
     def run(self, options: argparse.Namespace) -> int:
-        """Compares, and gives the text or the JSON."""
+        """Compares two results, and writes the text or the JSON."""
         from pagewalk import difference
 
         a, b = (Results.load(path).data for path in (options.a, options.b))

@@ -26,15 +26,15 @@ The status is 1 if no program can be recorded here, else 0.
 
 
 class Check(NamedTuple):
-    """What one look at the computer found."""
+    """The result of one check of the computer."""
 
     can: str
-    """What it is about, as `record x86_64 programs`."""
+    """The subject of the check, as in `record x86_64 programs`."""
     works: bool
     says: str
-    """What was found."""
+    """The finding, in words."""
     remedy: str | None = None
-    """What to do if it does not work; `None` if nothing can be done or nothing is to be done."""
+    """What to do if it does not work; `None` if it works or if nothing helps."""
 
 
 class Doctor(Command):
@@ -50,7 +50,7 @@ class Doctor(Command):
     flags = (json_of("what was found"), FORCE)
 
     def run(self, options: argparse.Namespace) -> int:
-        """Looks, and prints a line for each thing that was looked at."""
+        """Runs the checks, and prints a line for each."""
         found = list(checks())
         if options.json is not None:
             document = json.dumps([check._asdict() for check in found], indent=1) + "\n"
@@ -61,7 +61,7 @@ class Doctor(Command):
 
 
 def shown(found: list[Check]) -> str:
-    """The checks as lines: those that do not work with what to do."""
+    """The checks as lines; those that failed with what to do."""
     width = max(len(check.can) for check in found) + 2
     lines = []
     for check in found:
@@ -80,7 +80,7 @@ def shown(found: list[Check]) -> str:
 
 
 def checks() -> Iterator[Check]:
-    """Looks at one thing after the other."""
+    """Runs the checks, one after the other."""
     yield from _recording()
     yield _calibrating()
     yield from _placing()
@@ -89,7 +89,7 @@ def checks() -> Iterator[Check]:
 
 
 def _install(target: str) -> str:
-    """What to do where a part of Pagewalk is missing that `make` builds by `target`."""
+    """What to do if a part of Pagewalk is missing that `make TARGET` builds."""
     return f"run `make {target}`, or install a wheel of Pagewalk, which has it"
 
 

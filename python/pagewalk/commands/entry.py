@@ -1,7 +1,8 @@
-"""The whole command: arguments in, one subcommand run, an exit status out.
+"""The command line: parses the arguments, runs one subcommand, returns an exit status.
 
-Exit status: 0 done; 1 the work failed; 2 the request was wrong; 128 and a signal's number if one
-ended the work, as 130 for Ctrl-C; `record` and a live `run` end with the recorded program's own.
+Exit status: 0 done; 1 the work failed; 2 the request was wrong; 128 plus a signal's number if one
+ended the work (130 for Ctrl-C). `record` and a live `run` return the exit status of the recorded
+program.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from pagewalk.terminal import say
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command line and gives its exit status; no traceback reaches the user."""
+    """Runs the command line and returns its exit status; no traceback reaches the user."""
     if sys.stdout is None:
         sys.stdout = _Closed()
     with _stopped_by_signals():
@@ -78,7 +79,7 @@ _STOPS = {signal.SIGTERM: "terminated", signal.SIGHUP: "the terminal hung up"}
 
 
 class _Stopped(KeyboardInterrupt):
-    """One of `_STOPS` has come."""
+    """A signal of `_STOPS` was received."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -87,10 +88,10 @@ class _Stopped(KeyboardInterrupt):
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[None]:
-    """Has `_STOPS` raise `_Stopped`, so that files that are not whole go and children end.
+    """Makes `_STOPS` raise `_Stopped`, so that partial files are removed and children end.
 
-    A signal that is ignored, as `nohup` asks for, stays so. Threads but the main one cannot say
-    what a signal does, and leave it as it is.
+    A signal that is ignored (by `nohup`, for example) stays ignored. Threads other than the main
+    thread cannot set handlers and change nothing.
     """
 
     def stop(number: int, _: object) -> None:
@@ -110,7 +111,7 @@ def _stopped_by_signals() -> Iterator[None]:
 
 
 def _of_place(complaint: str, options: argparse.Namespace) -> str:
-    """Has a complaint about a rule name the file that the rule is in, or `--place`."""
+    """A complaint about a rule, preceded by the name of the rule's file, or by `--place`."""
     place = vars(options).get("place")
     if not place:
         return complaint
@@ -123,7 +124,7 @@ def _of_place(complaint: str, options: argparse.Namespace) -> str:
 
 
 class _Closed(io.TextIOBase):
-    """Stands for a standard output that was closed before the start: writing to it is an error."""
+    """Replaces a standard output that was closed before the start: writing to it is an error."""
 
     def write(self, _: str) -> int:
         raise OSError(errno.EBADF, "standard output is closed; redirect it to a file")

@@ -25,7 +25,7 @@ CSV and ChampSim files whose name ends in .gz, .xz, .bz2 or .zst are compressed 
 """
 
 ROW_GROUP = 1 << 20
-"""Rows of a Parquet row group: what is held in memory at once."""
+"""Rows of a Parquet row group, all of which are in memory at once."""
 
 
 class Export(Command):
@@ -63,7 +63,7 @@ class Export(Command):
     )
 
     def run(self, options: argparse.Namespace) -> int:
-        """Writes the file and says how much is in it."""
+        """Writes the file and prints how much is in it."""
         if options.output == options.json == "-":
             raise UsageError(
                 "-o - and --json - both write to standard output: give one of them a file"
@@ -111,7 +111,7 @@ def _native_format(options: argparse.Namespace) -> int:
 
 
 def _say(options: argparse.Namespace, written: int, unit: str) -> None:
-    """How much was written, as text and as JSON."""
+    """Prints how much was written, as text and as JSON."""
     if options.json is not None:
         size = None if options.output == "-" else Path(options.output).stat().st_size
         document = {"path": options.output, "format": options.to, f"{unit}s": written}

@@ -182,7 +182,7 @@ class Hat(Command):
     )
 
     def run(self, options: argparse.Namespace) -> int:
-        """Runs, and gives the text, the JSON and the page that were asked for."""
+        """Runs the loads, and writes the requested text, JSON and page."""
         _check(options)
         if options.on == "host":
             return _run_on_host(options)
@@ -225,7 +225,7 @@ class Hat(Command):
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuses flags that `--on` does not have."""
+    """Refuses flags that do not apply to the given `--on`."""
     foreign = _OF_HOST if options.on == "model" else _OF_MODEL
     refuse(options, *(flag for flag in options.flags.each() if flag.unless == foreign))
     if options.context_threshold and options.contexts is None:

@@ -44,7 +44,7 @@ class Info(Command):
     )
 
     def run(self, options: argparse.Namespace) -> int:
-        """Reads the trace and shows what was counted."""
+        """Reads the trace and prints its counts."""
         from pagewalk import switches
         from pagewalk.summary import trace_summary
 

@@ -5,7 +5,7 @@ import re
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)(?:([kKMGTP])(i?)B?)?")
 COUNT_END = 1 << 64
-"""The first number that is no count."""
+"""The smallest number that is too large for a count."""
 _POWER = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
@@ -68,7 +68,7 @@ def shares(text: str) -> tuple[float, float]:
 
 
 def column(text: str) -> tuple[str, str]:
-    """`addr=NAME`: our column, and what a table calls it."""
+    """`addr=NAME`: our column, and the table's name for it."""
     ours, equals, theirs = text.partition("=")
     if not (ours and equals and theirs):
         raise argparse.ArgumentTypeError(f"`{text}`: write OURS=THEIRS, as in addr=vaddr")
@@ -76,7 +76,7 @@ def column(text: str) -> tuple[str, str]:
 
 
 def names(text: str) -> list[str]:
-    """Names with commas between them, each once."""
+    """Names separated by commas, each once."""
     found = [part for part in text.split(",") if part]
     if not found:
         raise argparse.ArgumentTypeError(
@@ -86,5 +86,5 @@ def names(text: str) -> list[str]:
 
 
 def counts(text: str) -> list[int]:
-    """Counts with commas between them, each once."""
+    """Counts separated by commas, each once."""
     return list(dict.fromkeys(number(part) for part in names(text)))

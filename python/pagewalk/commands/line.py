@@ -50,10 +50,10 @@ COMMANDS = {
 
 
 class _Version(argparse.Action):
-    """Says the version. Python's own action for it lays out a paragraph."""
+    """Prints the version in one line. Python's own action would wrap it as a paragraph."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        """Prints it, and ends."""
+        """Prints the version, and exits."""
         print(f"pagewalk {_native.version()}")
         parser.exit()
 
@@ -66,7 +66,7 @@ def command(name: str) -> Command:
 
 
 def parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
-    """The command line with these commands: with one alone it is made sooner than with all."""
+    """The parser with these commands; with one command it is built faster than with all."""
     top = Parser(
         prog="pagewalk",
         description="Record a program's memory accesses, simulate them on any MMU, and see what "

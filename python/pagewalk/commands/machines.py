@@ -94,7 +94,7 @@ def _here(options: argparse.Namespace, found: list[Builtin]) -> int:
 
 
 def bits(machine: Builtin) -> str:
-    """What its MMU cache takes, as comments at the end of its file."""
+    """The bits of its MMU cache, as comments for the end of its file."""
     known = [array for array in machine.mmu_cache if array["tag_bits"] is not None]
     lines = []
     total = 0

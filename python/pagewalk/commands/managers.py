@@ -56,7 +56,7 @@ class Managers(Command):
     )
 
     def run(self, options: argparse.Namespace) -> int:
-        """Runs, and gives the text, the JSON and the page that were asked for."""
+        """Runs the program, and writes the requested text, JSON and page."""
         from pagewalk.output import write_text
         from pagewalk.report import managed
 

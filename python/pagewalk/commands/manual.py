@@ -4,8 +4,8 @@ r"""`pagewalk manual`: the manual page, made from the parser that makes the help
  parser --> NAME  SYNOPSIS  DESCRIPTION  COMMANDS (a section each, with options)  FILES --> man -l
 ```
 
-The page is in the `man` macros of roff: `.SH` begins a section, `.TP` an option, and what could be
-taken for a macro or an escape is made harmless by `_plain`.
+The page is in the `man` macros of roff: `.SH` begins a section, `.TP` an option, and `_plain`
+escapes text that roff would take for a macro or an escape.
 """
 
 import argparse
@@ -97,7 +97,7 @@ def _command(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def _term(action: argparse.Action) -> str:
-    """An option in bold, and what it takes in italics."""
+    """An option in bold, and its value in italics."""
     taken = value(action)
     taken = f"\\fI{_plain(taken)}\\fR" if taken else ""
     if not action.option_strings:

@@ -30,7 +30,7 @@ of each region over time.
 """
 
 STACKS = ("function", "line", "site")
-"""What stacks are of."""
+"""The kinds of stacks."""
 
 
 class Origins(Command):
@@ -65,7 +65,7 @@ class Origins(Command):
     )
 
     def run(self, options: argparse.Namespace) -> int:
-        """Sums, and gives tables, stacks or JSON."""
+        """Sums the misses, and writes tables, stacks or JSON."""
         if options.folded and (options.by or options.json is not None):
             raise UsageError("--folded prints stacks in place of tables: leave --by and --json out")
         exported = options.output is not None and not options.folded

@@ -1,4 +1,4 @@
-"""The parsers of commands: what they refuse comes with their usage, and with what may be meant."""
+"""The parsers of commands: errors show the command's usage, and guess what was meant."""
 
 import argparse
 import os
@@ -38,7 +38,7 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 def columns() -> int:
-    """The width of the terminal: as the environment has it, or as it is; else 80."""
+    """The width of the terminal: from the environment, else from the terminal, else 80."""
     with suppress(KeyError, ValueError):
         if (told := int(os.environ["COLUMNS"])) > 0:
             return told
@@ -50,7 +50,7 @@ def columns() -> int:
 class Parser(argparse.ArgumentParser):
     """A parser that refuses unknown arguments itself, so that the usage shown is the command's.
 
-    Python's own leaves them to the parser on top, whose usage says nothing of the command.
+    Python's own parser leaves them to the top-level parser, whose usage does not show the command.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -59,7 +59,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parses; refuses what it does not know."""
+        """Parses, and refuses unknown arguments."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             known = {option for action in self._actions for option in action.option_strings}
@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
         return found, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuses what is none of the choices; says which are, and which was meant."""
+        """Refuses a value that is not a choice; lists the choices, and guesses which was meant."""
         if action.choices is not None and value not in action.choices:
             known = [str(choice) for choice in action.choices]
             guess = guessed(str(value), known)
@@ -84,7 +84,7 @@ class Parser(argparse.ArgumentParser):
         self._print_message(f"{self.format_usage()}`{self.prog} --help` explains it.\n", file)
 
     def format_usage(self) -> str:
-        """The usage in a line: what must be given by its name, all else as `options`."""
+        """The usage in one line: required arguments by name, all others as `options`."""
         return f"usage: {self.usage or ' '.join([self.prog, *self._must()])}\n"
 
     def format_help(self) -> str:
@@ -106,7 +106,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def meant(parser: argparse.ArgumentParser, unknown: Sequence[str], known: set[str]) -> str:
-    """What may have been meant by arguments that `parser` does not know, or nothing."""
+    """A guess at what was meant by arguments that `parser` does not know, or nothing."""
     import shutil
 
     at = next((index for index, word in enumerate(unknown) if shutil.which(word)), None)
@@ -122,7 +122,7 @@ def meant(parser: argparse.ArgumentParser, unknown: Sequence[str], known: set[st
 
 
 def guessed(word: str, known: Iterable[str]) -> str:
-    """Which of `known` was meant by a word that is nearly one of them, or nothing."""
+    """The word of `known` that is most similar to `word`, or nothing."""
     import difflib
 
     close = difflib.get_close_matches(word, list(known), 1, cutoff=0.65)
@@ -156,5 +156,5 @@ def shown(group: argparse._ArgumentGroup) -> list[argparse.Action]:
 
 
 def value(action: argparse.Action) -> str:
-    """What an option or an argument takes: its name for it, or its choices; empty if nothing."""
+    """The metavar or the choices of an option or argument; empty if it has no value."""
     return str(action.metavar or "|".join(map(str, action.choices or ())))

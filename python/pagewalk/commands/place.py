@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pagewalk.placing.rules import Rule
 
 UNMET = 125
-"""The status where a rule was not met that must be: one with `fail`, or any with `--require`."""
+"""The exit status if a required rule was not met: one with `fail`, or any with `--require`."""
 
 EPILOG = """\
 examples:
@@ -180,7 +180,7 @@ class Place(Command):
     )
 
     def run(self, options: argparse.Namespace) -> int:
-        """Places a program, or a process; ends as the program did."""
+        """Places a program or a process; returns the program's exit status."""
         from pagewalk.placing.system import System
 
         if options.restore:
@@ -269,7 +269,7 @@ def _must_be_met(options: argparse.Namespace, rule: dict[str, Any]) -> bool:
 
 
 def _say_unused(options: argparse.Namespace, outcome: dict[str, Any]) -> None:
-    """Says what is to be known of a run, and which rules nothing was mapped for."""
+    """Prints notes on a run, and the rules for which nothing was mapped."""
     arguments.note(options, outcome["notes"])
     unused = [one for one in outcome["rules"] if not one["mappings"]]
     arguments.warn(
@@ -282,7 +282,7 @@ def _told(
     outcome: dict[str, Any],
     documents: list[dict[str, Any]],
 ) -> int:
-    """Says what came of it, and gives the status."""
+    """Prints the outcome, and returns the exit status."""
     from pagewalk.placing import show
 
     _say_unused(options, outcome)
@@ -312,7 +312,7 @@ def _told(
 
 
 def _check_comparing(options: argparse.Namespace) -> None:
-    """Refuses what does not go with `--compare`, and what goes with it alone."""
+    """Refuses flags that conflict with `--compare`, and those that need it if it is not given."""
     if options.compare:
         for name in ("pid", "dry_run", "verify", "require"):
             if vars(options)[name]:
@@ -335,13 +335,13 @@ def compared(
     written: str,
     placed: "Callable[[], dict[str, Any]]",
 ) -> dict[str, Any]:
-    """Compares a program with and without a placement, says what came of it, and gives all of it.
+    """Compares a program with and without a placement; prints and returns the comparison.
 
     Args:
         options: With those of `COMPARING`, and `quiet`.
         command: The program.
-        written: The rules, which may have a promise.
-        placed: Runs it with the placement.
+        written: The text of the rules, which may contain a promise.
+        placed: Runs the program with the placement.
     """
     from pagewalk import natively, promises
     from pagewalk.placing import compare, counters, launch, show
@@ -387,7 +387,7 @@ def compared(
 
 
 def _running(options: argparse.Namespace, wanted: "list[Rule]", system: Any) -> int:
-    """Collapses what a process has in base pages."""
+    """Collapses the base pages of a running process into large pages."""
     from pagewalk.placing import live, show, verify
 
     refused = [name for name in ("only", "inherit", "no_ptrace", "system") if vars(options)[name]]

@@ -151,7 +151,7 @@ class Record(Command):
     )
 
     def run(self, options: argparse.Namespace) -> int:
-        """Records, says what was recorded, and ends as the program ended."""
+        """Records a program, prints what was recorded, and returns the program's exit status."""
         command = arguments.program(options)
         if options.system:
             return self._system(options, command)
@@ -214,7 +214,7 @@ class Record(Command):
 
 
 def warnings(accesses: int, recording: "Recording") -> list[str]:
-    """What must be known of a recording that may not hold what was meant."""
+    """Warnings about a recording that may not contain what the user meant."""
     found = []
     if accesses == 0 and recording.skip:
         found.append(

@@ -90,7 +90,7 @@ class Reproduce(Command):
     )
 
     def run(self, options: argparse.Namespace) -> int:
-        """Measures what is named, and says what became of each claim."""
+        """Measures the named experiments, and prints the verdict on each claim."""
         from pagewalk.reproduce import Lab, find, history, relabelled, root, scoreboard
 
         if options.smoke and options.save:
@@ -161,7 +161,7 @@ def _stale(experiments: "list[Experiment]", lab: "Lab") -> int:
 def _measure(
     experiments: "list[Experiment]", lab: "Lab", options: argparse.Namespace
 ) -> "tuple[list[Outcome], dict[str, str]]":
-    """The outcomes, and why the others have none; one that fails does not stop the rest."""
+    """The outcomes, and the errors of experiments that failed; a failure does not stop others."""
     from pagewalk.reproduce import history, reproduce, saved, scoreboard
 
     if options.save:

@@ -83,7 +83,7 @@ class Run(Command):
     )
 
     def run(self, options: argparse.Namespace) -> int:
-        """Runs, and gives the summary, the JSON and the report that were asked for."""
+        """Runs the trace or program, and writes the requested summary, JSON and report."""
         names = options.machine or [DEFAULT]
         trace = None if options.program is not None else stored_trace(options, len(names))
         machines = [arguments.machine(name, options, trace) for name in names]
@@ -194,6 +194,6 @@ def live(
 
 
 def _shows_names(options: argparse.Namespace) -> bool:
-    """Whether anything that is asked for has the names of code: the summary alone has none."""
+    """Whether a requested output shows names of code; the summary alone shows none."""
     given = vars(options)
     return any(given.get(name) for name in ("by", "json", "html", "svg", "pdf", "png"))

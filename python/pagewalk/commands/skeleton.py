@@ -43,7 +43,7 @@ class Skeleton(Command):
     )
 
     def run(self, options: argparse.Namespace) -> int:
-        """Writes the file and says what is in it."""
+        """Writes the file and prints what is in it."""
         if options.output == options.json == "-":
             raise UsageError(
                 "-o - and --json - both write to standard output: give one of them a file"

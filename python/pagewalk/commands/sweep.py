@@ -154,7 +154,7 @@ class Sweep(Command):
     )
 
     def run(self, options: argparse.Namespace) -> int:
-        """Sweeps, and gives the text, the table, the JSON and the page that were asked for."""
+        """Runs the sweep, and writes the requested text, table, JSON and page."""
         from pagewalk.report.sweeps import Drawn, View, render, summary
         from pagewalk.sweeps import sweep
 
@@ -219,7 +219,7 @@ class Sweep(Command):
 
 
 def _notes(machine: str, settings: list[str], vary: dict[str, list[str]]) -> Sequence[str]:
-    """Notes on a machine with the first values of what varies, or without them if it has none."""
+    """Notes on the machine with the first value of each varied key, or without these values."""
     first = [f"{key}={one[0]}" for key, one in vary.items()]
     for given in ([*settings, *first], settings):
         # Its row will say why it cannot be built.
@@ -229,7 +229,7 @@ def _notes(machine: str, settings: list[str], vary: dict[str, list[str]]) -> Seq
 
 
 def _empty(designs: list[dict[str, Any]], name: str) -> list[str]:
-    """Says which traces hold no access: of the `name` if there is but one."""
+    """Notes on traces without accesses; `name` is the name of the trace if there is only one."""
     ran: dict[str, bool] = {}
     for design in designs:
         if not design.get("error"):
@@ -241,7 +241,7 @@ def _empty(designs: list[dict[str, Any]], name: str) -> list[str]:
 
 
 def _failed(errors: list[str | None]) -> int:
-    """Says how many designs have no counts; the exit status."""
+    """Prints how many designs have no counts, and returns the exit status."""
     failed = [error for error in errors if error]
     if not failed:
         return 0

@@ -69,7 +69,7 @@ class Verify(Command):
     )
 
     def run(self, options: argparse.Namespace) -> int:
-        """Looks, and gives the text and the JSON that were asked for."""
+        """Examines the process, and writes the requested text and JSON."""
         from pagewalk.placing import mappings, show, verify
         from pagewalk.placing.system import System
 
@@ -95,7 +95,7 @@ class Verify(Command):
 
 
 def read(place: str, system: "System", *, has_all: bool) -> "list[Rule]":
-    """The rules that are given, or those of the file of that name; with `has_all` of all sizes."""
+    """The rules in `place` or in the file of that name; with `has_all`, of all page sizes."""
     from pagewalk.placing import rules
 
     written = arguments.place_rules(place, "")
@@ -104,10 +104,10 @@ def read(place: str, system: "System", *, has_all: bool) -> "list[Rule]":
 
 
 def check(options: argparse.Namespace) -> None:
-    """Refuses what is no process and no program, or both.
+    """Refuses options that name neither a process nor a program, or that name both.
 
     Raises:
-        UsageError: It is that.
+        UsageError: The options name neither, or both.
     """
     if options.pid is None and options.program is None:
         raise UsageError("give a process with -p PID, or a program after `--`")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pagewalk import plain
 
 Format = Callable[["plain.Document", str], bytes]
-"""Makes a file's content of a results document and of what stacks are of."""
+"""Makes a file's content from a results document and the kind of its stacks."""
 
 FORMATS: dict[str, Format] = {
     ".folded": folded.made,
@@ -36,10 +36,10 @@ FORMATS: dict[str, Format] = {
 def format_of(path: str | os.PathLike[str]) -> Format:
     """The format that the name of `path` stands for.
 
-    KCachegrind lists files that are called `callgrind.out.NAME`, so that this is a name too.
+    KCachegrind lists files named `callgrind.out.NAME`, so this form of name is accepted too.
 
     Raises:
-        Error: The name stands for none.
+        Error: The name stands for no format.
     """
     name = os.path.basename(os.fspath(path))  # noqa: PTH119
     if name.startswith("callgrind.out."):

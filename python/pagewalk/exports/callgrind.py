@@ -7,8 +7,8 @@
  5120 17 4               line, misses, first touches among them
 ```
 
-Which function called which is not recorded, so that there are no calls. Source: "Callgrind Format
-Specification" of Valgrind's manual.
+Callers are not recorded, so the file has no calls. Source: "Callgrind Format Specification" of
+Valgrind's manual.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def made(data: "plain.Document", by: str) -> bytes:
-    """The misses by line; `by` says nothing here."""
+    """The misses by line; `by` has no effect."""
     del by
     misses: Counter[tuple[str, str, str, int]] = Counter()
     cold: Counter[tuple[str, str, str, int]] = Counter()

@@ -31,11 +31,11 @@ _UNIT_NAME = 6
 _TYPE, _TRACK, _DOUBLE_VALUE = 9, 11, 44
 _TYPE_COUNTER = 4
 _ALL = 1
-"""The track that has all others in it."""
+"""The track that contains all other tracks."""
 
 
 def made(data: "plain.Document", by: str) -> bytes:
-    """The counters as a trace; `by` says nothing here."""
+    """The counters as a trace; `by` has no effect."""
     del by
     if "map" not in data or "timeline" not in data:
         raise Error(

@@ -1,4 +1,4 @@
-"""Page sizes of programs that run on Linux: putting them there, and saying what is there.
+"""Page sizes of programs that run on Linux: setting them, and reporting the actual ones.
 
 ```
  mappings   /proc/PID/smaps: what is mapped, and what was advised

@@ -1,4 +1,4 @@
-"""What page sizes really gain: a program with and without them in turns, and how sure that is.
+"""Measures the gain of page sizes: runs a program with and without them in turns.
 
 ```
  round      1        2        3    ...
@@ -7,11 +7,12 @@
  difference  d1      d2       d3         median, and its interval by order statistics
 ```
 
-The interval is that of the sign test: of n differences in order, the k-th and the k-th from the end
-hold the median with a probability that the binomial distribution gives, however the differences
-are distributed. Whether it is narrow enough is asked after 8, 12, 18, 27, ... rounds alone. If it
-were asked after each round, an interval would be taken where it happens to be narrow, and hold less
-often than it says.
+The interval is that of the sign test. If n differences are sorted, the k-th from the beginning and
+the k-th from the end enclose the median with a probability that follows from the binomial
+distribution, whatever the distribution of the differences is. The width of the interval is checked
+only after 8, 12, 18, 27, ... rounds. If it were checked after each round, an interval would be
+accepted when it happens to be narrow, and would contain the median less often than its confidence
+says.
 """
 
 import contextlib
@@ -32,13 +33,13 @@ from pagewalk._native import Error
 from pagewalk.placing.counters import Counters
 
 CONFIDENCE = 0.95
-"""With which probability an interval holds the median difference."""
+"""The probability with which an interval contains the median difference."""
 ROUNDS_MIN = 8
 """Rounds before the first look at the interval."""
 MORE = 1.5
-"""How many times as many rounds there are at the next look."""
+"""The factor between the numbers of rounds at two checks of the interval."""
 SECONDS_MIN = 0.01
-"""CPU time of a program below which starting it is most of what is measured."""
+"""CPU seconds of a program below which its start dominates the measurement."""
 TIMES = ("wall_seconds", "user_seconds", "system_seconds", "cpu_seconds")
 """The times of a sample."""
 JUDGED = "cpu_seconds"
@@ -48,7 +49,7 @@ Opened = Callable[[], IO[bytes]]
 
 
 class Sample(NamedTuple):
-    """What one run took."""
+    """The times of one run."""
 
     wall_seconds: float
     user_seconds: float
@@ -86,9 +87,9 @@ class Compared(NamedTuple):
 
 
 def interval(differences: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Holds the median of what `differences` are a sample of, with at least `confidence`.
+    """An interval that contains the median with a probability of at least `confidence`.
 
-    With fewer than six differences no interval does, and the least and the greatest are given.
+    Fewer than six differences have no such interval: the least and the greatest are returned.
     """
     ordered = sorted(differences)
     count = len(ordered)
@@ -118,12 +119,13 @@ def compare(
         without: Runs the program as it is.
         placed: Runs it with other page sizes.
         limits: When to end.
-        seed: Of which comes first in each round.
+        seed: Seed of the order of the two runs in each round.
         clock: The time in seconds.
-        progress: Told rounds done, and the width of the interval as a share of the time.
+        progress: Called with the number of rounds done, and the interval's width as a share of the
+            time.
 
     Raises:
-        Error: The program cannot be repeated, ends otherwise when it is placed, or is too short.
+        Error: The program cannot be repeated, ends differently when it is placed, or is too short.
     """
     chance = random.Random(seed)
     start = clock()
@@ -228,7 +230,7 @@ def _counts(samples: Sequence[Sample]) -> dict[str, float]:
 def sampled(
     run: Callable[[], dict[str, Any]], counters: Counters | None, prepare: str | None = None
 ) -> Sample:
-    """Runs a program once by `run`, which gives `status` and `usage`."""
+    """Runs a program once by `run`, which returns `status` and `usage`."""
     if prepare is not None:
         done = subprocess.run(
             prepare, check=False, shell=True, stdin=subprocess.DEVNULL, stdout=sys.stderr
@@ -267,7 +269,7 @@ def _nothing() -> IO[bytes]:
 
 @contextlib.contextmanager
 def streams(stdin: Opened | None) -> Iterator[None]:
-    """Within it programs read `stdin` from its beginning, and their output is thrown away.
+    """Within it programs read `stdin` from its beginning, and their output is discarded.
 
     Output goes to a file without a name, because some programs do less when they write to
     `/dev/null`.

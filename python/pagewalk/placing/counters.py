@@ -26,14 +26,14 @@ _DTLB, _ITLB = 3, 4
 _READ, _WRITE, _MISS = 0, 1, 1
 _DISABLED, _INHERIT, _NO_KERNEL, _NO_HYPERVISOR, _ON_EXEC = 1, 1 << 1, 1 << 5, 1 << 6, 1 << 12
 _TIMES = 3
-"""Of `read_format`: the time that a counter was enabled, and that it really counted."""
+"""Flags of `read_format`: return also for how long a counter was enabled, and counted."""
 _CLOSE_ON_EXEC = 8
 _BYTES = 72
-"""Of `perf_event_attr`, its version 1."""
+"""Bytes of `perf_event_attr` in its version 1."""
 
 
 class Event(NamedTuple):
-    """What is counted."""
+    """An event to count."""
 
     name: str
     kind: int

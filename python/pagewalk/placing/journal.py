@@ -1,4 +1,4 @@
-"""Settings of the whole system that root changes for one program, and how they come back.
+"""Settings of the whole system that root changes for one program, and their restoration.
 
 ```
  journal written (root's own, 0600)  ->  watcher in a session of its own  ->  knobs changed
@@ -7,8 +7,8 @@
  both were killed                    ->  the next `pagewalk place --system` or `--restore` does it
 ```
 
-A knob that somebody else has changed meanwhile is left as it is. The journal may name the knobs of
-`_KNOBS` alone, with values that these take, whatever is written in it.
+A knob that somebody else has changed meanwhile is left as it is. A journal is refused if it
+contains other knobs than those of `_KNOBS`, or values that these do not accept.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ _KNOBS = (
 
 
 class Change(NamedTuple):
-    """A knob, and what it is to be."""
+    """A knob and its new value."""
 
     path: str
     value: str
@@ -157,7 +157,7 @@ def _set(system: System, path: str, value: str) -> None:
 def _check_pools(
     changes: Sequence[Change], before: Sequence[tuple[str, str, str]], system: System
 ) -> None:
-    """A pool gets as many pages as there are free blocks, and says nothing where these are few."""
+    """Raises an error if a pool got fewer pages than requested: the kernel reports no error."""
     for one, (path, old, _) in zip(changes, before, strict=True):
         if not _POOL_KNOB.fullmatch(one.path):
             continue

@@ -1,4 +1,4 @@
-"""Running a program with page sizes: by the launcher, or by variables where ptrace is forbidden.
+"""Runs a program with page sizes: by the launcher, or by variables if ptrace is forbidden.
 
 ```
  ptrace allowed     the native half's launcher: madvise is called for the program, nothing is set
@@ -32,20 +32,20 @@ from pagewalk.placing.system import System, grown
 from pagewalk.placing.verify import command_of, verify
 
 SAMPLE_SECONDS = 0.02
-"""Between two looks at how much memory a program has."""
+"""Seconds between two samples of a program's memory."""
 SAMPLE_SHARE = 0.2
-"""Of the time, what looking at all mappings may take."""
+"""Share of the time that sampling all mappings may take."""
 _MORE = 1.05
-"""How much more memory than at the last look is worth another one."""
+"""The growth of memory, as a factor, after which another sample is taken."""
 TOP_PAD = 64 << 20
-"""Bytes by which the C library moves the break, where nobody moves it by whole blocks."""
+"""Bytes by which the C library moves the break if the launcher does not move it."""
 
 _ALLOCATORS = {
     "jemalloc": (b"<jemalloc>", ("MALLOC_CONF", "JE_MALLOC_CONF"), "thp:always", ","),
     "mimalloc": (b"mimalloc: ", ("MIMALLOC_ALLOW_THP",), "1", ""),
     "JVM": (b"JLI_Launch", ("JDK_JAVA_OPTIONS",), "-XX:+UseTransparentHugePages", " "),
 }
-"""For each allocator: bytes of a program that has it, variables, what is added, what parts it."""
+"""For each allocator: bytes that identify it in a file, variables, added text, separator."""
 
 
 FORBIDDEN = (
@@ -56,7 +56,7 @@ FORBIDDEN = (
 
 
 class Variable(NamedTuple):
-    """A variable of the environment, and what it was."""
+    """A variable of the environment, with its value and its value before."""
 
     name: str
     value: str
@@ -104,7 +104,7 @@ def _mapped(file: int) -> mmap.mmap:
 def variables(
     program: str, rules: Sequence[Rule], environment: Mapping[str, str]
 ) -> list[Variable]:
-    """What is set for a program where nobody may trace it."""
+    """The variables that are set for a program that may not be traced."""
     sized = [rule for rule in rules if rule.size >= LARGE]
     if not any(rule.what in ("heap", "mmap", "data", "range") for rule in sized):
         return []
@@ -128,7 +128,7 @@ def variables(
 
 
 def advised(rules: Sequence[Rule], pools: Mapping[int, int]) -> list[Rule]:
-    """The rules that are met by madvise: not those of pools, nor of sizes that all memory has."""
+    """The rules that need madvise: not those of pools, or of sizes that all memory has."""
     has_large = any(rule.size == LARGE for rule in rules)
     return [
         rule
@@ -142,7 +142,7 @@ def advised(rules: Sequence[Rule], pools: Mapping[int, int]) -> list[Rule]:
 def of_pools(
     rules: Sequence[Rule], pools: Mapping[int, int], system: System, environment: Mapping[str, str]
 ) -> list[Variable]:
-    """What has the C library take pages of a pool.
+    """The variables with which the C library allocates from a pool.
 
     Raises:
         Error: It cannot, or the pool is empty.
@@ -173,7 +173,7 @@ def of_pools(
 
 
 def unplaced(rules: Sequence[Rule], set_: Sequence[Variable]) -> list[str]:
-    """What cannot be done by variables alone."""
+    """What variables alone cannot do, in sentences."""
     by_allocator = ("heap", "mmap", "data")
     lines = []
     for rule in rules:
@@ -192,7 +192,7 @@ def unplaced(rules: Sequence[Rule], set_: Sequence[Variable]) -> list[str]:
 
 
 class Watch:
-    """Looks at processes: at their ends, and in between where they are largest."""
+    """Samples processes: at their end, and before that when they have the most memory."""
 
     def __init__(self, rules: Sequence[Rule], system: System, disabled: int | None) -> None:
         self.rules, self.system, self.disabled = rules, system, disabled
@@ -200,7 +200,7 @@ class Watch:
         self._own = command_of(os.getpid())
         self.found: dict[int, dict[str, Any]] = {}
         self.is_on = True
-        """Whether processes are looked at; without, the launcher's own counts are all."""
+        """Whether processes are sampled; if not, there are only the launcher's own counts."""
         self._most: dict[int, int] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -215,7 +215,7 @@ class Watch:
         self._thread.join()
 
     def end(self, pid: int) -> None:
-        """A process ends, and its memory is still there."""
+        """Called at the end of a process, while its memory is still mapped."""
         self._look(pid, "at its end")
 
     @property
@@ -258,7 +258,7 @@ class Watch:
 
 
 def _replaces(seen: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether a look at a process tells more than another one."""
+    """Whether one sample of a process replaces another one."""
     is_larger = bool(seen["resident_bytes"] * _MORE >= other["resident_bytes"])
     is_same = seen["command"] == other["command"]
     if "end" in other["moment"] and "end" not in seen["moment"]:
@@ -301,7 +301,7 @@ def launch(
     only: bool = False,
     look: Callable[[int], object] | None = None,
 ) -> dict[str, Any]:
-    """Runs a program by the launcher; what became of it.
+    """Runs a program by the launcher; returns the outcome.
 
     Raises:
         Error: It cannot be started, or may not be traced.
@@ -333,7 +333,7 @@ def _error(number: int) -> str | None:
 
 
 def untraced(command: Sequence[str], set_: Sequence[Variable]) -> dict[str, Any]:
-    """Runs a program with variables alone; what became of it."""
+    """Runs a program with variables alone; returns the outcome."""
     sys.stdout.flush()
     environment = {**os.environ, **{one.name: one.value for one in set_}}
     try:
@@ -360,7 +360,7 @@ def untraced(command: Sequence[str], set_: Sequence[Variable]) -> dict[str, Any]
 
 
 def usage(used: resource.struct_rusage) -> dict[str, Any]:
-    """What the system counted of a program and of its children that it has waited for."""
+    """The system's counts for a program and for its children that it has waited for."""
     return {
         "user_seconds": used.ru_utime,
         "system_seconds": used.ru_stime,

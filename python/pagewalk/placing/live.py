@@ -1,8 +1,8 @@
-"""Making memory of a process large that is there already: MADV_COLLAPSE, block by block.
+"""Moves memory of a running process into large pages, block by block, with MADV_COLLAPSE.
 
-The kernel takes a process's pages of a block of 2M together in one page. It copies what is there
-and fills what is not with zeros, so a block counts only if something of it is in memory. It works
-whatever the knobs say, but not where the process was told MADV_NOHUGEPAGE.
+The kernel moves the pages of a 2M block into one page. It copies the pages that are in memory and
+fills the rest with zeros, so only blocks with a page in memory count. This works whatever the
+settings of the knobs are, but not where the process has set MADV_NOHUGEPAGE.
 """
 
 import errno
@@ -23,11 +23,11 @@ MEANS = {
     errno.EBUSY: "a memory group has no room for a block of 2M",
     errno.EAGAIN: "pages of the block are in use by the kernel at the moment: try again",
 }
-"""What errors of MADV_COLLAPSE mean here."""
+"""The meaning of the errors of MADV_COLLAPSE."""
 
 
 def collapse(pid: int, rules_: Sequence[Rule]) -> dict[str, Any]:
-    """Makes blocks of a process large that rules are for; what came of it, by rule.
+    """Collapses the blocks of a process that rules are for; returns the outcome of each rule.
 
     Raises:
         Error: There is no such process, or a rule asks for something else than 2M.
@@ -75,7 +75,7 @@ def _joined(blocks: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _blocks(pid: int, rules_: Sequence[Rule]) -> list[tuple[Rule, int, list[tuple[int, int]]]]:
-    """For each rule how many mappings it is for, and their blocks that have base pages."""
+    """For each rule the number of its mappings, and the blocks in them that have base pages."""
     other = next((rule for rule in rules_ if rule.size != LARGE), None)
     if other is not None:
         raise Error(
@@ -102,7 +102,7 @@ def _blocks(pid: int, rules_: Sequence[Rule]) -> list[tuple[Rule, int, list[tupl
 
 
 def _small(ranges: Sequence[Range]) -> list[tuple[int, int]]:
-    """Blocks of which something is in base pages."""
+    """Blocks that contain base pages."""
     found = dict.fromkeys(
         at
         for start, end, huge in ranges

@@ -11,7 +11,7 @@ ANONYMOUS, BSS, HEAP, STACK, THREAD_STACK = "anonymous", "bss", "heap", "stack",
 SHARED, PRIVATE_OF_SHARED = "shared-memory", "private-of-shared"
 SHARED_FILE, PRIVATE_FILE, HUGETLB, OTHER = "shared-file", "private-file", "hugetlb", "other"
 OWN = (ANONYMOUS, BSS, HEAP, STACK, THREAD_STACK)
-"""Kinds of memory that is of no file and of one process."""
+"""Kinds of memory that has no file and is private to one process."""
 
 _GUARD_MAX = 1 << 20
 """Bytes of the guard below a thread's stack, at most."""
@@ -22,7 +22,7 @@ _KINDS = {"[heap]": HEAP, "[stack]": STACK}
 
 
 class Mapping(NamedTuple):
-    """A line of smaps with what stands below it."""
+    """A mapping: a line of smaps with the rows below it."""
 
     start: int
     end: int
@@ -32,7 +32,7 @@ class Mapping(NamedTuple):
     """In its file, in bytes."""
     path: str
     kind: str
-    """What stands behind it, as `backing` of regions in results."""
+    """The backing of its memory, with the names of `backing` of regions in results."""
     flags: frozenset[str]
     """VmFlags: `hg` for MADV_HUGEPAGE, `nh` for MADV_NOHUGEPAGE, `ht` for a page of a pool."""
     bytes_of: dict[str, int]
@@ -40,12 +40,12 @@ class Mapping(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Its length."""
+        """Its length in bytes."""
         return self.end - self.start
 
     @property
     def resident(self) -> int:
-        """Bytes in memory, those of a pool too."""
+        """Bytes in memory, including those in pages of a pool."""
         pool = self.bytes_of.get("Shared_Hugetlb", 0) + self.bytes_of.get("Private_Hugetlb", 0)
         return self.bytes_of.get("Rss", 0) + pool
 
@@ -63,7 +63,7 @@ class Mapping(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What a table calls it."""
+        """Its name in a table."""
         if self.kind in (HEAP, STACK):
             return self.kind
         if self.kind in (ANONYMOUS, BSS, THREAD_STACK):
@@ -96,10 +96,10 @@ def read(pid: int) -> list[Mapping]:
 
 
 def of_a_program(pid: int) -> list[Mapping]:
-    """The mappings of a process that has some.
+    """The mappings of a process; it is an error if there are none.
 
     Raises:
-        Error: It has none, there is no such process, or it may not be looked at.
+        Error: The process has no mappings, does not exist, or may not be looked at.
     """
     found = read(pid)
     if not found:
@@ -138,7 +138,7 @@ def _headed(head: "re.Match[str]", before: Mapping | None) -> Mapping:
 
 
 def _kind(one: Mapping, flags: frozenset[str], before: Mapping | None) -> str:
-    """What stands behind a mapping, of which `before` is the one below it."""
+    """The backing of a mapping; `before` is the mapping below it."""
     path, shared = one.path, one.rights.endswith("s")
     if "ht" in flags or path.startswith(_POOL):
         return HUGETLB

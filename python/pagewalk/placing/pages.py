@@ -1,4 +1,4 @@
-"""Which parts of a mapping are in memory, and by which pages: PAGEMAP_SCAN, pagemap, kpageflags.
+"""The parts of a mapping in memory, by page size: PAGEMAP_SCAN, pagemap, kpageflags.
 
 ```
  PAGEMAP_SCAN   Linux 6.7, no rights needed: ranges that are present, and those mapped by 2M
@@ -6,8 +6,8 @@
  kpageflags     root: which frames begin and continue a large folio, so sizes below 2M
 ```
 
-A page of 64K is 16 entries of the page table that map one folio in order. The kernel counts it
-nowhere in smaps; a folio counts here by its own size where all of it is mapped in order.
+A page of 64K is 16 entries of the page table that map one folio in order. smaps does not count such
+pages. Here a folio counts as a page of its own size if all of it is mapped in order.
 """
 
 import array
@@ -25,7 +25,7 @@ _SCAN = 0xC0606610
 """`_IOWR('f', 16, struct pm_scan_arg)` of include/uapi/linux/fs.h, 96 bytes."""
 _PRESENT, _SWAPPED, _ZERO, _HUGE = 1 << 3, 1 << 4, 1 << 5, 1 << 6
 _REGIONS = 4096
-"""Ranges that one call gives back at most."""
+"""The most ranges that one call returns."""
 
 _HEAD, _TAIL = 1 << 15, 1 << 16
 """Bits of kpageflags: KPF_COMPOUND_HEAD, KPF_COMPOUND_TAIL."""
@@ -111,7 +111,7 @@ def words(pid: int, start: int, end: int) -> list[Range]:
 def folios(pid: int, ranges: list[Range]) -> dict[int, int] | None:
     """Bytes by the size of the folio that is mapped there, for ranges without large entries.
 
-    `None` without the rights: frame numbers are root's to see.
+    `None` without root's rights, which are needed to read frame numbers.
     """
     sizes: dict[int, int] = {}
     try:

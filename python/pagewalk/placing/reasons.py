@@ -1,8 +1,8 @@
-"""Why memory does not have the pages that were wanted for it: a closed list.
+"""The reasons why memory does not have the requested pages: a closed list.
 
-Each reason says what it means, which knob or which line decides, and what to change there. A part
-of a mapping has the first reason that holds for it, from what can never work to what chance
-decides:
+Each reason has its meaning, the knob or the line that decides, and the change to make. A part of a
+mapping gets the first reason that applies, in the order from what can never work to what depends on
+chance:
 
 ```
  the place     smaller-than-page, unaligned
@@ -33,20 +33,20 @@ REASONS = (
     "advised-against", "no-advice", "prctl", "knob", "pool-empty", "cgroup-limit", "no-free-block",
     "khugepaged", "host",
 )  # fmt: skip
-"""All of them."""
+"""All reasons."""
 
 
 class Why(NamedTuple):
-    """A reason with what decides it here."""
+    """A reason, with the setting that decides it on this system."""
 
     reason: str
     """One of `REASONS`."""
     means: str
-    """What that is, in a sentence."""
+    """The meaning of the reason, in a sentence."""
     knob: str | None
     """The file or the call that decides, with its value."""
     change: str | None
-    """The line to write to have it otherwise; `None` if nothing helps."""
+    """The line that changes it; `None` if nothing helps."""
 
 
 class Process(NamedTuple):
@@ -54,18 +54,18 @@ class Process(NamedTuple):
 
     pid: int
     disabled: int | None
-    """What `prctl(PR_GET_THP_DISABLE)` says: 0, 1, or 3 for all that is not advised; `None` if it
-    could not be asked."""
+    """The value of `prctl(PR_GET_THP_DISABLE)`: 0, 1, or 3 for all memory without advice; `None` if
+    it is unknown."""
     fallback: int
-    """Faults that got no block of 2M while it was looked at."""
+    """Faults that got no block of 2M while the process was observed."""
     charge: int
-    """Faults that a memory group refused 2M to in that time."""
+    """Faults to which a memory group (cgroup) refused 2M in that time."""
     tunables: str
     """`GLIBC_TUNABLES` in its environment."""
 
 
 def smaller(one: Mapping, size: int) -> Why:
-    """The mapping has no room for a page."""
+    """The reason of a mapping that is too small for a page of this size."""
     return Why(
         "smaller-than-page",
         f"these mappings have no room for a page of {shown(size)}",
@@ -75,7 +75,7 @@ def smaller(one: Mapping, size: int) -> Why:
 
 
 def unaligned(one: Mapping, size: int) -> Why:
-    """Bytes at an end of a mapping, outside of the aligned blocks in it."""
+    """The reason of bytes at an end of a mapping, outside of the aligned blocks in it."""
     return Why(
         "unaligned",
         f"these bytes lie at an end of the mapping, outside of the blocks that begin at multiples "
@@ -284,7 +284,7 @@ def _of_time(system: System) -> Why:
 
 
 def pool(size: int, system: System) -> Why:
-    """Pages of a pool were asked for, and there were none."""
+    """The reason if pages of a pool were requested, and the pool was empty."""
     total, free = system.pools().get(size, (0, 0))
     knob = system.pool_knob(size)
     return Why(
@@ -296,7 +296,7 @@ def pool(size: int, system: System) -> Why:
 
 
 def host() -> Why:
-    """Of a guest: what its own page tables map by 2M may be 4K beneath."""
+    """The reason in a guest: pages of 2M in its own page tables may be 4K pages in the host's."""
     return Why(
         "host",
         "this system is a guest: where its host backs it by base pages, the TLB holds these, "

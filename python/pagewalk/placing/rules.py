@@ -1,7 +1,7 @@
-"""A place file for what runs here: what of its grammar Linux can give, and what it cannot.
+"""Place files for programs on Linux: the part of the grammar that Linux supports.
 
-docs/reference/place-file.md has the grammar. A machine's memory manager takes all of it; a program
-on Linux has the page sizes of this kernel, and no fault that waits.
+docs/reference/place-file.md has the grammar. A machine's memory manager supports all of it. A
+program on Linux has only the page sizes of this kernel, and its faults never wait for a large page.
 """
 
 import re
@@ -28,13 +28,13 @@ class Rule(NamedTuple):
     what: str
     """The first word: `data`, `lib`, `range`, ..."""
     name: str
-    """Of a library; empty for the others."""
+    """The name of a library; empty for other rules."""
     range: tuple[int, int]
-    """First byte and end; zeros for the others."""
+    """First byte and end of a range; zeros for other rules."""
     size: int
     """The page size in bytes."""
     must: bool = False
-    """Whether a smaller page is a failure of the command: `fail` behind the size."""
+    """Whether the command fails if a page is smaller (the word `fail` after the size)."""
 
     @property
     def title(self) -> str:
@@ -47,7 +47,7 @@ class Rule(NamedTuple):
         return f"{what} = {shown(self.size)}{' fail' if self.must else ''}"
 
     def part(self, one: Mapping) -> tuple[int, int] | None:
-        """The part of a mapping that the rule is for, by address."""
+        """The addresses of the part of a mapping that the rule is for."""
         if self.what == "range":
             start, end = max(one.start, self.range[0]), min(one.end, self.range[1])
             return (start, end) if start < end else None
@@ -84,12 +84,12 @@ def read(
     Args:
         written: The rules.
         system: The kernel, whose page sizes count.
-        where: The file that they are from, for errors; they themselves if it is empty.
-        pools: Whether pages of pools can be had, which takes root.
-        small: Whether sizes below 2M can be had, which takes root.
+        where: The name of the rules' file, for errors; if it is empty, errors show the rules.
+        pools: Whether pages of pools are available, which needs root.
+        small: Whether sizes below 2M are available, which needs root.
 
     Raises:
-        Error: A rule is none, or asks for what this kernel has not.
+        Error: A rule is malformed, or requests something that this kernel does not support.
     """
     where = where or "; ".join(written.splitlines())
     plain, others = _without_fail(written)
@@ -121,9 +121,9 @@ def read(
 
 
 def _without_fail(written: str) -> tuple[str, str]:
-    """The rules without the word `fail`, which is for programs alone; and those that had none.
+    """The rules without the word `fail`, which only programs have; and those that had none.
 
-    Both have the lines that they had.
+    Both texts keep the line numbers.
     """
     plain, others = [], []
     for line in written.splitlines():
@@ -138,7 +138,7 @@ def _without_fail(written: str) -> tuple[str, str]:
 def _refused(
     rule: Rule, written: tuple[int, bool, bool], reachable: set[int], system: System
 ) -> str | None:
-    """Why a rule cannot be met here, if so.
+    """Why a rule cannot be met on this system, or nothing.
 
     `written` is the line of its site, whether it waits, and whether it names nodes of memory.
     """
@@ -175,10 +175,10 @@ def _refused(
 def matched(
     rules: Sequence[Rule], all_: Sequence[Mapping]
 ) -> dict[int, list[tuple[int, int, Rule]]]:
-    """For the start of each mapping, the parts of it that rules are for, by address.
+    """For the start of each mapping, the addresses of the parts that rules are for.
 
-    A range that no mapping lies in is that of a recording with another layout: mappings of its
-    length are meant.
+    A range without a mapping comes from a recording with another layout: it then stands for all
+    mappings of its length.
     """
     found: dict[int, list[tuple[int, int, Rule]]] = {}
     by_address = {
@@ -202,7 +202,7 @@ def matched(
 def _without(
     parts: list[tuple[int, int, Rule]], hole: tuple[int, int]
 ) -> list[tuple[int, int, Rule]]:
-    """The parts without what lies in a hole."""
+    """The parts without the addresses in a hole."""
     left = []
     for start, end, rule in parts:
         if start < hole[0]:

@@ -10,11 +10,11 @@ from pagewalk.placing.rules import Rule, shown
 TOP = 20
 """Regions that the text shows."""
 _SHOWN_MIN = 1 << 20
-"""Bytes in memory that a region has to be shown, if nothing else is remarkable."""
+"""Regions with fewer bytes in memory are shown only if something else is remarkable."""
 
 
 def summary(document: Mapping[str, Any], top: int = TOP) -> str:
-    """What a process wanted and got, and why not more."""
+    """The requested and actual page sizes of a process, and the reasons where they differ."""
     name = (document["command"] or ["a process"])[0].rpartition("/")[2]
     wanted, missing = document["wanted_bytes"], document["missing_bytes"]
     head = (
@@ -51,7 +51,7 @@ def summary(document: Mapping[str, Any], top: int = TOP) -> str:
 
 
 def compared(document: Mapping[str, Any]) -> str:
-    """What a comparison came to."""
+    """The result of a comparison."""
     without, placed, gains = (document[key] for key in ("without", "placed", "gain"))
     name = document["command"][0].rpartition("/")[2]
     head = (
@@ -98,7 +98,7 @@ def compared(document: Mapping[str, Any]) -> str:
 
 
 def verdict(document: Mapping[str, Any]) -> str:
-    """Whether something was gained, and how that is beside what was promised."""
+    """Whether there was a gain, and how it compares with the promised gain."""
     share = document["gain"]["cpu_seconds"]["share"]
     gained = f"{100 * share['lo']:.1f} to {100 * share['hi']:.1f} %"
     if share["lo"] > 0:
@@ -212,7 +212,7 @@ def is_short(rule: Mapping[str, Any]) -> bool:
 
 
 def by_rule(rules: Sequence[Rule], documents: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What rules came to, by the regions of documents: where no launcher has counted."""
+    """The outcome of each rule from the regions of documents, if no launcher has counted it."""
     found = []
     for rule in rules:
         regions = [

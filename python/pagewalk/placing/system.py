@@ -21,8 +21,8 @@ _UNLIMITED = 1 << 62
 LARGE_FOLIOS = {
     "ext4": (6, 16), "xfs": (5, 18), "erofs": (6, 2), "afs": (6, 0), "bcachefs": (6, 7),
 }  # fmt: skip
-"""File systems that keep files in large folios, and since which Linux (their `address_space` calls
-`mapping_set_large_folios`)."""
+"""File systems that keep files in large folios, and the first Linux version that does so (their
+`address_space` calls `mapping_set_large_folios`)."""
 
 
 class Knob(NamedTuple):
@@ -72,7 +72,7 @@ class System:
         return text
 
     def knob(self, path: str) -> Knob | None:
-        """A knob; of one that lists its values, the one in brackets."""
+        """A knob; if its file lists the possible values, the value in brackets."""
         text = self.read(path)
         if text is None:
             return None
@@ -80,7 +80,7 @@ class System:
         return Knob(f"/{path.lstrip('/')}", chosen[1] if chosen else text)
 
     def enabled(self) -> Knob | None:
-        """Who has large pages of anonymous memory: `always`, `madvise` or `never`."""
+        """Which anonymous memory has large pages: `always`, `madvise` or `never`."""
         return self.knob(f"{THP}/enabled")
 
     def size_knob(self, size: int, shared: bool = False) -> Knob | None:
@@ -134,7 +134,7 @@ class System:
         return f"/{POOLS}/hugepages-{size >> 10}kB/nr_hugepages"
 
     def counters(self) -> dict[str, int]:
-        """What faults that asked for 2M have got since the system began, for all processes."""
+        """Outcomes of faults that requested 2M since the system's start, of all processes."""
         folder = f"{THP}/hugepages-{LARGE >> 10}kB/stats"
         found = {name: int(self.read(f"{folder}/{name}") or 0) for name in _COUNTERS}
         if self.read(f"{folder}/{_COUNTERS[0]}") is None:
@@ -146,7 +146,7 @@ class System:
         return found
 
     def free_blocks(self) -> int:
-        """Free blocks of 2M or more, by /proc/buddyinfo, each counted by 2M."""
+        """Free memory in blocks of 2M or more, in units of 2M, from /proc/buddyinfo."""
         orders = 9
         blocks = 0
         for line in (self.read("proc/buddyinfo") or "").splitlines():
@@ -194,7 +194,7 @@ class System:
         return None if best is None else best[1:]
 
     def version(self) -> tuple[int, int]:
-        """Of Linux."""
+        """The version of Linux."""
         found = re.match(r"(\d+)\.(\d+)", self.read("proc/sys/kernel/osrelease") or "0.0")
         return (int(found[1]), int(found[2])) if found else (0, 0)
 
@@ -210,5 +210,5 @@ class System:
 
 
 def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    """What counters grew by."""
+    """By how much counters grew."""
     return {name: after[name] - before.get(name, 0) for name in after}

@@ -1,4 +1,4 @@
-"""Wanted and got, region by region: the document that `pagewalk verify` shows.
+"""Requested and actual page sizes by region: the document of `pagewalk verify`.
 
 ```
  mapping + rules, advice, knobs --> wanted size
@@ -25,13 +25,13 @@ _HUGETLB_TUNABLE = "glibc.malloc.hugetlb=2"
 
 
 class Wanted(NamedTuple):
-    """What a part of a mapping should have."""
+    """The page size that a part of a mapping should have."""
 
     start: int
     end: int
     size: int
     by: str
-    """Who wants it: a rule as it is written, `advice`, `knob` or `pool`."""
+    """The origin of the request: a rule as it is written, `advice`, `knob` or `pool`."""
     is_rule: bool
 
 
@@ -44,15 +44,15 @@ def verify(
     disabled: int | None = None,
     moment: str = "now",
 ) -> dict[str, Any]:
-    """The page sizes of a process: what was wanted, what it got, and why not more.
+    """The page sizes of a process: requested, actual, and the reasons where they differ.
 
     Args:
         pid: The process, which runs on.
         rules_: A place file, as `rules.read` gives it.
         system: The kernel; this one if absent.
-        grown: What counters of faults grew by while the process ran.
-        disabled: What PR_GET_THP_DISABLE says, if it is known.
-        moment: When this is: `now`, `at its end`, `at its peak`.
+        grown: By how much counters of faults grew while the process ran.
+        disabled: The value of PR_GET_THP_DISABLE, if it is known.
+        moment: The time of the observation: `now`, `at its end`, `at its peak`.
 
     Returns:
         A document; docs/reference/verify.md has its keys.
@@ -164,7 +164,7 @@ def _wanted(
 
 
 def _without_rule(one: Mapping, system: System) -> tuple[int, str] | None:
-    """Size and reason of what a mapping should have by its advice or by the knobs."""
+    """The size that a mapping without a rule should have, by its advice or by the knobs."""
     if one.kind == mappings.OTHER or "nh" in one.flags:
         return None
     is_own = one.kind in mappings.OWN
@@ -223,7 +223,7 @@ def _region(
 
 
 def _present(pid: int, one: Mapping, notes: list[str]) -> tuple[list[Range], bool]:
-    """What of a mapping is in memory, and whether that says which blocks are large."""
+    """The parts of a mapping in memory, and whether it is known which blocks are large."""
     if one.resident == 0:
         return [], True
     try:

@@ -29,10 +29,10 @@ PLACES = {*NEAR_PLACES, "memory"}
 """What usually serves a walk reference: each has the same colour in every report."""
 
 IN_ORDER: Literal["diverging"] = "diverging"
-"""The range of a theme's colours for things that have an order, of which there may be many."""
+"""The range of a theme's colours for ordered categories, of which there may be many."""
 
 NARROW = 700
-"""Pixels of a chart's place below which its legend has fewer columns."""
+"""Width in pixels of a chart's place below which its legend has fewer columns."""
 LETTER = 6.6
 """Pixels of a letter in a legend or beside an axis, on average."""
 SYMBOL = 30
@@ -43,9 +43,9 @@ def legend(names: Sequence[str], beside: int = 6, columns: int | None = None) ->
     """A legend above a chart, in as many columns as fit there, so that no name is cut off.
 
     Args:
-        names: What it names.
-        beside: Letters of the labels left of the chart, beside which a legend begins.
-        columns: How many columns there are in a place that is not narrow; as many as fit if absent.
+        names: The names in the legend.
+        beside: Width of the labels left of the chart, in letters: the legend begins right of them.
+        columns: Number of columns in a place that is not narrow; as many as fit if absent.
     """
     widths = [SYMBOL + LETTER * len(name) for name in names] or [SYMBOL]
     column, row, left = max(widths), sum(widths), 20 + LETTER * beside
@@ -109,9 +109,9 @@ def timeline(figure: Figure) -> Chart:
 
 
 def memory(figure: Figure) -> Chart:
-    """Frames in use by what is in them or how large their pages are, over time.
+    """Frames in use over time, by their content or by page size.
 
-    What is in swap is in no frame: a line over the areas.
+    Pages in swap have no frame: they are shown as a line above the areas.
     """
     kinds = list(dict.fromkeys(key for row in figure.rows for key in row if key != "start"))
     named = {kind: kind for kind in kinds if kind != SWAP}
@@ -142,7 +142,7 @@ def daemon(figure: Figure) -> Chart:
 
 
 def reservations(figure: Figure) -> Chart:
-    """Reservations made, filled and broken till each time, a line each."""
+    """Reservations made, filled and broken up to each time, a line each."""
     kinds = list(dict.fromkeys(key for row in figure.rows for key in row if key != "start"))
     rows = [
         {"start": row["start"], "kind": kind, "count": row[kind]}
@@ -190,9 +190,9 @@ def _areas(
 
     Args:
         rows: A row per step, which begins at `start`.
-        kinds: The areas, from the ground up: what each is called, and its field.
-        title: What is counted, in lines.
-        kind: What the kinds are, for the tooltip.
+        kinds: The areas from bottom to top: the name and the field of each.
+        title: The title, in lines.
+        kind: The name of the categories, for the tooltip.
         apart: The channel, `color` or `opacity`, that tells them apart.
     """
     data = [
@@ -335,7 +335,7 @@ def miss_map(figure: Figure) -> Chart:
 
 
 def serving(figure: Figure) -> Chart:
-    """References a walk makes to each level of the table, by what served them."""
+    """References per walk to each level of the table, by what served them."""
     places = [place for _, place in sorted({(row["order"], row["place"]) for row in figure.rows})]
     levels = list(dict.fromkeys(row["level"] for row in figure.rows))
     served = legend(places)
@@ -451,9 +451,9 @@ _SHAPES = ("circle", "square", "triangle-up", "cross", "diamond", "triangle-down
 
 
 def distinct(field: str, series: Sequence[str], points: bool = True) -> dict[str, Any]:
-    """Dashes, and shapes of points, that tell the series apart for whoever cannot by colour.
+    """Dashes and shapes of points that distinguish the series without their colours.
 
-    There are five of the ones and seven of the others, so that the first 35 pairs differ.
+    There are five dashes and seven shapes, so that the first 35 pairs differ.
     """
     count = len(series)
     dashes = [_DASHES[at % len(_DASHES)] for at in range(count)]
@@ -518,8 +518,8 @@ _MORE = {
     "light": ["#0072b2", "#a64d8c", "#9a7400", "#2f7d6b", "#5566b5", "#8a8f96"],
     "dark": ["#56b4e9", "#d98cc0", "#d9b84a", "#6fbfa8", "#98a6ee", "#6c757f"],
 }
-"""Colours of categories behind the first three. Readers who see no red or no green can tell them
-apart, and each differs from the page's ground by a contrast of three at least."""
+"""Colours of categories behind the first three. Readers who see no red or no green can distinguish
+them, and the contrast of each with the background is at least 3."""
 
 
 def theme(shade: Literal["light", "dark"]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The figures of a report but for the map: misses over time, and who serves walk references."""
+"""The figures of a report except the map: misses over time, and what served walk references."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -64,17 +64,17 @@ def timeline(document: "plain.Document") -> Figure | None:
 
 
 LARGE = 2 << 20
-"""What is said to be a large block of free memory: a page of the next size of most machines."""
+"""Size from which a free block counts as large: the next page size of most machines."""
 
 MEMORY = ("anonymous", "file", "shared", "tables", "reserved")
 """What frames in use or held back are for, in the order in which they are drawn."""
 
 SWAP = "in swap"
-"""Pages that have left memory, which are beside what frames are used for."""
+"""Pages in swap, shown beside the uses of frames."""
 
 
 def memory(document: "plain.Document") -> Figure | None:
-    """Memory by what it is used for, over time, if the machine has a manager that tells."""
+    """Memory by what it is used for, over time, if the machine has a manager that reports it."""
     manager = document.get("manager")
     if not manager:
         return None
@@ -192,7 +192,7 @@ def daemon(document: "plain.Document") -> Figure | None:
 
 
 def _summed(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, int]]:
-    """At most twenty samples, each what was done since the one before."""
+    """At most twenty samples; each counts the work since the sample before."""
     step = -(-len(samples) // 20)
     return [
         {
@@ -207,7 +207,7 @@ def _summed(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, int]]:
 
 
 def reservations(document: "plain.Document") -> Figure | None:
-    """Reservations made, filled and broken over time, if the manager has such."""
+    """Reservations made, filled and broken over time, if the manager makes reservations."""
     manager = document.get("manager")
     counts = manager.get("reservations") if manager else None
     if not manager or not counts:
@@ -259,7 +259,7 @@ def _all_sizes(sizes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def free(document: "plain.Document") -> Figure | None:
-    """Free memory by the size of its blocks, if the machine has a manager that tells."""
+    """Free memory by the size of its blocks, if the machine has a manager that reports it."""
     if not document.get("manager"):
         return None
     blocks = document["memory"]["free_by_size"]
@@ -296,8 +296,8 @@ def free(document: "plain.Document") -> Figure | None:
 def kernel(document: "plain.Document") -> Figure | None:
     """The kernel's cycles by what was done, where its work has prices.
 
-    Disks are waited for a thousand times as long as all else takes: where that is most of it, it is
-    in the sentence and the table, and the picture has the rest.
+    Waiting for disks can take a thousand times as long as all other work. If it is most of the
+    time, only the sentence and the table show it, and the picture shows the rest.
     """
     time = document.get("time")
     cost = time.get("kernel") if time else None
@@ -344,7 +344,8 @@ def kernel(document: "plain.Document") -> Figure | None:
 def together(documents: "Sequence[plain.Document]") -> Figure | None:
     """The misses over time of all machines in one chart.
 
-    Time is a share of the run: machines that leave accesses out run fewer of one trace.
+    Time is a share of the run, because machines that leave accesses out run fewer accesses of the
+    same trace.
     """
     rows = []
     for document, label in zip(documents, values.told_apart(documents), strict=True):

@@ -152,7 +152,7 @@ def host_summary(runs: Sequence["HostRun"]) -> str:
 
 
 def _prices(runs: Sequence["HostRun"]) -> list[str]:
-    """What locks and lines take on this host, in a sentence."""
+    """The times of locks and cache lines on this host, in a sentence."""
     found = [run.document["prices"] for run in runs if run.document["prices"]]
     if not found:
         return []
@@ -194,7 +194,7 @@ def _host_table(runs: Sequence["HostRun"]) -> tuple[list[str], list[list[Any]]]:
 
 
 def finding(group: Sequence["HatRun"]) -> str:
-    """What the runs of one load and page table say, in a sentence or two."""
+    """The finding of the runs of one load and page table, in a sentence or two."""
     least, most = (end(run.cpus for run in group) for end in (min, max))
     rate = {(run.locking, run.cpus): run.throughput for run in group}
     shown = [run for run in group if run.cpus == most]
@@ -262,7 +262,7 @@ PARTS = {
     "interrupt_cycles": "answering them",
     "ended_cycles": "ended",
 }
-"""Where time goes, and what a chart calls it."""
+"""The parts of the time, and their names in a chart."""
 
 
 def _part(run: "HatRun", part: str) -> float:
@@ -373,7 +373,7 @@ def _waited(whole: Table) -> tuple[Table, Table | None]:
 
 
 def _within(buckets: Sequence[int], share: float) -> Value:
-    """The power of two that so large a share lies below; buckets end at powers of two."""
+    """The power of two below which this share lies; buckets end at powers of two."""
     wanted, seen = share * sum(buckets), 0
     for number, count in enumerate(buckets):
         seen += count

@@ -15,7 +15,7 @@ LINUX = "os.manager=linux"
 """What selects Linux's own manager, whose other settings a user can make."""
 
 _RUNS = ((0, 64 << 10, "runs < 64K"), (64 << 10, 2 << 20, "64K to 2M"), (2 << 20, 1 << 62, "2M up"))
-"""Classes of runs in the table; the document has them by powers of two."""
+"""Classes of contiguous runs by length in the table; the document has powers of two."""
 
 
 def listing(kinds: "Sequence[plain.ManagerKind]") -> str:
@@ -105,7 +105,7 @@ def shown(managed: "plain.Managed") -> Table:
 
 
 def whose(managed: "plain.Managed") -> list[str]:
-    """For which machine times are, whether that is this one, and what best estimates rest on."""
+    """Notes: the machine of the times, whether it is this one, the basis of best estimates."""
     return list(
         dict.fromkeys(
             line
@@ -120,7 +120,7 @@ def whose(managed: "plain.Managed") -> list[str]:
 
 
 def headline(table: "plain.ManagedTrace") -> str:
-    """Who has most large pages, who the fewest misses, and what Linux can do about it."""
+    """The managers with most large pages and with fewest misses, and what Linux offers."""
     large, few = _largest(table), _fewest(table)
     both, name = f"{large}; {few}", f"{_least(table)['manager']} "
     if large.startswith(name) and few.startswith(name):
@@ -278,7 +278,7 @@ def costs(table: "plain.ManagedTrace") -> Table:
 
 
 def _why(row: "plain.ManagedRow") -> str:
-    """The two reasons that most pages have, but for having what was wanted."""
+    """The two most frequent reasons of pages that did not get the requested size."""
     others = {reason: pages for reason, pages in row["why"].items() if reason != "obtained"}
     most = sorted(others.items(), key=lambda one: -one[1])[:2]
     return ", ".join(f"{WHY[reason]} {text.count(pages)}" for reason, pages in most)

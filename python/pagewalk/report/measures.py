@@ -1,4 +1,4 @@
-r"""What designs of a sweep are compared by, alone, as factors, and on average over traces.
+r"""The measures of a sweep's designs: plain, as factors, and as means over traces.
 
 ```
  design's counts --Measure--> value --normalize--> factor of the base design of the same trace
@@ -20,7 +20,7 @@ Row = Mapping[str, Any]
 
 
 def mean_name(mean: str) -> str:
-    """What stands in place of a trace where the value is the mean over all of them."""
+    """The name in place of a trace's name if a value is the mean over all traces."""
     return f"{mean} mean"
 
 
@@ -29,13 +29,13 @@ class Measure:
     """A number that designs are compared by."""
 
     key: str
-    """In the JSON document, and for `--sort`."""
+    """Its name in the JSON document and for `--sort`."""
     name: str
-    """On an axis or over a column, with its unit."""
+    """Its name on an axis or over a column, with its unit."""
     plain: str
     """`name` without a unit, for factors."""
     what: str
-    """In a sentence."""
+    """Its name in a sentence."""
     of: Callable[[Row], float | None]
     share: bool = False
     """Whether it is a share of one, shown as per cent."""
@@ -131,8 +131,8 @@ def comparison(
     Args:
         designs: Rows of a sweep's table.
         keys: What varies, in the order of the columns.
-        normalize: Values of some keys: each value becomes a factor of that of the design that has
-            these and is otherwise the same.
+        normalize: Values of some keys: each measure is divided by that of the design that has these
+            values and is otherwise the same.
         mean: One of `MEANS`.
 
     Returns:

@@ -26,7 +26,7 @@ COLUMNS_MAX = 160
 ROWS_MAX = 120
 BANDS_MAX = 16
 BAND_SHARE_MIN = 0.045
-"""What a band's label needs of the map's height."""
+"""The share of the map's height that a band's label needs."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _bands(document: "plain.Document") -> tuple[list[_Band], int]:
 
 
 def _own(document: "plain.Document") -> dict[int, int]:
-    """By region the misses that are its own, also where a granule's band is another's."""
+    """The misses of each region, also in granules that are in another region's band."""
     own: dict[int, int] = {}
     for _, region, misses in document["map"].get("owners", ()):
         own[region] = own.get(region, 0) + misses
@@ -163,7 +163,7 @@ def _owners(document: "plain.Document") -> dict[int, int]:
     """For each granule the index of the region that has the most of its misses.
 
     Where a granule holds the end of one region and the beginning of the next, addresses alone do
-    not tell whose misses they are.
+    not show to which region a miss belongs.
     """
     most: dict[int, tuple[int, int]] = {}
     grid = document["map"]

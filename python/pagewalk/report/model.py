@@ -34,7 +34,7 @@ class Table(NamedTuple):
 
 
 class Card(NamedTuple):
-    """A number that matters, with a word on it."""
+    """An important number with a label."""
 
     label: str
     value: Value
@@ -81,19 +81,19 @@ class Run(NamedTuple):
     """Why a processor went from one program to another, if there were several."""
     tlbs: Table
     memory: Figure | None
-    """Memory by what it is used for, over time, if the machine has a manager that tells."""
+    """Memory by what it is used for, over time, if the machine has a manager that reports it."""
     page_sizes: Figure | None
     """Mapped memory by page size, over time, where there are several sizes."""
     wished: Table | None
-    """Page sizes by region, wished and got, and why, where sizes were wished for."""
+    """Page sizes by region, requested and actual, with reasons, if sizes were requested."""
     wished_more: Table | None
-    """The rows of fewer bytes, apart so that the first ones stay in sight."""
+    """Further rows, with fewer bytes, in a table of their own."""
     promotion: str
     """What on-line promotion charged and made; empty where misses are not counted for it."""
     daemon: Figure | None
     """What the daemon that coalesces free memory did, over time, if there is one."""
     reservations: Figure | None
-    """Reservations made, filled and broken over time, where the manager has such."""
+    """Reservations made, filled and broken over time, if the manager makes reservations."""
     free: Figure | None
     """Free memory by the size of its blocks."""
     kernel: Figure | None
@@ -106,16 +106,16 @@ class Run(NamedTuple):
     """None where memory is one node."""
     mmu_cache: Table | None
     spec_tlb: Table | None
-    """None where nothing predicts where walks end."""
+    """Predictions of SpecTLBs; `None` if there is no SpecTLB."""
     spaces: Table | None
-    """What going from one space to another did; none where there was one."""
+    """Effects of switches between spaces; `None` if there was one space."""
     nested: Table | None
     caches: Table | None
     regions: Table
     regions_more: Table | None
-    """Regions of fewer misses than the first ones, apart so that these stay in sight."""
+    """Further regions, with fewer misses, in a table of their own."""
     functions: Table | None
-    """None where the trace does not tell what code an access is of."""
+    """`None` if the trace does not record which code an access is from."""
     sites: Table | None
     """None where no allocations were marked."""
     origin_notes: list[str]
@@ -131,7 +131,7 @@ class Run(NamedTuple):
 
 
 class Report(NamedTuple):
-    """One or more runs of one trace, and what can be said of all."""
+    """One or more runs of one trace, and findings about all of them."""
 
     title: str
     subtitle: str
@@ -152,9 +152,9 @@ class ToDo(NamedTuple):
     """Something that a user should do."""
 
     title: str
-    """What it is about, and what it should be."""
+    """The thing to change, and its new state."""
     what: str
-    """What to write; empty: nothing."""
+    """The code to write; empty: none."""
     why: str
 
 
@@ -171,10 +171,10 @@ class Sheet(NamedTuple):
     version: str
     document: dict[str, Any]
     finding: Sequence[str] = ()
-    """What was found, in sentences above all else."""
+    """Findings, in sentences at the top of the page."""
     more: Table | None = None
-    """Further rows of `table`, apart so that its first ones stay in sight."""
+    """Further rows of `table`, in a table of their own."""
     to_do: Sequence[ToDo] = ()
-    """What a user should do, above all figures."""
+    """Recommendations, above all figures."""
     code: Sequence[tuple[str, str]] = ()
-    """What is to be written for that: what it is for, and its lines."""
+    """The code of the recommendations: what it is for, and its lines."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pagewalk.report.charts import Chart
 
 CHART_WIDTH = 640
-"""Pixels of a chart, which has no page to be as wide as."""
+"""Width of a chart in pixels."""
 
 
 def shown(title: str, sentences: Sequence[str], tables: Sequence[Table]) -> str:

@@ -14,7 +14,7 @@ FIELDS = {
     "start": "start",
     "name": "name",
 }
-"""What regions can be sorted by, with the field of the results that says it."""
+"""The keys by which regions can be sorted, with the field of the results for each."""
 
 
 class Order(NamedTuple):

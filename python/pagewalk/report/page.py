@@ -52,9 +52,9 @@ def poured(template: str, report: Any, charts: dict[str, Any], document: Any) ->
 
     Args:
         template: A file beside this one that extends `layout.html`.
-        report: What it shows; has at least `title`, `subtitle` and `version`.
+        report: The data to show, with at least `title`, `subtitle` and `version`.
         charts: Vega-Lite specifications by the name of the element that each is drawn in.
-        document: What is in the page for machines, as JSON.
+        document: The document in the page for programs to read, as JSON.
     """
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_asset),

@@ -18,7 +18,7 @@ Kind = Literal["svg", "png", "pdf"]
 KINDS: tuple[Kind, ...] = ("svg", "png", "pdf")
 
 WIDTH = 900
-"""Pixels across a picture where the page has no width to give it."""
+"""Width of a picture in pixels if the page gives none."""
 PNG_SCALE = 1.5
 PAPER_SCALE = 300 / 72
 """Dots of a PNG file for each point on paper."""
@@ -27,7 +27,7 @@ GROUNDS = {"light": "#ffffff", "dark": "#16181b"}
 
 
 def fixed(specification: Mapping[str, Any], width: int = WIDTH) -> dict[str, Any]:
-    """A chart that is as wide as a page made as wide as `width` pixels."""
+    """A chart that is as wide as its page, changed to a width of `width` pixels."""
     found = dict(specification)
     if found.get("width") == "container":
         found["width"] = width
@@ -44,9 +44,9 @@ def picture(
 
     Args:
         specification: The chart.
-        kind: Of the file.
-        shade: What the page looks like.
-        millimetres: Its width on paper, in the letters of a paper; else it is for a screen.
+        kind: The format of the file.
+        shade: The page's theme, light or dark.
+        millimetres: Its width on paper, with a paper's letters; if absent, it is for a screen.
     """
     look = theme(shade) if millimetres is None else paper()
     points = WIDTH if millimetres is None else round(millimetres * POINTS_PER_MM)
@@ -76,11 +76,11 @@ def write(
     force: bool = False,
     millimetres: int | None = None,
 ) -> list[str]:
-    """Writes a file per chart, and gives their names.
+    """Writes a file per chart, and returns their names.
 
     Args:
         charts: Specifications by name.
-        kind: What the files are.
+        kind: The format of the files.
         path: The file of one chart; of several, each name goes before its ending.
         force: Whether files may be replaced.
         millimetres: As for `picture`.

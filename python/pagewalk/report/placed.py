@@ -126,13 +126,13 @@ def groups(advised: "plain.Advised") -> "list[list[plain.AdvisedRegion]]":
 
 
 def called(alike: "Sequence[plain.AdvisedRegion]") -> str:
-    """What the regions of a group are called together."""
+    """The common name of a group's regions."""
     more = len(alike) - 1
     return alike[0]["name"] + (f" and {more} alike" if more else "")
 
 
 def left_out(advised: "plain.Advised") -> list[str]:
-    """For which machine numbers are, and how much of the misses no region that was tried has."""
+    """Notes: the machine of the numbers, and the share of misses outside the tried regions."""
     base, count = advised["base"], advised["regions_left_out"]
     share = advised["misses_left_out"] / max(base["misses"] + base["cold_misses"], 1)
     less = text.percent(share)
@@ -219,13 +219,13 @@ def headline(advised: "plain.Advised") -> str:
 
 
 def saved(advised: "plain.Advised", run: "plain.PlacedRun") -> int:
-    """Misses that a run has less than base pages, first touches too."""
+    """By how many misses a run has fewer than with base pages, first touches included."""
     base = advised["base"]
     return int(base["misses"] + base["cold_misses"] - run["misses"] - run["cold_misses"])
 
 
 def together(advised: "plain.Advised") -> Table:
-    """What each group counted where all groups had one size."""
+    """The counts of each group in the runs in which all groups had the same size."""
     rows = []
     for alike in groups(advised):
         for size, at in sorted(alike[0]["together"].items(), key=lambda one: text.bytes_of(one[0])):

@@ -16,7 +16,7 @@ from typing import Any, Literal
 Kind = Literal["linear", "logarithmic", "ordinal"]
 
 SIZES_MIN = 3
-"""Sizes from which on they make a scale: two are two kinds of page, or of cache."""
+"""The number of sizes from which a key has a scale: two are just two kinds of page or cache."""
 
 MARKS_MAX = 10
 
@@ -38,7 +38,7 @@ class Scale:
 
     @property
     def marks(self) -> dict[int, str]:
-        """Where the axis has labels, and which: at most ten; none where any place will do."""
+        """Positions and texts of the axis's labels, at most ten; none if any position will do."""
         low, high = min(self.numbers.values()), max(self.numbers.values())
         powers = [1 << bit for bit in range(64) if low <= 1 << bit <= high]
         if self.kind == "logarithmic":

@@ -16,11 +16,11 @@ COLUMNS = 3
 """Facets beside each other in a picture for a screen; a page has as many as it is wide."""
 
 FACET_POINTS = 118
-"""How wide a facet is on paper at least: two stand beside each other in a column of a paper."""
+"""Least width of a facet on paper, in points: two fit side by side in a paper's column."""
 BESIDE_POINTS = 56
-"""What stands left and right of a facet on paper: labels, a title, a gap."""
+"""Points left and right of a facet on paper: for labels, a title, a gap."""
 POINTS_PER_LETTER = 4
-"""Of the title of a facet on paper."""
+"""Points per letter of a facet's title on paper."""
 
 
 def page(figure: Figure, axis: Scale, shared: bool) -> list[Chart]:
@@ -41,7 +41,7 @@ def picture(figure: Figure, axis: Scale, shared: bool, points: int | None = None
         figure: As for `page`.
         axis: As for `page`.
         shared: As for `page`.
-        points: Its width on paper; if absent it is for a screen.
+        points: Its width on paper in points; if absent it is for a screen.
     """
     drawn = _facets(figure, axis, shared, points)
     if len(drawn) == 1:

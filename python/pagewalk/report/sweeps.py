@@ -34,12 +34,12 @@ FAILED_SHOWN = 8
 NEAR = 0.01
 """The share of the best value within which another design is as good."""
 NEAR_NAMED = 3
-"""How many of these are named."""
+"""Most designs near the best one that are named."""
 
 SEARCHES = "mmu_cache.searches"
 """The count that every design with an MMU cache has."""
 TRACE_LETTERS = 20
-"""Of a trace's name in a row of the text, if no more are needed to tell it apart."""
+"""Letters of a trace's name in a row of the text, if they distinguish it from other traces."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class View:
     """How many designs, of each trace."""
 
     def check(self, keys: Sequence[str]) -> None:
-        """Refuses an order by what neither varies nor is measured.
+        """Refuses a sort key that is neither a varied key nor a measure.
 
         Raises:
             Error: There is no such measure or key.
@@ -82,7 +82,7 @@ ALL = View()
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a chart of a sweep shows where: the keys that vary, and what they are called."""
+    """The layout of a sweep's charts: the keys of axis, series and facets, and their labels."""
 
     x: str | None = None
     """The key along the x axis; one whose values have distances if absent."""
@@ -93,10 +93,10 @@ class Drawn:
     measures: Sequence[str] = ()
     """Which measures have charts; if none is named, those in which the designs differ."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """What stands for a key, for a measure, or, as `KEY:VALUE`, for a value of a key."""
+    """Labels of keys, of measures and, as `KEY:VALUE`, of values of keys."""
 
     def check(self, keys: Sequence[str]) -> None:
-        """Refuses what does not vary, or is drawn twice.
+        """Refuses a key that does not vary, or that is used twice.
 
         Raises:
             Error: There is no such key or measure.
@@ -141,7 +141,7 @@ class Drawn:
         return x, [self.color, *rest], facets
 
     def value(self, key: str, value: object) -> str:
-        """A value as a legend has it: it says by itself what it is."""
+        """A value as in a legend, where it must be understood without its key."""
         label = self.labels.get(f"{key}:{value}")
         if label is not None:
             return label
@@ -201,8 +201,8 @@ def pictures(
 
     Args:
         made: The document of a sweep.
-        drawn: What is shown where.
-        points: Their width on paper; if absent they are for a screen.
+        drawn: The layout of the charts.
+        points: Their width on paper in points; if absent they are for a screen.
     """
     from pagewalk.report import sweepcharts
 
@@ -224,7 +224,7 @@ def _scale(made: Mapping[str, Any], drawn: Drawn) -> scales.Scale:
 
 
 def _memory(machine: Mapping[str, Any]) -> str:
-    """What was asked of all designs' memory."""
+    """The requested memory of all designs, in words."""
     asked = machine.get("memory")
     size = f"{asked} of what base uses" if asked and asked.endswith("%") else asked
     free, wired = machine.get("aged", (1.0, 0.0))
@@ -394,7 +394,7 @@ def _cells(
 
 
 def _title(measure: Measure, made: Mapping[str, Any]) -> str:
-    """The name of a measure with its unit, which a factor has not."""
+    """The name of a measure, with its unit unless values are factors."""
     return f"{measure.plain}, factor" if made["comparison"]["normalize"] else measure.name
 
 
@@ -446,7 +446,7 @@ def _figure(made: dict[str, Any], measure: Measure, drawn: Drawn) -> Figure:
 
 
 def _points(made: dict[str, Any], measure: Measure, drawn: Drawn) -> list[dict[str, Any]]:
-    """What a chart has of each design: where it is drawn, and its value."""
+    """The data of each design in a chart: where it is drawn, and its value."""
     axis, series, apart = drawn.keys(made)
     named = not scales.has_scale(made["vary"][axis])
     rows: list[dict[str, Any]] = []
@@ -466,7 +466,7 @@ def _points(made: dict[str, Any], measure: Measure, drawn: Drawn) -> list[dict[s
 
 
 def _ends(made: dict[str, Any], measure: Measure, drawn: Drawn) -> str:
-    """The least and the most that designs have of a measure, as a sentence."""
+    """The lowest and the highest value of a measure among the designs, as a sentence."""
     rows, axis = _points(made, measure, drawn), drawn.keys(made)[0]
     factors = bool(made["comparison"]["normalize"])
     best, worst = (end(rows, key=lambda row: float(row["value"])) for end in (min, max))

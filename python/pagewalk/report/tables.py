@@ -184,7 +184,7 @@ def spec_tlb(document: "plain.Document") -> Table | None:
 
 
 def spaces(document: "plain.Document") -> Table | None:
-    """A row per thing that going from one space to another did.
+    """A row per effect of switches between spaces.
 
     None where there was one space, it could not be small, and no trace cache held its code.
     """
@@ -234,7 +234,7 @@ def spaces(document: "plain.Document") -> Table | None:
 
 
 def _hits(served: Mapping[str, int]) -> Value:
-    """Which share caches served."""
+    """The share that caches served."""
     everything = sum(served.values())
     return values.share(everything - served.get("memory", 0), everything)
 
@@ -385,7 +385,7 @@ ORIGINS_IN_SIGHT = 20
 
 
 def _left_out(found: Sequence[Any], what: str) -> str:
-    """The end of a caption: how many there are beyond those in sight."""
+    """The end of a caption: the number of rows that are not shown."""
     more = len(found) - ORIGINS_IN_SIGHT
     return f"; {text.plural(more, what)} more with fewer" if more > 0 else ""
 
@@ -545,7 +545,7 @@ def faults(document: "plain.Document") -> Table | None:
 
 
 def wished(document: "plain.Document") -> Table | None:
-    """A row per region, size wished, size got and reason, most bytes first; none without wishes."""
+    """A row per region, requested size, actual size and reason, most bytes first, or none."""
     manager = document.get("manager")
     names = {region["name"]: origins.region_name(region) for region in document["regions"]}
     kinds: list[tuple[str, list[plain.SizeDecision]]] = []

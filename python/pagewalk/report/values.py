@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def told_apart(documents: "Sequence[plain.Document]") -> list[str]:
-    """The machines' names: of those of one name each with its own settings, or else its number."""
+    """The machines' names; equal names are distinguished by settings, or else by number."""
     machines = [document["machine"] for document in documents]
     names = []
     for machine in machines:
@@ -51,19 +51,19 @@ EVENTS_MIN = 100
 
 
 def share(part: float, whole: float) -> Value:
-    """What part of `whole` it is; nothing of nothing is 0."""
+    """`part` as a share of `whole`; 0 if `whole` is 0."""
     exact = part / whole if whole else 0.0
     return Value(text.percent(exact), exact, few=0 < part < EVENTS_MIN)
 
 
 def ratio(part: float, whole: float) -> Value:
-    """How many of `part` there are to one of `whole`; to nothing it is 0."""
+    """`part` per `whole`; 0 if `whole` is 0."""
     exact = part / whole if whole else 0.0
     return Value(text.ratio(exact), exact, few=0 < part < EVENTS_MIN)
 
 
 def per_1000(part: float, whole: float) -> Value:
-    """How many of `part` there are to 1000 of `whole`."""
+    """`part` per 1000 of `whole`."""
     exact = 1000 * part / whole if whole else 0.0
     return Value(text.ratio(exact), exact, few=0 < part < EVENTS_MIN)
 
@@ -79,7 +79,7 @@ def accesses(document: "plain.Document") -> int:
 
 
 def per_walk(document: "plain.Document") -> Value:
-    """References of a walk of a mapped page; of any walk where all ended in a first touch."""
+    """Mean references of a walk for a mapped page; of all walks if all ended in a first touch."""
     walks = document["walks"]
     if walks["walks"] > walks["cold"]:
         references = walks["references"] - walks["cold_references"]
@@ -88,7 +88,7 @@ def per_walk(document: "plain.Document") -> Value:
 
 
 def length(document: "plain.Document") -> int:
-    """Accesses of the trace, those among them that the machine leaves out.
+    """Accesses of the trace, including those that the machine leaves out.
 
     Bins of time count all; where the machine left some out, the last bin may be cut short.
     """
@@ -129,7 +129,7 @@ def finding(document: "plain.Document") -> list[str]:
 
 
 def taken(document: "plain.Document") -> str:
-    """What translation takes, without a full stop: the best estimate where there is one."""
+    """The cost of translation without a full stop; the best estimate if there is one."""
     time, estimate = document["time"], document.get("estimate")
     if time is None:
         return "What translation takes is not known"
@@ -155,7 +155,7 @@ def compared(documents: "Sequence[plain.Document]", names: Sequence[str]) -> str
 
     Args:
         documents: Results of one trace.
-        names: What each machine is called.
+        names: The names of the machines.
     """
 
     def ends(numbers: Sequence[float], shown: Callable[[float], str]) -> str:
@@ -198,7 +198,7 @@ def share_ends(time: "plain.Time") -> list[str]:
 
 
 def milliseconds(native: "plain.Native | None") -> str | None:
-    """How many of the native run's milliseconds translation takes, where that can be said."""
+    """The milliseconds of the native run that translation takes, if they are known."""
     if not native or native["translation_ms"] is None:
         return None
     most, user = native["translation_ms"]["hi"], 1000 * native["user_seconds"]
@@ -232,11 +232,11 @@ CAUSES = {
     "ended": "a program ended",
     "recorded": "they were recorded",
 }
-"""Why a processor goes on with another program."""
+"""The causes of switches to another program, in words."""
 
 
 def shootdowns(document: "plain.Document") -> str:
-    """What shootdowns took of all processors: nothing where there is one."""
+    """The cost of shootdowns on all processors, in words; empty for one processor."""
     if not document.get("processors"):
         return ""
     found = document["shootdowns"]
@@ -285,16 +285,16 @@ BROKEN = {
     "block": "for frames in a row",
     "wanted": "for just these frames",
 }
-"""What reservations were broken for."""
+"""The causes of broken reservations, in words."""
 
 
 def broken(counts: Mapping[str, int]) -> str:
-    """How many reservations were broken, by what for."""
+    """The number of broken reservations, by cause."""
     return ", ".join(f"{text.count(n)} {BROKEN[why]}" for why, n in counts.items() if n) or "none"
 
 
 def nodes(document: "plain.Document") -> str:
-    """What was local and remote, and which pages moved; nothing where memory is one node."""
+    """Local and remote references, and moved pages; empty if memory is one node."""
     found = document.get("numa")
     if found is None:
         return ""

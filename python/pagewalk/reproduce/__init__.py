@@ -6,8 +6,8 @@ r"""The papers' experiments, run anew: their numbers and claims beside ours.
  designs.toml  --> settings ----------------------- Lab --/     text, JSON, HTML, last.json
 ```
 
-An experiment is data: what to run, what the paper printed, and what it claims. How to measure
-is a method, one file each, shared by all experiments that measure the same way.
+An experiment is data: what to run, what the paper printed, and what it claims. A method says how to
+measure; each method is one file, shared by all experiments that are measured in this way.
 """
 
 from pagewalk.reproduce.experiment import Experiment, find, root

@@ -3,8 +3,8 @@
 Averages can agree where no cell does. So each table is also compared as a whole: by how much a
 cell is off on average, and whether the cells that are large in the paper are large in ours.
 
-Cells are those that both tables have. Not among them: rows that average other rows, and columns
-that are the unit of the others, so that all of their numbers are the same.
+The cells that both tables have are compared. Excluded are rows that are averages of other rows, and
+columns to which the other columns are normalised, because all of their numbers are equal.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class Agreement:
     Attributes:
         cells: How many both have.
         error: The mean absolute difference, in the unit of the table.
-        paper_mean: The mean of the paper's cells, to see the error beside.
+        paper_mean: The mean of the paper's cells, for comparison with the error.
         correlation: Spearman's rank correlation; `None` where all ranks of a table are equal.
     """
 

@@ -10,23 +10,24 @@ A claim is one number, or one order, that can be computed from a table:
 * `least = CELL` or `greatest = CELL` and `among = [CELLS]`: it is smaller, or larger, than each of
   them.
 
-An order is strict: two equal numbers are in none. `slack` is the share by which neighbours may be
-the wrong way round; the last of an ascending order is larger than the first by more than that. With
-`ties = true`, where the paper says "no less" or "at least", neighbours may be equal. Where all
-numbers are equal nothing happened, and no order is reached.
+An order is strict: two equal numbers are in no order. `slack` is the share by which neighbours may
+be in the wrong order; the last number of an ascending order must still exceed the first by more
+than that share. With `ties = true`, for a paper that says "no less" or "at least", neighbours may
+be equal. If all numbers are equal, no order is reached.
 
 A cell is `[row, column]`, or one name where the claim names the `row` or `column` of all.
 
 The band comes from the paper. Around a printed number, `published`, it is 10 % of the number to
-either side, or half a `digit`, the last one printed, where that is more. Where the paper has
-words, `within = [low, high]` (`inf`: no bound) or `slack` puts them into figures, and `band` says
-why these. A band wider than 10 % around a printed number says why in `wide`, and is counted apart.
+either side, or half a `digit`, the last one printed, where that is more. If the paper has words,
+`within = [low, high]` (`inf`: no bound) or `slack` translates them into numbers, and `band` gives
+the reason for these numbers. A band wider than 10 % around a printed number says why in `wide`, and
+is counted apart.
 
-What a claim counts as is its `kind`: `paper`; `fitted`, where a parameter of ours was chosen so
-that the number comes out, which `fitted` names; `arithmetic`, where nothing is measured; `own`,
-where no paper says so; `goal`, where the paper says what a design is to do, or what is to be
-expected of one that it did not build, and measures nothing. Only the first kind is counted among
-the papers' claims.
+The `kind` of a claim says how it is counted: `paper`; `fitted`, if a parameter of ours was chosen
+so that the number comes out, which `fitted` names; `arithmetic`, if nothing is measured; `own`, if
+no paper makes the claim; `goal`, if the paper says what a design should achieve, or what is
+expected of a design that it did not build, without a measurement. Only claims of the kind `paper`
+count as the papers' claims.
 """
 
 import math
@@ -48,7 +49,7 @@ KEYS = {
     "ties", "band", "wide", "kind", "fitted", "timed", "reason",
 }  # fmt: skip
 KINDS = ("paper", "wide", "fitted", "arithmetic", "goal", "own")
-"""What claims are counted as; a claim of the kind `paper` with a wide band is `wide`."""
+"""The kinds of claims; a claim of the kind `paper` with a wide band is `wide`."""
 TOLERANCE = 0.1
 """The band around a printed number, as a share of it to either side."""
 
@@ -64,19 +65,19 @@ def shown(value: float) -> str:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a claim.
+    """The verdict on a claim.
 
     Attributes:
         says: The claim in words.
-        kind: What it counts as: one of `KINDS`.
+        kind: How it is counted: one of `KINDS`.
         verdict: `reached`, `missed`, `unstable` (some placements reach it and others do not), or
             `not measured`.
-        ours: Our number, or the numbers that were to be in order; over several placements the
-            median, and the least and the most.
+        ours: Our number, or the numbers that should be in order; for several placements the median,
+            with the least and the greatest.
         paper: The paper's number, or the order.
-        reason: Why it is not reached, where that is known.
+        reason: Why it is not reached, if the reason is known.
         remark: Why the band is what it is, or what was fitted.
-        timed: Whether the number is a time on the host, which another host need not have.
+        timed: Whether the number is a time on the host, which differs on another host.
     """
 
     says: str
@@ -90,7 +91,7 @@ class Verdict:
 
     @property
     def reached(self) -> bool:
-        """Whether all of our numbers bear it out."""
+        """Whether all of our numbers satisfy the claim."""
         return self.verdict == REACHED
 
     def document(self) -> dict[str, Any]:
@@ -110,8 +111,8 @@ class Claim:
     """One claim as an experiment's file states it.
 
     Raises:
-        Error: It states nothing that can be checked, or a band without its reason; `where` says
-            which file.
+        Error: It states nothing that can be checked, or a band without its reason; `where` names
+            the file.
     """
 
     def __init__(self, stated: dict[str, Any], where: str) -> None:
@@ -137,25 +138,25 @@ class Claim:
 
     @property
     def timed(self) -> bool:
-        """Whether it is about a time on the host."""
+        """Whether the claim is about a time on the host."""
         return bool(self._stated.get("timed"))
 
     @property
     def reason(self) -> str:
-        """Why it was not reached, where that is known."""
+        """Why it was not reached, if the reason is known."""
         return str(self._stated.get("reason", ""))
 
     def stated(self) -> dict[str, Any]:
-        """All that decides about its verdict: its file's entry without words and kind."""
+        """The part of the file's entry that decides about the verdict: all but words and kind."""
         return {key: value for key, value in self._stated.items()
                 if key not in ("says", "reason", "band", "wide", "kind", "fitted")}  # fmt: skip
 
     def relabelled(self, saved: dict[str, Any]) -> Verdict:
-        """The verdict that `document` wrote of this claim, under its words and kind of now."""
+        """The saved verdict on this claim, with the words and the kind that the claim has now."""
         return self._verdict(saved["verdict"], saved["ours"])
 
     def cells(self) -> list[Cell]:
-        """The cells that it looks at."""
+        """The cells that the claim compares."""
         stated = self._stated[self._check]
         if self._check in ("value", "least", "greatest"):
             return [self._cell(stated)] + [self._cell(c) for c in self._stated.get("among", [])]
@@ -164,7 +165,7 @@ class Claim:
         return [self._cell(cell) for cell in stated]
 
     def judge(self, tables: Sequence[Table]) -> Verdict:
-        """Whether `tables`, one for each placement, bear it out."""
+        """The verdict on the claim from `tables`, one for each placement."""
         if self._check in ORDERS:
             return self._order(tables)
         numbers = [self._number(table) for table in tables]
@@ -194,7 +195,7 @@ class Claim:
         return kind
 
     def _band(self) -> tuple[float, float]:
-        """The band in which the number is reached, its reason being given where one is due."""
+        """The band in which the number counts as reached; refuses a band without its reason."""
         stated = self._stated
         published = stated.get("published")
         if "within" not in stated:
@@ -266,7 +267,7 @@ class Claim:
         return self._verdict(_of(holds), ours)
 
     def _names(self) -> list[str]:
-        """The cells that it looks at, in words."""
+        """The cells that the claim compares, in words."""
         return [" ".join(self._short(cell)) for cell in self.cells()]
 
     def _paper(self) -> str:
@@ -286,7 +287,7 @@ class Claim:
         return band if published is None else f"{published:g} (taken as reached: {band})"
 
     def _holds(self, values: list[float]) -> bool:
-        """Whether `values` are in order, which they are not where all are equal."""
+        """Whether `values` are in order; equal values are in no order."""
         factor = 1 + float(self._stated.get("slack", 0))
         if self._check == "ascending":
             pairs = list(pairwise(values))

@@ -35,7 +35,7 @@ def root(folder: str | Path | None = None) -> Path:
     """The folder of the experiments: `folder`, that of the source tree, or that of the package.
 
     Raises:
-        Error: It is not there.
+        Error: The folder was not found.
     """
     if folder is not None:
         found = Path(folder)
@@ -57,22 +57,22 @@ class Experiment:
     """One table or figure of a paper.
 
     Attributes:
-        name: `B10/fig4.14`.
-        folder: Where its files are.
+        name: Its name, as in `B10/fig4.14`.
+        folder: The folder of its files.
         title: What is measured.
-        source: Where the paper has it.
+        source: Its place in the paper.
         method: How it is measured: a module of `pagewalk.reproduce.methods`.
         unit: The unit of our numbers.
         notes: What differs from the paper's setting.
-        placements: With how many placements of frames, or sequences of addresses, it is measured;
-            a claim is reached if it is with each.
-        parameters: What the method takes.
-        smoke: What takes the place of some of them for a quick look.
-        published: What the paper printed, if it printed numbers.
+        placements: The number of placements of frames, or of sequences of addresses, with which it
+            is measured; a claim is reached if it is reached with each of them.
+        parameters: The parameters of the method.
+        smoke: The parameters that a smoke run has in place of these.
+        published: The numbers that the paper prints, if it prints any.
         aggregates: Rows of `published` that are averages of its other rows.
         plot: How it is drawn: `kind` (`lines` over the columns, or `bars`), `x`, `y`, `log`,
             `rows`, `columns`; if empty, only its table is shown.
-        claims: What the paper claims.
+        claims: The claims of the paper.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Experiment:
         """Reads `folder/experiment.toml`.
 
         Raises:
-            Error: It is no experiment; the message says what is wrong.
+            Error: The file describes no experiment; the message says what is wrong.
         """
         return cls.of(read_toml(folder / "experiment.toml"), folder)
 
@@ -104,7 +104,7 @@ class Experiment:
         """The experiment in `folder` whose file has `data`, now or at another commit.
 
         Raises:
-            Error: It is no experiment; the message says what is wrong.
+            Error: The file describes no experiment; the message says what is wrong.
         """
         path = folder / "experiment.toml"
         name = f"{folder.parent.name}/{folder.name}"
@@ -141,10 +141,10 @@ class Experiment:
 
 
 def find(folder: Path, names: Sequence[str] = ()) -> list[Experiment]:
-    """The experiments called `names` in `folder`, those of a paper that is named, or all.
+    """The experiments in `folder` with these names or of these papers; all if none is named.
 
     Raises:
-        Error: There is none of that name.
+        Error: There is no experiment of a given name.
     """
     folders = sorted((path.parent for path in folder.glob("*/*/experiment.toml")), key=_order)
     known = [f"{each.parent.name}/{each.name}" for each in folders]
@@ -166,7 +166,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file.
 
     Raises:
-        Error: It cannot be read or is no TOML.
+        Error: The file cannot be read or is no TOML.
     """
     try:
         return parse_toml(path.read_text(encoding="utf-8"), str(path))
@@ -178,7 +178,7 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
     """The TOML document `text`, which comes from `where`.
 
     Raises:
-        Error: It is no TOML.
+        Error: The text is no TOML.
     """
     try:
         return tomllib.loads(text)

@@ -1,4 +1,4 @@
-r"""Where saved numbers come from: their commit, what they ran through, and whether that holds.
+r"""The origin of saved numbers: their commit, their sources, and whether they still hold.
 
 ```
  commit A   bands, from the paper        experiment.toml
@@ -8,8 +8,8 @@ r"""Where saved numbers come from: their commit, what they ran through, and whet
  commit C   last.json is committed       A is before B: the bands were not made for the numbers
 ```
 
-Saved numbers are *stale* if the sources that the experiment runs through have changed and a
-smoke run of it comes out otherwise than when they were saved.
+Saved numbers are *stale* if the sources that the experiment uses have changed and its smoke run
+gives another result than when they were saved.
 """
 
 import hashlib
@@ -24,13 +24,13 @@ from pagewalk.reproduce.experiment import Experiment, parse_toml, read_toml
 
 BENCH: tuple[str, ...] = ("addr", "pagetable", "physmem", "hat", "vm", "mmu", "description",
                           "ram", "hardware", "machine", "python")  # fmt: skip
-"""Crates that a page table by itself runs through."""
+"""Crates that operations on a page table alone use."""
 LAYER = ("addr", "pagetable", "physmem", "hat", "vm", "smp", "python")
-"""Crates that loads on memory management and clients in small spaces run through."""
+"""Crates that loads on memory management and clients in small spaces use."""
 RUN = (*BENCH, "trace", "results", "os", "managers", "run")
-"""And a run of a generated trace."""
+"""Crates that a run of a generated trace uses."""
 RECORD = (*RUN, "ring", "recorder", "capture")
-"""And of a recorded one."""
+"""Crates that a run of a recorded trace uses."""
 
 
 def git(folder: Path, *arguments: str) -> str | None:
@@ -50,10 +50,10 @@ def commit(experiment: Experiment) -> str | None:
 
 
 def check_saving(experiment: Experiment) -> None:
-    """That numbers measured now may be saved: their bands are committed.
+    """Checks that numbers measured now may be saved: their bands must be committed.
 
     Raises:
-        Error: They are not, or there is no commit.
+        Error: The bands are not committed, or there is no commit.
     """
     if commit(experiment) is None:
         raise Error(
@@ -68,7 +68,7 @@ def check_saving(experiment: Experiment) -> None:
 
 
 def complaint(experiment: Experiment) -> str:
-    """Why the saved numbers do not count, or nothing: each claim's band is from before them."""
+    """Why the saved numbers do not count, or nothing: each band must be older than the numbers."""
     last = experiment.last()
     if last is None:
         return "not measured yet"
@@ -103,7 +103,7 @@ def as_labelled(experiment: Experiment) -> Experiment | None:
 
 
 def sources(experiment: Experiment) -> dict[str, str]:
-    """A digest of each part of the sources that the experiment runs through."""
+    """A digest of each part of the sources that the experiment uses."""
     top = experiment.folder.parents[2]
     crates = dict.fromkeys(name for each in _made_of(experiment) for name in _crates(each))
     parts = {f"crates/{name}": sorted((top / "crates" / name).glob("src/**/*.rs"))
@@ -150,12 +150,12 @@ def _crates(experiment: Experiment) -> tuple[str, ...]:
 
 
 def _named(parameters: Any) -> set[str]:
-    """What the parameters may name; a program without the value it is given, as in `fastcgi@20`."""
+    """Names that the parameters may contain; of `fastcgi@20` the program without its value."""
     return {name for text in _texts(parameters) for name in (text, text.partition("@")[0])}
 
 
 def changed(experiment: Experiment) -> list[str]:
-    """What has changed of the sources since the numbers were saved."""
+    """The sources that have changed since the numbers were saved."""
     last = experiment.last()
     then = last["measured_on"].get("sources", {}) if last else {}
     now = sources(experiment)

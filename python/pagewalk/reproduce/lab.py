@@ -5,9 +5,8 @@ r"""`Lab`: where an experiment gets its traces and its runs, each made once and 
              program, version, inputs, length    trace, machine, this build of Pagewalk
 ```
 
-A name is a digest of all that decides about the contents, so nothing here is ever stale. Beside
-each is kept how many seconds of CPU it took, so that an experiment can say what it takes without
-a cache.
+The name of each file is a digest of all that determines its contents, so no file is ever stale. The
+CPU seconds of each are kept beside it, so that the time of an experiment without a cache is known.
 """
 
 import functools
@@ -37,13 +36,13 @@ from pagewalk.reproduce.experiment import read_toml
 from pagewalk.trace import Trace
 
 SMALL = 10_000_000
-"""Accesses of a recording that is made for a quick look."""
+"""Accesses that are recorded for a smoke run."""
 
 PLACE = "/tmp/lab-"
-"""Where a program in the cache is started, with eight characters more, wherever the cache is."""
+"""The path of a program in the cache when it is started, without its last eight characters."""
 
 Results = dict[str, Any]
-"""A results document as `Results.data` has it, without what is by region or over time."""
+"""A results document as `Results.data` has it, without counts by region or over time."""
 
 
 class Lab:
@@ -57,9 +56,9 @@ class Lab:
     Attributes:
         placement: The seed of the order in which frames are given out; `None`: lowest first.
         folder: The folder of the experiments.
-        used: What was taken by name since it was cleared: versions and lengths of programs.
-        inputs: The digest of each trace among these.
-        kept_seconds: Seconds of CPU that what came out of the cache had taken.
+        used: The programs used since `clear`, with their versions and lengths.
+        inputs: The digest of each trace that was used.
+        kept_seconds: The CPU seconds that results from the cache took when they were computed.
     """
 
     def __init__(self, experiments: Path, cache: Path | None = None, install: bool = False) -> None:
@@ -76,7 +75,7 @@ class Lab:
         self._designs: dict[str, dict[str, Any]] = read_toml(experiments / "designs.toml")
 
     def clear(self) -> None:
-        """Forgets what was used."""
+        """Empties `used`, `inputs` and `kept_seconds`."""
         self.used.clear()
         self.inputs.clear()
         self.kept_seconds = 0.0
@@ -93,7 +92,7 @@ class Lab:
         return [] if self.placement is None else [f"memory.placement={self.placement}"]
 
     def program(self, name: str) -> programs.Program:
-        """The program called `name`; of `fastcgi@20` that with 20 for its `{value}`.
+        """The program called `name`; `fastcgi@20` is `fastcgi` with 20 in place of its `{value}`.
 
         Raises:
             Error: `programs.toml` has none of that name.
@@ -104,7 +103,7 @@ class Lab:
         return self._programs[base].given(value) if value else self._programs[base]
 
     def settings(self, design: str) -> list[str]:
-        """What a design changes in a machine, as `--set` takes it.
+        """The settings of a design for a machine, as for `--set`.
 
         Raises:
             Error: `designs.toml` has none of that name.
@@ -162,10 +161,10 @@ class Lab:
         return trace
 
     def warmed(self, trace: Trace, accesses: int, spread: int | None = None) -> Trace:
-        """The trace, the first `accesses` of which run without being counted.
+        """The trace, whose first `accesses` run without being counted.
 
-        Of a trace that is shorter than twice as many it is the first half. With `spread` its
-        mappings are put apart by so many bytes.
+        If the trace has fewer than twice `accesses`, its first half is not counted. With `spread`
+        its mappings are moved apart by this number of bytes.
         """
         if not accesses and spread is None:
             return trace
@@ -177,7 +176,7 @@ class Lab:
 
         `machine` is a built-in one, or a file in the folder of the experiments.
 
-        Those that are not in the cache are made in one pass over the trace.
+        Results that are not in the cache are computed in one pass over the trace.
 
         Raises:
             Error: There is no such machine, or a setting is wrong.
@@ -216,7 +215,7 @@ class Lab:
 
 
 def _check_whole(recorded: dict[str, Any], name: str, accesses: int) -> None:
-    """That no signal ended the program before its recording was as long as it should be."""
+    """Checks that no signal ended the program before all requested accesses were recorded."""
     signal = recorded["exit_status"] - 128
     if signal <= 0 or recorded["accesses"] >= accesses:
         return
@@ -231,7 +230,7 @@ def _write(text: str, path: Path) -> None:
 
 @contextmanager
 def _streams(stdin: str) -> Iterator[None]:
-    """Programs started meanwhile read `stdin` and print to nowhere."""
+    """Within it, programs that are started read `stdin`, and their output is discarded."""
     sys.stdout.flush()
     kept = [os.dup(0), os.dup(1)]
     try:
@@ -248,9 +247,9 @@ def _streams(stdin: str) -> Iterator[None]:
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """Programs started meanwhile have the same few variables everywhere.
+    """Within it, programs are started with the same few variables on every computer.
 
-    How long they are decides where the stack of a program begins.
+    The length of the variables determines where the stack of a program begins.
     """
     kept = dict(os.environ)
     named = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/", "LC_ALL": "C"}
@@ -269,10 +268,10 @@ def _environment() -> Iterator[None]:
 def _reached(
     cache: Path, command: Sequence[str], root: Path | None
 ) -> Iterator[tuple[list[str], Path | None]]:
-    """`command` and `root`, with what lies in `cache` reached by paths of one length everywhere.
+    """`command` and `root`, with paths in `cache` replaced by paths of equal length everywhere.
 
-    A program's own path and its arguments lie where its stack begins, like its environment. The
-    program is copied, since QEMU gives it the path that links lead to.
+    A program's path and arguments are stored at the beginning of its stack, like its environment.
+    The program is copied, because QEMU resolves links and passes the resulting path to it.
     """
     with tempfile.TemporaryDirectory(prefix=Path(PLACE).name, dir=Path(PLACE).parent) as place:
         (Path(place) / "bin").mkdir()
@@ -302,5 +301,5 @@ def cpu_seconds() -> float:
 
 @functools.cache
 def _build() -> str:
-    """A digest of the native half: another build may count otherwise."""
+    """A digest of the native module: another build may count differently."""
     return hashlib.sha256(Path(_native.__file__).read_bytes()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""`Outcome`: what reproducing an experiment gave, beside what the paper has."""
+"""`Outcome`: the result of reproducing an experiment, beside the paper's numbers."""
 
 import datetime
 import hashlib
@@ -24,16 +24,16 @@ from pagewalk.reproduce.table import Table, over
 
 @dataclass
 class Outcome:
-    """Our numbers and what they say of the paper's claims.
+    """Our numbers, and the verdicts on the paper's claims.
 
     Attributes:
-        experiment: What was reproduced.
+        experiment: The experiment that was reproduced.
         tables: Our numbers, a table for each placement.
-        verdicts: What became of each claim; none where sizes were small.
-        smoke: Whether sizes were small, so that the numbers mean nothing.
-        used: The programs and traces behind the numbers: a name, and version and length.
-        inputs: The digest of each trace behind them.
-        seconds: Seconds of CPU that all of it takes where nothing is in the cache.
+        verdicts: The verdict on each claim; none after a smoke run.
+        smoke: Whether this was a smoke run, so that the numbers mean nothing.
+        used: The programs and traces behind the numbers: versions and lengths by name.
+        inputs: The digest of each of these traces.
+        seconds: CPU seconds of the whole experiment with an empty cache.
     """
 
     experiment: Experiment
@@ -58,7 +58,7 @@ class Outcome:
         return compare(experiment.published, self.table, experiment.aggregates)
 
     def digest(self) -> str:
-        """A digest of the numbers, times on the host left out, and of what they are of."""
+        """A digest of the numbers, without times on the host, and of the programs behind them."""
         timed = self.experiment.parameters.get("timed", [])
         tables = [table.document() for table in self.tables]
         for table in tables:
@@ -68,7 +68,7 @@ class Outcome:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def document(self) -> dict[str, Any]:
-        """All of it as plain data, for JSON."""
+        """The outcome as plain data, for JSON."""
         experiment, agreement = self.experiment, self.agreement
         published = experiment.published
         document = {
@@ -98,12 +98,12 @@ class Outcome:
 
 
 def reproduce(experiment: Experiment, lab: Lab, smoke: bool = False) -> Outcome:
-    """Measures `experiment`, with each of its placements unless it is small.
+    """Measures `experiment`, with each of its placements unless it is a smoke run.
 
     Args:
         experiment: What to measure.
         lab: Where traces and runs come from.
-        smoke: With small sizes: to see that it works, not to learn anything.
+        smoke: Whether to run with tiny sizes, which only shows that the experiment works.
 
     Raises:
         Error: It cannot be measured here: the message says what is missing.
@@ -125,7 +125,7 @@ def reproduce(experiment: Experiment, lab: Lab, smoke: bool = False) -> Outcome:
 
 
 def measure(experiment: Experiment, parameters: dict[str, Any], lab: Lab) -> Table:
-    """The table that the experiment's method makes of `parameters`.
+    """The table that the experiment's method computes from `parameters`.
 
     Raises:
         Error: As `reproduce`.
@@ -148,11 +148,11 @@ def saved(outcome: Outcome, small: Outcome) -> str:
 def relabelled(experiment: Experiment) -> str:
     """The text of `last.json` with the words and kinds that the claims have now.
 
-    A claim keeps the verdict of the one that was checked in the same way when the numbers were
-    measured. Numbers, their commit and the seconds that they took stay as they are.
+    A claim keeps the verdict of the claim that was checked in the same way when the numbers were
+    measured. Numbers, their commit and their CPU seconds stay as they are.
 
     Raises:
-        Error: There are no saved numbers, or a claim is checked otherwise than when they were
+        Error: There are no saved numbers, or the check of a claim has changed since they were
             measured.
     """
     last = experiment.last()

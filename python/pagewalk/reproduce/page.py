@@ -22,7 +22,7 @@ from pagewalk.reproduce.scoreboard import (
 from pagewalk.reproduce.table import Table as Numbers
 
 COLOURS = 4
-"""How many the pages' own palette has."""
+"""The number of colours in the pages' palette."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def _figure(made: Outcome) -> Figure:
 
 
 def _points(table: Numbers, plot: dict[str, Any], whose: str) -> list[dict[str, Any]]:
-    """What is drawn of a table, a row a point; nothing where no plot is asked for."""
+    """The points that are drawn of a table, one per row; none if no plot is requested."""
     if not plot:
         return []
     wanted = plot.get("rows") or list(table.rows)

@@ -42,11 +42,13 @@ class Program:
         inputs: What is made before it runs: a name, and a maker of `inputs` with its parameters.
         stdin: Which input it reads as its standard input, or nothing.
         skip: Accesses to pass over, so that starting up is not what is recorded.
-        accesses: The least that touch all of its memory: it is not recorded for fewer.
+        accesses: The least number of accesses that touch all of its memory; no recording is
+            shorter.
         i386: Debian packages for i386 that have it, in a folder of its own; or none.
-        small: Bytes of addresses that it is confined to, MiB in the file, or `None`.
+        small: The bytes of addresses to which it is confined (MiB in the file), or `None`.
         calls: Whether its calls are recorded.
-        tools: What a command of 32-bit programs needs besides: a name, and a file of `workloads/`.
+        tools: Further files that a command of 32-bit programs needs: a name, and a file of
+            `workloads/`.
     """
 
     name: str
@@ -74,11 +76,11 @@ class Program:
         return [self.i386, self.small, self.calls, "one processor"] if self.i386 else []
 
     def root(self, folder: Path, install: bool) -> Path | None:
-        """The folder that its 32-bit packages are unpacked in, if it has such.
+        """The folder in which its 32-bit packages are unpacked, if it has any.
 
         Raises:
-            Error: They are not there and may not be downloaded.
-            WorkError: They cannot be downloaded.
+            Error: The packages are missing and may not be downloaded.
+            WorkError: The packages cannot be downloaded.
         """
         return sysroot.unpacked(folder, self.i386, install)[0] if self.i386 else None
 
@@ -88,8 +90,8 @@ class Program:
         Builds it and makes its inputs in `folder` where they are not there yet.
 
         Raises:
-            Error: It is not installed.
-            WorkError: It cannot be built.
+            Error: The program is not installed.
+            WorkError: The program cannot be built.
         """
         values = {name: str(_make(folder, maker)) for name, maker in self.inputs.items()}
         for name, source in self.tools:
@@ -151,7 +153,7 @@ def digest(*parts: object) -> str:
 def kept(path: Path, make: Callable[[Path], None]) -> Path:
     """`path`, made under another name first if it is not there yet.
 
-    Of several processes that ask for it one makes it, and the others wait for that one.
+    If several processes request it, one makes it and the others wait.
     """
     if path.exists():
         return path
@@ -169,7 +171,7 @@ def kept(path: Path, make: Callable[[Path], None]) -> Path:
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[None]:
-    """Nobody else is in here with the same file, which is removed at the end."""
+    """Holds a lock file, so that one process runs the block; it is removed at the end."""
     while True:
         with lock.open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -209,7 +211,7 @@ def _build(folder: Path, source: Path) -> tuple[Path, str]:
 
 
 def _tool(folder: Path, source: Path) -> Path:
-    """What `source` is built to for 32 bits, under its own name, by which a machine can name it."""
+    """The 32-bit program built from `source`, under its own name, which a machine can use."""
     compiler = shutil.which("i686-linux-gnu-gcc")
     if compiler is None:
         raise Error("there is no i686-linux-gnu-gcc: `apt-get install gcc-i686-linux-gnu`")

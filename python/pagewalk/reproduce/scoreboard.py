@@ -1,7 +1,8 @@
 """Outcomes as text: one experiment, a list of them, the scoreboard of all.
 
-Counted are the claims of papers whose band is 10 % or the paper's words. Beside them, apart:
-claims with a wider band, claims that something was fitted to, arithmetic, and our own.
+Claims of papers whose band is 10 % or the paper's words are counted together. Claims of other kinds
+are counted apart: those with a wider band, those that something was fitted to, arithmetic, and our
+own.
 """
 
 import textwrap
@@ -21,18 +22,18 @@ COLUMNS_MAX = 10
 
 @dataclass
 class Score:
-    """How many claims of one kind came to which verdict."""
+    """The number of claims of one kind by verdict."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
 
     @property
     def all(self) -> int:
-        """How many claims there are."""
+        """The number of claims."""
         return self.verdicts.total()
 
     @property
     def reached(self) -> int:
-        """How many are reached."""
+        """The number of claims that are reached."""
         return self.verdicts[REACHED]
 
     def __str__(self) -> str:
@@ -50,7 +51,7 @@ def scores(verdicts: Iterable[tuple[str, str]]) -> dict[str, Score]:
 
 
 def apart(counted: Mapping[str, Score]) -> str:
-    """What is not counted among the papers' claims."""
+    """The scores of the kinds of claims that are counted apart."""
     return "; ".join(f"{kind} {counted[kind]}" for kind in KINDS[1:] if counted[kind].all)
 
 
@@ -110,7 +111,7 @@ def merged(
 
 
 def listing(experiments: Sequence[tuple[str, str, Mapping[str, Any] | None, str]]) -> str:
-    """Names and titles; below each what the last numbers said, and what speaks against these."""
+    """Names and titles; below each the saved verdicts, and why these do not count if so."""
     lines = []
     width = _width(name for name, *_ in experiments)
     for name, title, last, complaint in experiments:
@@ -201,7 +202,7 @@ def _paragraph(words: str, indent: str = "  ") -> str:
 
 
 def _thinned(columns: list[str]) -> list[str]:
-    """Of the columns of a figure over sizes, as many as a terminal shows; the last among them."""
+    """At most as many columns of a figure over sizes as a terminal shows, including the last."""
     if len(columns) <= 2 * COLUMNS_MAX:
         return columns
     step = -(-len(columns) // COLUMNS_MAX)

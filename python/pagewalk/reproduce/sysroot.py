@@ -20,11 +20,11 @@ ARCHITECTURE = "i386"
 
 
 def unpacked(folder: Path, packages: Sequence[str], install: bool) -> tuple[Path, str]:
-    """The folder that has `packages` and what they depend on, and which versions these are.
+    """The folder that has `packages` and what they depend on, and the versions of all.
 
     Raises:
-        Error: They are not there and may not be downloaded, or this system has no apt.
-        WorkError: They cannot be downloaded or unpacked.
+        Error: The packages are missing and may not be downloaded, or this system has no apt.
+        WorkError: The packages cannot be downloaded or unpacked.
     """
     from pagewalk.reproduce.programs import digest
 

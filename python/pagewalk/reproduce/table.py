@@ -15,10 +15,10 @@ class Table:
 
     Attributes:
         columns: The columns' names; those of a figure over sizes are numbers as text.
-        rows: The numbers of each row, a column each; `None` where there is none.
-        unit: What the numbers are.
-        drawings: Pictures that belong to them, as SVG: a title and the picture. They are no part of
-            its document.
+        rows: The numbers of each row, one per column; `None` if there is none.
+        unit: The unit of the numbers.
+        drawings: Pictures that belong to the table, as SVG: a title and the picture. The document
+            has no pictures.
     """
 
     columns: list[str]
@@ -55,7 +55,7 @@ class Table:
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> "Table":
-        """What `document` wrote, or what an experiment's file says a paper printed."""
+        """The table in data of `document`, or in the `published` of an experiment's file."""
         return cls(
             [str(column) for column in document["columns"]],
             {name: list(values) for name, values in document["rows"].items()},
@@ -64,7 +64,7 @@ class Table:
 
 
 def over(tables: Sequence[Table], number: Callable[[list[float]], float] = median) -> Table:
-    """Of tables with the same rows and columns the median of each cell, or another `number`."""
+    """The median of each cell of tables with the same rows and columns, or another `number`."""
     first = tables[0]
     rows: dict[str, list[float | None]] = {}
     for name in first.rows:

@@ -4,8 +4,9 @@ r"""What a sweep has done so far, in a file beside its output.
  fig.parquet.part    one JSON text a line: {"key": hash of trace and machine, "row": {...}}
 ```
 
-A line is added when its design is done, so that whatever stops the sweep costs only the pass that
-was under way. A design whose key is there is not run again. The file goes when the output is whole.
+A line is added when its design is done, so an interrupted sweep loses only the pass that was under
+way. A design whose key is in the file is not run again. The file is removed when the output is
+complete.
 """
 
 import hashlib
@@ -54,7 +55,7 @@ class Part:
             ) from error
 
     def remove(self) -> None:
-        """Removes the file: the output is whole."""
+        """Removes the file, when the output is complete."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
@@ -79,7 +80,7 @@ def _unstored(trace: Trace) -> str:
 
 
 def _lines(path: Path) -> Iterable[tuple[str, Row]]:
-    """The whole lines of the file; what a killed sweep left of the last one is passed over."""
+    """The whole lines of the file; what a killed sweep left of the last line is ignored."""
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             entry = json.loads(line)

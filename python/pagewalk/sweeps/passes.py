@@ -16,19 +16,19 @@ DESIGNS_PER_PASS = 512
 """Designs that share one pass over the trace in this process, if they are small enough."""
 
 PASS_BYTES = 2 << 30
-"""What the data caches of a pass may take, unless one is told how many designs it has."""
+"""Most memory of the data caches of a pass, unless the number of its designs is given."""
 
 BYTES_PER_LINE = 24
-"""What a line of a simulated data cache takes: its tag, its age, a fingerprint, a shortcut."""
+"""Bytes per line of a simulated data cache: its tag, age, fingerprint and shortcut."""
 
 DESIGNS_PER_TASK = 32
-"""Designs that one task of an executor takes."""
+"""Designs per task of an executor."""
 
 FRONTS_PER_PASS = 16
 """Fronts (TLBs, page tables, mapped pages) that are in memory at once."""
 
 TRIES = 3
-"""How often a pass is given to an executor whose workers die over it."""
+"""How often a pass is tried in an executor whose workers die while they run it."""
 
 Outcome = tuple[str | None, str | None]
 
@@ -38,7 +38,7 @@ class Design:
     """A point of the sweep that can be built."""
 
     digest: str
-    """Of the machine after its settings: equal digests, equal counts."""
+    """Digest of the machine after its settings; equal digests give equal counts."""
     settings: dict[str, str]
     machine: Machine
     base: Sequence[str] = ()
@@ -103,7 +103,7 @@ def count(
         done: Rows by key.
         executor: Where passes run; this process if absent.
         size: Designs per pass; as many as fit into memory if absent.
-        progress: Told of accesses here, of designs with an executor.
+        progress: Called with accesses done in this process, or with designs done in an executor.
     """
     trace = task.trace
     waiting = [one for one in designs if done.get(part.key(trace, one.digest)) is None]

@@ -22,11 +22,11 @@ class Sweep(TableLike):
     Attributes:
         table: The table: the keys that vary (`trace` first, of several), then the counts of
             `Results` with dots between.
-        document: The same as `pagewalk sweep --json` writes it.
+        document: The JSON document that `pagewalk sweep --json` writes.
     """
 
     width_mm = COLUMN_MM
-    """Of a picture that `save` writes."""
+    """Width in millimetres of a picture that `save` writes."""
 
     def __init__(self, table: "pa.Table", document: dict[str, Any]) -> None:
         super().__init__(table)
@@ -52,9 +52,9 @@ class Sweep(TableLike):
         """The content of the files that `save` writes.
 
         Args:
-            view: Which designs a table has that people see.
-            drawn: What a chart shows where.
-            width_mm: Of a picture.
+            view: Which designs are in the tables for people.
+            drawn: The layout of the charts.
+            width_mm: The width of pictures in millimetres.
         """
         from pagewalk.formats import Made
         from pagewalk.report import sweeps
@@ -94,7 +94,7 @@ class Sweep(TableLike):
             x: The key along the x axis.
             color: The key whose values are series.
             facet: The key whose values have a chart each.
-            labels: What stands for a key, for a measure, or, as `KEY:VALUE`, for a value of a key.
+            labels: Labels of keys, of measures and, as `KEY:VALUE`, of values of keys.
 
         Raises:
             Error: There is no such measure, or no such key varies.

@@ -204,7 +204,7 @@ def _names(traces: "Sequence[Trace]") -> list[str]:
 def _base(
     given: Mapping[str, object], mean: str, designs: Sequence[Mapping[str, str]]
 ) -> dict[str, str]:
-    """The values that make a design one that others are compared with.
+    """The values of the design with which others are compared.
 
     Raises:
         Error: A key does not vary, or not over that value, or there is no such mean.
@@ -269,7 +269,7 @@ def _swept(
 
 
 def _memory(given: Mapping[str, list[str]]) -> dict[str, Any]:
-    """What a trace's own memory comes to, by machine, where some was asked for."""
+    """The memory of a trace by machine, if `memory` was requested."""
     return {"memory_settings": dict(given)} if any(given.values()) else {}
 
 

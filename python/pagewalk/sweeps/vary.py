@@ -1,4 +1,4 @@
-"""What a sweep varies: keys of the machine's file, each with the values that it takes."""
+"""The varied keys of a sweep, each with its values."""
 
 import itertools
 import re

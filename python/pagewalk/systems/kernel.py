@@ -1,6 +1,6 @@
-"""What the recorder is to know of a kernel: where functions are, and where fields of structures.
+"""Facts about a kernel for the recorder: addresses of functions, offsets of fields.
 
-The kernel tells both: `/proc/kallsyms`, and its type information (BTF) in `/sys/kernel/btf`.
+The kernel provides both: `/proc/kallsyms`, and its type information (BTF) in `/sys/kernel/btf`.
 Linux's `include/uapi/linux/btf.h` describes that format.
 """
 
@@ -23,7 +23,7 @@ _EACH = {4: 12, 5: 12, 6: 8, 13: 8, 15: 12, 19: 12}
 """Bytes for each of its elements: STRUCT, UNION, ENUM, FUNC_PROTO, DATASEC, ENUM64."""
 
 FUNCTIONS = {"switch_to": "__switch_to", "pgd_free": "pgd_free", "set_comm": "__set_task_comm"}
-"""The recorder's names of functions at whose beginning it looks, and the kernel's."""
+"""Functions at whose entry the recorder acts: its names and the kernel's."""
 FIELDS = {
     "mm": ("task_struct", "mm"),
     "active_mm": ("task_struct", "active_mm"),

@@ -32,7 +32,7 @@ APPEND = "console=ttyS0 quiet panic=-1 nokaslr no_timer_check rdinit=/pw/init"
 ICOUNT = "shift=1,sleep=off,align=off"
 """One processor's clock: each instruction takes 2 ns."""
 PATIENCE = 600.0
-"""Seconds after which a guest that comes to no marker is taken to hang."""
+"""Seconds without a marker after which a guest counts as hung."""
 OUTPUT_BYTES = 1 << 30
 """Bytes of the disk for the command's output, of which a file takes only what is written."""
 KEPT = 6
@@ -66,7 +66,7 @@ class Machine:
     append: str = ""
 
     def arguments(self, how: str) -> list[str]:
-        """QEMU's arguments; `how` tells the guest's script what it is started for."""
+        """QEMU's arguments; `how` is passed to the guest's script, to select what it runs."""
         folder = qemu().parent
         line = [
             "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
@@ -82,7 +82,7 @@ class Machine:
         return line
 
     def key(self) -> str:
-        """A hash of all that the machine is made of."""
+        """A hash of all properties of the machine."""
         files = (qemu(), self.packages.firmware, self.packages.kernel, self.initrd)
         # Where they lie is no part of it.
         places = {*map(str, files), str(qemu().parent)}
@@ -132,7 +132,7 @@ class Session:
         return tuple(one.fileno() for one in [*self._ends, *self._kept])
 
     def begun(self) -> None:
-        """QEMU has begun: it alone has its ends now."""
+        """Called when QEMU runs: begins to read the serial line."""
         self._reader.start()
 
     def _listen(self) -> None:
@@ -142,7 +142,7 @@ class Session:
                 del self._said[: -(1 << 20)]
 
     def let_go(self) -> None:
-        """Closes QEMU's ends here, so that its end is seen."""
+        """Closes this process's copies of QEMU's descriptors, so that QEMU's end is noticed."""
         for end in self._ends:
             end.close()
 

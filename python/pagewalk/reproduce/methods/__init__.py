@@ -1,1 +1,1 @@
-"""Ways to measure: one a file, `measure(parameters, lab) -> Table`."""
+"""The methods of measurement: one per file, as `measure(parameters, lab) -> Table`."""

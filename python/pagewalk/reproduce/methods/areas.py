@@ -20,7 +20,7 @@ SPACE = 1 << 31
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
-    """A row a design."""
+    """The table: one row per design."""
     areas: list[int] = parameters["areas"]
     table = Table([str(area) for area in areas])
     for design in parameters["designs"]:

@@ -1,4 +1,4 @@
-"""The bits that MMU caches take: no program is run for them.
+"""The sizes of MMU caches in bits; no program is run.
 
 Parameters: `machine` and `designs`, a name for each and its settings. A row is an array of a
 design, named by its level where there are several; columns are how many arrays the design has,
@@ -16,7 +16,7 @@ TRACE = "generate:uniform,size=64K"
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
-    """The table: a row an array."""
+    """The table: one row per array."""
     circuits = parameters.get("circuits", False)
     table = Table(CIRCUITS if circuits else ["caches", "tag", "data"])
     designs: dict[str, list[str]] = parameters["designs"]

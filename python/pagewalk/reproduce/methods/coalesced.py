@@ -1,13 +1,13 @@
 """Large pages out of memory that was used before, by how hard the daemon tries (G98 section 6.4).
 
-Parameters: `machine`, `program`, `accesses`, `region` (the one for which sizes are wished), `sizes`
+Parameters: `machine`, `program`, `accesses`, `region` (for which sizes are requested), `sizes`
 (columns), `aged` (a name for each, and `memory.aged`), `levels`, `ordered` (a name for each, and
 `memory.ordered`), `daemon` (keys of `os.coalesced` besides `level`), `watermark` (bytes of free
 pages of the size in question that the daemon makes), and `measure`:
 
-* `obtained`: of the bytes wished, the share that is in pages of that size, in per cent;
+* `obtained`: the share of the requested bytes that is in pages of the requested size, in per cent;
 * `moved`: base pages migrated per large page obtained;
-* `flushed`: shootdowns for that, per large page obtained.
+* `flushed`: shootdowns for these migrations, per large page obtained.
 
 A row per state of memory, ordering and level. `none` is a level: there is no daemon.
 """

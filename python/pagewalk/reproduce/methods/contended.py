@@ -6,10 +6,10 @@ pages), `backgrounds` (rows: a name for each, its program or generator, and its 
 (columns: how many of them run beside it), and `turns` (how many the foreground's run is divided
 into).
 
-Numbers say by how much the foreground's performance is higher with large pages beside the others
-than with base pages alone, in per cent; in rows `NAME, beside the same`, than with base pages
-beside the same others. Its time is the program's when it runs alone, and the translation of its
-region beside the others.
+Numbers say by how much the foreground's performance with large pages, beside the others, is higher
+than with base pages and no others, in per cent. In rows `NAME, beside the same` it is compared with
+base pages beside the same others. Its time is the program's when it runs alone, and the translation
+of its region beside the others.
 """
 
 from typing import Any

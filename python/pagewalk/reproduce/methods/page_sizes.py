@@ -5,9 +5,9 @@ Parameters: `machine`, `programs` (rows: a name for each, and the program or gen
 for each, and its changes: `os.place` and others; the first is what the others are compared with),
 and `measure`:
 
-* `fewer`: TLB misses that are gone, in per cent of the first column's;
-* `faster`: by how much performance is higher, in per cent: the first column's time over this
-  one's, less one;
+* `fewer`: TLB misses that are avoided, in per cent of the first column's;
+* `faster`: by how much performance is higher, in per cent: the first column's time divided by this
+  column's, minus one;
 * `share`: translation's share of the time, in per cent;
 * `dearer`: by how much more cycles translation takes, in per cent of the first column's;
 * `instructions`: of the refill handler, per refill.
@@ -73,7 +73,7 @@ def _known(column: tuple[float | None, ...]) -> list[float]:
 def _beyond(
     runs: list[Results], lost: float, number: Callable[[Results, Results], float]
 ) -> float | None:
-    """What the columns after the first that loses so many misses gain over it at most."""
+    """The most that later columns gain over the first column that loses that many misses."""
     reached = [run for run in runs if _fewer(runs[0], run) >= lost]
     if len(reached) < 2:
         return None

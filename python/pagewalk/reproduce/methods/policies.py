@@ -1,4 +1,4 @@
-"""MMU caches under two replacement policies: references to upper levels a walk (B10 table 4.5).
+"""MMU caches under two replacement policies: references to upper levels per walk (B10 table 4.5).
 
 Parameters: `machine`, `set` (changes for every run), `programs`, `accesses`, `designs` (a name for
 each, and its settings besides the policy), `policies` (two; the second is the worse) and `base`:

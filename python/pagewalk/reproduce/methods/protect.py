@@ -1,4 +1,4 @@
-"""A server write-protects the pages that a client has of it, and unprotects them again.
+"""A server write-protects pages that a client has mapped from it, and unprotects them again.
 
 These are E99's "mapping benchmarks" (§3.3).
 
@@ -88,9 +88,10 @@ def _cycles(work: Work) -> int:
 def _tasks(
     parameters: dict[str, Any], bench: PageTable, addresses: list[int]
 ) -> tuple[PageTable, int, int]:
-    """A server that has these pages, and a client that has them of it.
+    """A server with these pages, and a client that has mapped them from the server.
 
-    So it has the segment beside, if there is one; each has code and a stack of its own.
+    The client has also mapped the segment beside, if there is one. Each of the two has code and a
+    stack of its own.
     """
     server, client = (bench.create()[0] for _ in range(2))
     for task in (server, client):

@@ -48,7 +48,7 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
 def _add(
     table: Table, name: str, designs: list[str], number: Callable[[list[float]], float]
 ) -> None:
-    """A column whose numbers are made of those of `designs` in the same row."""
+    """A column computed from the numbers of `designs` in the same row."""
     for row, values in table.rows.items():
         cells = [table.value((row, design)) for design in designs]
         known = [cell for cell in cells if cell is not None]

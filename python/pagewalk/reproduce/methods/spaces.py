@@ -1,4 +1,4 @@
-"""What small spaces save programs that run together (U02 sections 4.4 to 4.9).
+"""The time that small spaces save programs that run together (U02 sections 4.4 to 4.9).
 
 Parameters: `machine`; `kernel`, whose path is added (`Trace`); `runs` (what each changes in the
 machine, the first being what is compared with); `columns` (by name: `trace`, a program or a
@@ -24,7 +24,7 @@ from pagewalk.reproduce.table import Table
 from pagewalk.trace import Trace
 
 KERNEL_SERVER = "linux"
-"""The process that a Linux at user level is, small in every run as in U02."""
+"""The name of the process of a Linux at user level, which is small in every run as in U02."""
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
@@ -92,7 +92,7 @@ def _column(
 
 
 def _members(column: dict[str, Any], run: int, kernel: bool) -> list[str]:
-    """Who is small: in the first run who always is, in others also who is named, or all."""
+    """The programs in small spaces: `always` in the first run, `members` too or all in others."""
     if not kernel or (run > 0 and "members" not in column):
         return []
     always = column.get("always", [KERNEL_SERVER])
@@ -103,7 +103,7 @@ def _members(column: dict[str, Any], run: int, kernel: bool) -> list[str]:
 def numbers(run: Results) -> dict[str, float]:
     """Cycles of a run, every miss paid for in full, TLB misses, and the trace cache's work.
 
-    Where there is no trace cache, `lines` are those of code that the first cache is brought.
+    Without a trace cache, `lines` counts lines of code that are loaded into the first-level cache.
     """
     time, cache = run["time"], run.get("trace_cache")
     if cache is None:

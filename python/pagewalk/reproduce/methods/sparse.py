@@ -80,7 +80,7 @@ def _over_designs(
 
 
 def _worst(design: str) -> float | None:
-    """Bytes a page of a guarded table whose nodes have two entries in use each."""
+    """Bytes per page of a guarded table whose nodes have two entries in use each."""
     entries = design.removeprefix("G")
     return ENTRY * int(entries) + ENTRY if entries.isdigit() else None
 
@@ -90,7 +90,7 @@ def _over(one: list[float | None], other: list[float | None]) -> list[float | No
 
 
 def addresses(distribution: str, count: int, seed: int, sizes: list[list[float]]) -> list[int]:
-    """`count` pages of a space, by address; `sizes` has pages a file and its cumulative share."""
+    """`count` pages of a space, by address; `sizes`: pages per file, cumulative share."""
     rng = random.Random(seed)
     taken: set[int] = set()
     while len(taken) < count:

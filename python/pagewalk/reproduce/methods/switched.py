@@ -1,4 +1,4 @@
-"""Who is switched to after whom among programs that run together (U02 section 5.2).
+"""Which program runs after which, among programs that run together (U02 section 5.2).
 
 Parameters: `columns` (by name: `trace`, a program or a generator, `accesses` of it, and `kernel`,
 whose path is added, if any); `slots` of a group.

@@ -21,7 +21,7 @@ ALL = READ | WRITE | EXECUTE | USER
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
-    """A column a design."""
+    """The table: one column per design."""
     table = Table(list(parameters["designs"]))
     names = (
         "cycles",
@@ -43,7 +43,7 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
 
 
 def _rounds(bench: PageTable, rounds: int) -> list[float]:
-    """Of a round: cycles, instructions, bytes initialised, references, bytes of frames, and ns."""
+    """Per round: cycles, instructions, bytes initialised, references, bytes of frames, and ns."""
     # The system itself has a space, as L4's root task does.
     parent, _ = bench.create()
     bench.map(parent, [CODE])

@@ -1,4 +1,4 @@
-"""What a round of processes that take turns costs, in large and in small spaces (U02 section 4).
+"""The cost of a round of processes that take turns, in large and small spaces (U02 section 4).
 
 Parameters: `machine`, `set` (changes for every run), `trace` (a generator's, without its length),
 `vary` (columns: for a parameter of the generator its values; or by name what is put behind the

@@ -11,7 +11,7 @@ from pagewalk.reproduce.table import Table
 
 
 def measure(parameters: dict[str, Any], _: Lab) -> Table:
-    """What `parameters["world"]` comes to."""
+    """The numbers of the figure `parameters["world"]`."""
     table = Table(["count"])
     for name, count in _native.world(parameters["world"]):
         table.rows[name] = [float(count)]
