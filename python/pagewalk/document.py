@@ -40,7 +40,8 @@ class Process(Record):
     """The number of the process that forked this process."""
 
     parent_accesses: int | None
-    """The number of accesses of the parent before the fork; unknown if the recording was cut."""
+    """The number of accesses of the parent before the fork; unknown if the recording is truncated.
+    """
 
     shares_space: bool
     """Whether it runs in its parent's space until it executes a program, as children of `vfork` and
@@ -72,14 +73,14 @@ class LiveSummary(Record):
     """Why no access was counted as a guaranteed hit; `None` if some were."""
 
     lost: list[str]
-    """Which parts of the program are missing from all counts, and why."""
+    """The parts of the program that are missing from all counts, and why."""
 
 
 class TraceSummary(Record):
     """The trace that was run."""
 
     digest: str | None
-    """SHA-256 of the trace's contents; `None` if it has none, as a live program."""
+    """SHA-256 of the trace's contents; `None` if it is not known, as for a live program."""
 
     producer: str
     """Program that made the trace."""
@@ -94,7 +95,7 @@ class TraceSummary(Record):
     """Whether the trace has fetches."""
 
     filter: str
-    """What was left out of the trace when it was recorded."""
+    """The accesses that were left out of the trace when it was recorded."""
 
     notes: list[str]
     """Notes of the program that made the trace."""
@@ -378,7 +379,7 @@ class TraceCacheCounts(Record):
     """Fetches that the trace cache served entirely, without a lookup of TLBs or caches."""
 
     lines_delivered: int
-    """Lines that hit."""
+    """Lines of the trace cache that hit."""
 
     lines_built: int
     """Lines built after a miss."""
@@ -400,7 +401,7 @@ class LevelCounts(Record):
     """The level; 1 is the level that maps base pages."""
 
     references: int
-    """References."""
+    """References to this level."""
 
     served: dict[str, int]
     """References by the cache, or memory, that served them."""
@@ -454,7 +455,7 @@ class MmuCacheArray(Record):
     """Level whose entries the array holds; `None` if it holds entries of all levels."""
 
     entries: int
-    """Entries."""
+    """Entries of the array."""
 
     ways: int
     """Ways."""
@@ -551,7 +552,7 @@ class SpecTlbCounts(Record):
     """Size of the large pages; `any` with `fill = "offsets"`."""
 
     fill: str
-    """Which pages make an entry: `heuristic`, `marks` or `offsets`."""
+    """The kind of pages for which entries are made: `heuristic`, `marks` or `offsets`."""
 
     attempts: int
     """Predictions made."""
@@ -583,8 +584,9 @@ class SpecTlbCounts(Record):
     """
 
     overlapped: dict[str, int]
-    """References of correctly predicted walks, for which the access need not wait, by the cache or
-    memory that served them.
+    """References of correctly predicted walks, by the cache or memory that served them.
+
+    The access need not wait for these references.
     """
 
     overlapped_cycles: int | None
@@ -620,7 +622,7 @@ class RangeTlbCounts(Record):
     """
 
     lookups: int
-    """Lookups."""
+    """Lookups of the range TLB."""
 
     hits: int
     """Lookups that found a range which allows the access.
@@ -663,7 +665,7 @@ class RestSegCounts(Record):
     """Lines of the tag array that are cached."""
 
     ways: int
-    """Ways of both caches."""
+    """Ways of the cache of the filter, and of the cache of the tags: both have the same number."""
 
     lookups: int
     """Lookups: one before each walk, and one after each fault."""
@@ -750,13 +752,13 @@ class NestedCounts(Record):
     """References of these walks by level of the host's page table, root first."""
 
     tlb: HitsAndMisses | None
-    """The nested TLB, if there is one."""
+    """Lookups of the nested TLB, if there is one."""
 
     mmu_cache: MmuCacheCounts | None
     """MMU cache of the host's walks, if there is one.
 
-    If it is shared with the guest, this repeats the shape of the guest's cache, and searches are
-    counted there.
+    If guest and host share one cache (`nested.shared`), `arrays` repeats the arrays of the guest's
+    cache, and searches are counted only in the guest's counts.
     """
 
     spec_tlb: SpecTlbCounts | None
@@ -774,13 +776,13 @@ class NestedCounts(Record):
     """Reservations of the host, if it makes any."""
 
     reserved_bytes: int
-    """Bytes of the host that are reserved and not in use."""
+    """Bytes of the host's memory that are reserved and not in use."""
 
     former_bytes: int
     """Bytes that former guests still use (`nested.former`)."""
 
     first_touches: int
-    """Pages of the host at their first use."""
+    """Pages that the host mapped at their first use."""
 
     splintered: int
     """Walks whose guest page is larger than the host's page, so that the TLB was filled with a part
@@ -869,7 +871,7 @@ class Faults(Record):
     """
 
     protection: int
-    """Accesses that a page's rights forbade when it was walked for, and that were then allowed."""
+    """Accesses that the rights in the page table forbade, and that were allowed after the fault."""
 
 
 class SizeReasons(Record):
@@ -1045,14 +1047,19 @@ class RangerCounts(Record):
     """Base pages swapped with other pages."""
 
     anchors: int
-    """Anchors that were set."""
+    """Anchors that were set: an anchor is the offset of virtual and physical addresses that a part
+    of a region shall have.
+    """
 
     promoted: int
     """Blocks that became large pages in place."""
 
 
 class GroupCounts(Record):
-    """A group of processes at the end, under the kernel's names as far as it has some."""
+    """A group of processes at the end of the run.
+
+    If the kernel has a counter for a field, the field has the kernel's name.
+    """
 
     name: str
     """Name of the group."""
@@ -1061,26 +1068,26 @@ class GroupCounts(Record):
     """Bytes in memory that are charged to it (`memory.current`)."""
 
     peak: int
-    """The most there ever were (`memory.peak`), in bytes."""
+    """Largest number of bytes in memory that were charged to it (`memory.peak`)."""
 
     swap_current: int
     """Bytes in swap (`memory.swap.current`)."""
 
     high: int
-    """Times that it was over `memory_high`."""
+    """Times that the group was over `memory_high`."""
 
     max: int
-    """Times that it would have been over `memory_max`."""
+    """Times that the group would have been over `memory_max`."""
 
     oom: int
-    """Times that no page of it could leave then.
+    """Times that no page of the group could be evicted to stay within `memory_max`.
 
     The kernel ends a process of the group; here the page is brought in all the same, since the
     trace goes on with it.
     """
 
     pgsteal: int
-    """Base pages evicted because of its limits."""
+    """Base pages evicted because of the group's limits."""
 
     pswpin: int
     """Base pages read from swap."""
@@ -1090,49 +1097,54 @@ class GroupCounts(Record):
 
 
 class PoolCounts(Record):
-    """A pool of reserved large pages at the end, under the kernel's names as far as it has some."""
+    """A pool of reserved large pages at the end of the run.
+
+    If the kernel has a counter for a field, the field has the kernel's name.
+    """
 
     size: str
     """Page size."""
 
     asked: int
-    """Pages that were to be in the pool from the beginning."""
+    """Pages requested for the pool at the beginning of the run."""
 
     nr_hugepages: int
     """Pages of the pool, in use or free."""
 
     free_hugepages: int
-    """Free pages."""
+    """Free pages of the pool."""
 
     resv_hugepages: int
-    """Free pages that are promised to mappings."""
+    """Free pages of the pool that are reserved for mappings."""
 
     surplus_hugepages: int
-    """Pages that came from free memory when the pool was empty, and go back there."""
+    """Pages that came from free memory when the pool was empty, and return to it when they are
+    freed.
+    """
 
     mapped: int
-    """Mappings whose pages come from the pool and were promised to them."""
+    """Mappings for which the pool reserved all pages."""
 
     refused: int
     """Mappings for which the pool had too few pages.
 
-    The kernel's answer is `ENOMEM`; here they have ordinary pages, since the trace goes on with
-    them.
+    In the kernel the call fails with `ENOMEM`; here such mappings have ordinary pages, since the
+    trace goes on with them.
     """
 
     taken: int
-    """Pages that faults took."""
+    """Pages of the pool that faults mapped."""
 
     bus_errors: int
     """Faults for which the pool had no page.
 
-    The kernel ends the process by `SIGBUS`; here a base page is brought in, since the trace goes on
+    The kernel ends the process by `SIGBUS`; here a base page is mapped, since the trace goes on
     with it.
     """
 
 
 class LinuxCounts(Record):
-    """Transparent huge pages."""
+    """Counts of transparent huge pages."""
 
     held_bytes: int
     """Bytes of frames at the end that nobody maps but that are not free, because the large page
@@ -1149,10 +1161,10 @@ class LinuxCounts(Record):
     """Bytes of frames that hold the shared zero page."""
 
     compaction: CompactionCounts
-    """Compaction."""
+    """Runs of memory compaction."""
 
     page_blocks: PageBlockCounts
-    """Page blocks."""
+    """Page blocks by type, and base frames taken from them."""
 
     chosen: ChosenBlocks | None
     """How `ingens` and `hawkeye` chose blocks."""
@@ -1164,8 +1176,9 @@ class LinuxCounts(Record):
     """Counters by page size, under the kernel's names, if `os.linux.version` names a kernel."""
 
     groups: list[GroupCounts] | None
-    """Groups of processes with limits, that of processes without a group first, if the machine has
-    any.
+    """Groups of processes with limits, if the machine has any.
+
+    The first group has all processes that are in no other group.
     """
 
     hugetlb: list[PoolCounts] | None
@@ -1334,7 +1347,7 @@ class ManagerCounts(Record):
     """Faults by how they were resolved."""
 
     unexplained: int
-    """Accesses that no region of the trace covers, or that their region forbids."""
+    """Accesses outside all regions of the trace, or that their region forbids."""
 
     work: dict[str, int]
     """The kernel's work by kind."""
@@ -1373,10 +1386,10 @@ class ManagerCounts(Record):
     """Memory at the end of a program, or of the trace, at which most memory was mapped."""
 
     bytes: KindBytes
-    """What memory is used for at the end."""
+    """Bytes of memory by use, at the end."""
 
     over_time: list[MemorySample]
-    """What memory was used for over time: samples at changes, a few hundred at most."""
+    """Bytes of memory by use, over time: samples at changes, a few hundred at most."""
 
 
 class PromotionsOfSize(Record):
@@ -1495,7 +1508,7 @@ class ShootdownCounts(Record):
     """Shootdowns: changes of a page table after which TLBs and MMU caches had to be flushed."""
 
     made: int
-    """Shootdowns made: changes in a space of which some processor may have held translations."""
+    """Shootdowns made: changes in a space for which some processor may have held translations."""
 
     asked: int
     """Interrupts of other processors for the shootdowns that were made."""
@@ -1525,7 +1538,7 @@ class ShootdownCounts(Record):
     """Flushes that processors made in sweeps; `None` if the machine defers none."""
 
     swept_early: int | None
-    """Sweeps of flushes before their time, because a page was to be mapped in the same place again;
+    """Sweeps that were made early, because a page was to be mapped at the same address again;
     `None` if the machine defers none.
     """
 
@@ -1637,13 +1650,13 @@ class RegionCounts(Record):
     """Whether the region was inferred from accesses, because the trace has no mapping for it."""
 
     backing: str | None
-    """What backs the region, if the trace says so: `anonymous` (private memory), `shared-memory`,
-    `private-of-shared` (a private mapping of shared memory), `shared-file`, `private-file`,
-    `hugetlb`, `stack`, `thread-stack`, `heap`, `bss`.
+    """What backs the region, if the trace records it: `anonymous` (private memory),
+    `shared-memory`, `private-of-shared` (a private mapping of shared memory), `shared-file`,
+    `private-file`, `hugetlb`, `stack`, `thread-stack`, `heap`, `bss`.
     """
 
     populated: str | None
-    """How all of its pages were loaded without being touched: `when-mapped` (`MAP_LOCKED`,
+    """How all pages of the region were loaded without being touched: `when-mapped` (`MAP_LOCKED`,
     `MAP_POPULATE`, an earlier `mlockall`) or `when-locked` (`mlock` afterwards); `None` if they
     were not.
     """
@@ -1679,7 +1692,8 @@ class RegionCounts(Record):
     """References of walks for this region."""
 
     walk_cycles: int | None
-    """Upper bound of the translation cycles for this region: if nothing is hidden."""
+    """Upper bound of the translation cycles for this region, reached if no translation is hidden.
+    """
 
 
 class CodePlace(Record):

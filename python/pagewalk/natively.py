@@ -278,4 +278,4 @@ def told(time_: "plain.Time | None", run: dict[str, Any], window: str | None) ->
 def window(**limits: Any) -> str | None:
     """Why these options select only a part of the program, or `None` if they select all of it."""
     given = [name.replace("_", "-") for name, value in limits.items() if value]
-    return f"only a part of the program was taken ({', '.join(given)})" if given else None
+    return f"the results are of a part of the program only ({', '.join(given)})" if given else None

@@ -367,7 +367,7 @@ def test_machines_here_says_to_calibrate_where_none_fits(
         assert main(["machines", "--here"]) == status
     said = capsys.readouterr()
     assert said.out == "epyc-9005\n"
-    assert "no machine file is of this computer (AMD EPYC, family 25, model 17)" in said.err
+    assert "no machine file describes this computer (AMD EPYC, family 25, model 17)" in said.err
     assert "pagewalk calibrate -o here.toml" in said.err
 
 

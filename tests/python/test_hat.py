@@ -284,7 +284,7 @@ def test_a_recording_is_played_as_a_load(pagewalk, tmp_path: Path) -> None:
         cut.write_text(skeleton.read_text()[:end])
         done = pagewalk("hat", "--work", cut, "--cpus", "1")
         assert done.returncode != 0
-        assert "cut.skeleton: the skeleton was cut" in done.stderr
+        assert "cut.skeleton: the skeleton is truncated" in done.stderr
     done = pagewalk("skeleton", trace, "-o", skeleton)
     assert done.returncode != 0, "a file is not overwritten"
     made = pw.skeleton(pw.Trace(trace))

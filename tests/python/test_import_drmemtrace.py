@@ -189,10 +189,10 @@ def test_physical_addresses_come_from_markers_and_lists(pagewalk, tmp_path: Path
 @pytest.mark.parametrize(
     ("data", "status", "words"),
     [
-        (WHOLE[:-12], 1, "has no end: it was cut (at byte "),
-        (WHOLE[:-17], 1, "it was cut (at byte "),
-        (gzip.compress(WHOLE)[:-30], 1, "the gzip data is cut"),
-        (CHUNKS[:200], 1, "is cut"),
+        (WHOLE[:-12], 1, "has no end: it is truncated (at byte "),
+        (WHOLE[:-17], 1, "it is truncated (at byte "),
+        (gzip.compress(WHOLE)[:-30], 1, "the gzip data is truncated"),
+        (CHUNKS[:200], 1, "is truncated"),
         (start(5, 5, 8), 2, "version 8 of DynamoRIO's format; versions 1 to 7 are read"),
         (bytes([0, 25, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]), 2, "big-endian"),
         (BEFORE + FIRST + bytes(1200), 1, "a record of zeros"),

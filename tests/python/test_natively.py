@@ -71,7 +71,7 @@ def test_milliseconds_are_the_share_of_the_user_time() -> None:
 @pytest.mark.parametrize(
     ("window", "status", "said"),
     [
-        (natively.window(skip=5, max_accesses=None), 0, "a part of the program was taken (skip)"),
+        (natively.window(skip=5, max_accesses=None), 0, "of a part of the program only (skip)"),
         (None, 3, "status 3 when it was recorded and with 0 natively"),
     ],
 )

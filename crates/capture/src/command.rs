@@ -60,7 +60,9 @@ impl Program {
         }
         Err(Error::NotAProgram {
             path,
-            what: "its interpreters are scripts without end".to_owned(),
+            what: "its chain of interpreters is too long, as each is a script: name a program as \
+                   the interpreter"
+                .to_owned(),
         })
     }
 }

@@ -68,7 +68,7 @@ pub(crate) fn read(path: &Path) -> Result<Elf, Error> {
         ));
     }
     if head.len() < HEADER_BYTES {
-        return Err(not("is an ELF file that is cut short"));
+        return Err(not("is a truncated ELF file"));
     }
     let (class, order) = (head[4], head[5]);
     let half = |at: usize| {

@@ -126,7 +126,7 @@ impl Session {
         let (file, base) = unsafe {
             let fd = libc::memfd_create(c"pagewalk".as_ptr(), libc::MFD_CLOEXEC);
             if fd < 0 {
-                return Err(failed("memfd_create, which Linux has since 3.17"));
+                return Err(failed("memfd_create (Linux 3.17 or later)"));
             }
             let file = File::from_raw_fd(fd);
             // The rings are the user's alone.

@@ -19,16 +19,19 @@ pub struct Costs {
     /// Cycles of flushing a whole space from the TLBs, which replaces flushing its pages if it is
     /// cheaper.
     pub flush_space_cycles: u32,
-    /// Cycles of a page-table walk on the operating system's clock, whatever the caches hold.
+    /// Cycles that the operating system's clock counts for a page-table walk; they do not depend on
+    /// the contents of caches.
     pub walk_cycles: u32,
-    /// Cycles of handling a fault on the operating system's clock.
+    /// Cycles that the operating system's clock counts for handling a fault.
     pub fault_cycles: u32,
-    /// Cycles of a switch to another address space on the operating system's clock.
+    /// Cycles that the operating system's clock counts for a switch to another address space.
     pub switch_cycles: u32,
-    /// Cycles of an instruction that flushes on all processors (`os.flush.by`), until it is sent.
+    /// Cycles of an instruction that flushes on all processors (`os.flush.by`), until the request
+    /// is sent.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub broadcast_cycles: u32,
-    /// Cycles until all processors have flushed what was broadcast (TLBSYNC, DSB).
+    /// Cycles that a processor waits until all processors have flushed what it broadcast (TLBSYNC,
+    /// DSB).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub broadcast_wait_cycles: u32,
     /// With small spaces: cycles of loading segment registers, or the PID and domain registers.
@@ -44,7 +47,7 @@ pub struct Costs {
     /// With small spaces: cycles of comparing or emptying an entry of a root that is searched for copies.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub root_entry_cycles: u32,
-    /// With virtual caches: cycles of checking whether a line of `l1d` is to be flushed.
+    /// With virtual caches: cycles of checking whether a line of `l1d` must be flushed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cache_line_cycles: u32,
     /// With virtual caches: cycles of writing a dirty line of `l1d` to memory.

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::is_false;
 
-/// How TLBs are flushed after a page table has changed. Without this table every changed page is flushed
-/// from each processor that may hold it, which is interrupted for it.
+/// How TLBs are flushed after a page table has changed. Without this table, each processor that may have
+/// a changed page in its TLBs is interrupted and flushes it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Flushes {

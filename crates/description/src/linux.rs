@@ -15,36 +15,35 @@ pub struct Linux {
     /// results have the counters by size that the kernel shows. Absent: 6.18.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<Version>,
-    /// Where mappings are whose address the system chose: as in the recording, or where the kernel would
-    /// place them.
+    /// Where mappings are placed if the system chose their address: as in the recording, or where the
+    /// kernel would place them.
     #[serde(skip_serializing_if = "is_default")]
     pub layout: Layout,
-    /// The seed of what is random in the kernel's addresses; absent: they are not random.
+    /// The seed of the random parts of the kernel's addresses; absent: addresses are not random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout_seed: Option<u64>,
     /// Whether faults and `khugepaged` use pages of 2 MiB, and whether other sizes set to `inherit`
     /// are used.
     pub enabled: Enabled,
-    /// Whether faults use blocks of 16 KiB, which are mapped by base pages; absent: never. The keys
-    /// below do the same for other sizes.
+    /// Whether faults use blocks of 16 KiB, which are mapped by base pages; absent: never.
     #[serde(rename = "hugepages-16kB", skip_serializing_if = "Option::is_none")]
     pub of_16k: Option<OfSize>,
-    #[expect(missing_docs, reason = "as the one above")]
+    /// Whether faults use blocks of 32 KiB, which are mapped by base pages; absent: never.
     #[serde(rename = "hugepages-32kB", skip_serializing_if = "Option::is_none")]
     pub of_32k: Option<OfSize>,
-    #[expect(missing_docs, reason = "as the one above")]
+    /// Whether faults use blocks of 64 KiB, which are mapped by base pages; absent: never.
     #[serde(rename = "hugepages-64kB", skip_serializing_if = "Option::is_none")]
     pub of_64k: Option<OfSize>,
-    #[expect(missing_docs, reason = "as the one above")]
+    /// Whether faults use blocks of 128 KiB, which are mapped by base pages; absent: never.
     #[serde(rename = "hugepages-128kB", skip_serializing_if = "Option::is_none")]
     pub of_128k: Option<OfSize>,
-    #[expect(missing_docs, reason = "as the one above")]
+    /// Whether faults use blocks of 256 KiB, which are mapped by base pages; absent: never.
     #[serde(rename = "hugepages-256kB", skip_serializing_if = "Option::is_none")]
     pub of_256k: Option<OfSize>,
-    #[expect(missing_docs, reason = "as the one above")]
+    /// Whether faults use blocks of 512 KiB, which are mapped by base pages; absent: never.
     #[serde(rename = "hugepages-512kB", skip_serializing_if = "Option::is_none")]
     pub of_512k: Option<OfSize>,
-    #[expect(missing_docs, reason = "as the one above")]
+    /// Whether faults use blocks of 1 MiB, which are mapped by base pages; absent: never.
     #[serde(rename = "hugepages-1024kB", skip_serializing_if = "Option::is_none")]
     pub of_1024k: Option<OfSize>,
     /// Whether pages of 2 MiB are used; absent: they inherit `enabled`.
@@ -64,7 +63,8 @@ pub struct Linux {
     /// are used there.
     #[serde(skip_serializing_if = "is_default")]
     pub shmem_enabled: ShmemEnabled,
-    /// Bytes around a fault on a file's page that are mapped with it if they are in memory.
+    /// The size, in bytes, of the range around a fault on a file's page: the fault also maps the
+    /// pages of this range that are in memory.
     #[serde(skip_serializing_if = "is_64k")]
     pub fault_around_bytes: u64,
     /// How much memory is compacted in advance, from 0 to 100.
@@ -73,18 +73,18 @@ pub struct Linux {
     /// The fragmentation index, out of 1000, above which compaction is attempted.
     #[serde(skip_serializing_if = "is_500")]
     pub extfrag_threshold: u32,
-    /// The memory that is kept free, in KiB; absent: the kernel's value where large pages are
-    /// allowed.
+    /// The memory that is kept free, in KiB; absent: the value that the kernel chooses if large
+    /// pages are allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_free_kbytes: Option<u64>,
     /// The distance between the watermarks, in 1 / 10000 of memory.
     #[serde(skip_serializing_if = "is_10")]
     pub watermark_scale_factor: u64,
-    /// How much taking part of a page block raises the watermarks, in 1 / 10000 of the high
-    /// watermark.
+    /// How much the watermarks rise each time that an allocation takes a part of a page block of
+    /// another kind, in 1 / 10000 of the high watermark.
     #[serde(skip_serializing_if = "is_15000")]
     pub watermark_boost_factor: u64,
-    /// 1: where memory is scarce, large pages are split in which more than `khugepaged.max_ptes_none` base
+    /// 1: if memory is scarce, a large page is split if more than `khugepaged.max_ptes_none` of its base
     /// pages hold zeros.
     #[serde(skip_serializing_if = "is_one")]
     pub shrink_underused: u8,
@@ -103,8 +103,8 @@ pub struct Linux {
     pub hugetlb: Option<Hugetlb>,
     /// The daemon that collapses mapped pages into pages of 2 MiB.
     pub khugepaged: Khugepaged,
-    /// Cycles of the operating system's clock per millisecond of the kernel's time; absent: an
-    /// assumption, those of a processor at 4 GHz.
+    /// Cycles of the operating system's clock per millisecond of the kernel's time; absent: those
+    /// of a processor at 4 GHz, an assumption.
     pub cycles_per_ms: u64,
     /// The reason for the settings.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -237,32 +237,34 @@ impl<'de> Deserialize<'de> for Version {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Group {
-    /// The name in results; absent: its number.
+    /// The name of the group in results; absent: the number of the group.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// The members: names of programs, numbers of address spaces, or `*` for all that no other group has. A
-    /// child of a fork is in its parent's group unless another one names it.
+    /// The members: names of programs, numbers of address spaces, or `*` for all processes that are in no
+    /// other group. A forked child is in the group of its parent, unless another group names it.
     pub members: Vec<String>,
-    /// The most memory that they have (`memory.max`); absent: no limit.
+    /// The most memory that the members may have (`memory.max`); absent: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_max: Option<Bytes>,
-    /// The memory above which pages of the group leave at each fault (`memory.high`); absent: no limit.
+    /// The memory above which each fault evicts pages of the group (`memory.high`); absent: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_high: Option<Bytes>,
-    /// The most that they have in swap (`memory.swap.max`); absent: no limit.
+    /// The most memory that the members may have in swap (`memory.swap.max`); absent: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swap_max: Option<Bytes>,
 }
 
-/// Settings of glibc's allocator, which decide in which steps a heap grows and what it asks for.
+/// Settings of glibc's allocator, which determine in which steps a heap grows, and whether it
+/// requests large pages.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Malloc {
-    /// The tunable `glibc.malloc.hugetlb`: 0: large pages are not asked for; 1: `madvise(MADV_HUGEPAGE)` for
-    /// memory of 2 MiB and more; 2: memory comes from the pool of large pages.
+    /// The tunable `glibc.malloc.hugetlb`: 0: large pages are not requested; 1: `madvise(MADV_HUGEPAGE)` is
+    /// called for memory of 2 MiB and more; 2: memory comes from the pool of large pages.
     pub hugetlb: u8,
-    /// How much more than needed the heap grows by each time (`M_TOP_PAD`, `glibc.malloc.top_pad`), in bytes.
-    /// The recording's growth contains its own, which is 128 KiB by default.
+    /// How many bytes more than needed the heap grows by each time (`M_TOP_PAD`, `glibc.malloc.top_pad`). The
+    /// heap in the recording has already grown by the recorded program's own `top_pad`, 128 KiB by default;
+    /// this key adds to it.
     #[serde(skip_serializing_if = "is_nothing")]
     pub top_pad: Bytes,
 }
@@ -277,12 +279,13 @@ impl Default for Malloc {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hugetlb {
-    /// The size that a mapping gets which names none (`default_hugepagesz`).
+    /// The page size of mappings that request none (`default_hugepagesz`).
     pub default: PageSize,
     /// The pool of pages of 2 MiB; absent: it is empty.
     #[serde(rename = "hugepages-2048kB", skip_serializing_if = "Option::is_none")]
     pub of_2048k: Option<HugePool>,
-    /// The pool of pages of 1 GiB; absent: there is none, and mappings that ask for it have ordinary pages.
+    /// The pool of pages of 1 GiB; absent: there is none, and mappings that request pages of 1 GiB have
+    /// ordinary pages.
     #[serde(rename = "hugepages-1048576kB", skip_serializing_if = "Option::is_none")]
     pub of_1048576k: Option<HugePool>,
     /// The reason for the settings.
@@ -314,13 +317,14 @@ impl Default for Hugetlb {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HugePool {
-    /// The pages that the pool has from the beginning of the run, as far as free memory has such blocks.
+    /// The number of pages that the pool has from the beginning of the run, or fewer if free memory does
+    /// not have as many blocks of this size.
     pub nr_hugepages: u64,
-    /// The most pages that it takes from free memory in addition when it is empty.
+    /// The most additional pages that the pool takes from free memory when it is empty.
     pub nr_overcommit_hugepages: u64,
 }
 
-/// Where mappings are whose address the system chose.
+/// Where mappings are placed if the system chose their address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
@@ -337,7 +341,7 @@ pub enum Layout {
 pub enum Enabled {
     /// Wherever they fit.
     Always,
-    /// Where `madvise(MADV_HUGEPAGE)` asks for them.
+    /// Where `madvise(MADV_HUGEPAGE)` requests them.
     Madvise,
     /// Large pages are used nowhere.
     Never,
@@ -347,11 +351,12 @@ pub enum Enabled {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfSize {
-    /// Where they are used; absent: as `enabled` says for pages of 2 MiB, nowhere for other sizes.
+    /// Where large pages of this size are used; absent: as `enabled` says for pages of 2 MiB,
+    /// nowhere for other sizes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<OrderEnabled>,
-    /// Where they are used for anonymous shared memory; absent: as `shmem_enabled` says for pages of 2 MiB,
-    /// nowhere for other sizes.
+    /// Where large pages of this size are used for anonymous shared memory; absent: as `shmem_enabled` says
+    /// for pages of 2 MiB, nowhere for other sizes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shmem_enabled: Option<OrderShmem>,
 }
@@ -362,16 +367,17 @@ pub struct OfSize {
 pub enum ShmemEnabled {
     /// Wherever they fit.
     Always,
-    /// Where the memory does not end before, or where `madvise(MADV_HUGEPAGE)` asks for them.
+    /// Where the whole large page lies within the memory, or where `madvise(MADV_HUGEPAGE)`
+    /// requests large pages.
     WithinSize,
-    /// Where `madvise(MADV_HUGEPAGE)` asks for them.
+    /// Where `madvise(MADV_HUGEPAGE)` requests them.
     Advise,
     /// They are used nowhere.
     #[default]
     Never,
     /// They are used nowhere, whatever is set for their size.
     Deny,
-    /// Wherever they fit, and no sizes but those that inherit this.
+    /// Wherever they fit, but only for sizes that inherit this setting.
     Force,
 }
 
@@ -383,9 +389,9 @@ pub enum OrderShmem {
     Always,
     /// As `shmem_enabled` says for all sizes.
     Inherit,
-    /// Where the memory does not end before they do.
+    /// Where the whole large page lies within the memory.
     WithinSize,
-    /// Where `madvise(MADV_HUGEPAGE)` asks for them.
+    /// Where `madvise(MADV_HUGEPAGE)` requests them.
     Advise,
     /// They are used nowhere.
     Never,
@@ -399,7 +405,7 @@ pub enum OrderEnabled {
     Always,
     /// As `enabled` says for all sizes.
     Inherit,
-    /// Where `madvise(MADV_HUGEPAGE)` asks for them.
+    /// Where `madvise(MADV_HUGEPAGE)` requests them.
     Madvise,
     /// Large pages of this size are used nowhere.
     Never,
@@ -413,7 +419,7 @@ pub struct Khugepaged {
     pub pages_to_scan: u64,
     /// How long the daemon sleeps between scans, in milliseconds.
     pub scan_sleep_millisecs: u64,
-    /// How long it sleeps after no page of 2 MiB was free, in milliseconds.
+    /// How long the daemon sleeps after it found no free page of 2 MiB, in milliseconds.
     pub alloc_sleep_millisecs: u64,
     /// The most base pages, of the 512 in a block, that may be missing for the block to be
     /// collapsed.
@@ -422,7 +428,7 @@ pub struct Khugepaged {
     pub max_ptes_swap: u64,
     /// The most base pages in a block that may be shared for the block to be collapsed.
     pub max_ptes_shared: u64,
-    /// 1: it compacts memory if no page of 2 MiB is free.
+    /// 1: the daemon compacts memory if no page of 2 MiB is free.
     #[serde(skip_serializing_if = "is_one")]
     pub defrag: u8,
 }
@@ -450,14 +456,14 @@ pub enum Defrag {
     /// The fault wakes the daemons that reclaim and compact.
     #[serde(rename = "defer")]
     Defer,
-    /// As `always` where `madvise` asks for large pages, otherwise as `defer`.
+    /// As `always` where `madvise` requests large pages, otherwise as `defer`.
     #[serde(rename = "defer+madvise")]
     DeferMadvise,
-    /// As `always` where `madvise` asks for large pages, otherwise nothing.
+    /// As `always` where `madvise` requests large pages, otherwise the fault does nothing.
     #[default]
     #[serde(rename = "madvise")]
     Madvise,
-    /// Nothing.
+    /// The fault does nothing.
     #[serde(rename = "never")]
     Never,
 }
@@ -469,13 +475,14 @@ pub struct Ingens {
     /// The share of a block's base pages, in per cent, that must be mapped before the block becomes
     /// a large page.
     pub util_threshold: u32,
-    /// The period, in milliseconds, of the daemon that scans all blocks, and their use if it is
-    /// sampled.
+    /// The period of the daemon, in milliseconds: it scans all blocks and, if use is sampled, the
+    /// accessed bits.
     pub scan_sleep_millisecs: u64,
     /// 1: use is not sampled. 2: use is sampled, and hot blocks become large pages first.
     #[serde(skip_serializing_if = "is_one")]
     pub deferred_mode: u8,
-    /// The share of hot base pages that a scan examines; the scans take turns through all of them.
+    /// The share of all hot base pages that one scan examines; the next scan examines the next
+    /// part.
     #[serde(skip_serializing_if = "is_fifth")]
     pub hot_share: f64,
     /// If less than this share of free memory is in blocks smaller than 2 MiB, a block becomes a large page
@@ -513,9 +520,10 @@ pub struct HawkEye {
     pub sample_millisecs: u64,
     /// The time between the starts of two samples, in milliseconds.
     pub sleep_millisecs: u64,
-    /// The number of free blocks that are filled with zeros in advance each time; 0: none.
+    /// The number of free blocks that are filled with zeros in advance in each period; 0: none.
     pub prezero_blocks: u64,
-    /// The time between two such fillings, in milliseconds.
+    /// The period in which free blocks are filled with zeros in advance (`prezero_blocks`), in
+    /// milliseconds.
     pub prezero_millisecs: u64,
     /// The time between two searches for base pages that hold only zeros, in milliseconds.
     pub recover_millisecs: u64,
@@ -583,8 +591,8 @@ impl Default for Ca {
 pub struct Ranger {
     /// Regions with fewer bytes are not changed.
     pub region_bytes_min: Bytes,
-    /// The period of the daemon in milliseconds: an assumption, as in the original a program starts
-    /// each pass.
+    /// The period of the daemon in milliseconds. It is an assumption: in the original system a
+    /// program starts each pass.
     pub period_millisecs: u64,
     /// The most base pages that a pass moves.
     pub moves: u64,

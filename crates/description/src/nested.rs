@@ -25,7 +25,7 @@ pub struct Nested {
     /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tlb: Option<Tlb>,
-    /// The cache of earlier walks of the host's page table; absent: none.
+    /// The MMU cache for walks of the host's page table; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mmu_cache: Option<MmuCache>,
     /// Reservations of the host for large pages of the guest's memory; absent: none.

@@ -22,7 +22,8 @@ pub struct Numa {
     pub source: String,
 }
 
-/// From which node frames are allocated and when pages migrate, where no place rule says otherwise.
+/// The node from which frames are allocated, and when pages migrate, if no place rule says
+/// otherwise.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NumaPolicy {

@@ -78,13 +78,13 @@ pub struct Os {
     /// Whether a region gets its frames when it is mapped, in as few contiguous runs as possible.
     #[serde(skip_serializing_if = "is_false")]
     pub eager_paging: bool,
-    /// The settings of the manager `ingens`; absent: as in its source.
+    /// The settings of the manager `ingens`; absent: the numbers of its source code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ingens: Option<Ingens>,
-    /// The settings of the manager `hawkeye`; absent: as in its source.
+    /// The settings of the manager `hawkeye`; absent: the numbers of its source code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hawkeye: Option<HawkEye>,
-    /// The settings of the manager `ca`; absent: as in its source.
+    /// The settings of the manager `ca`; absent: the numbers of its source code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<Ca>,
     /// A daemon that moves pages to make them contiguous; absent: only `translation-ranger` has
@@ -213,7 +213,7 @@ pub struct At {
 #[serde(deny_unknown_fields)]
 pub struct Marks {
     /// Memory that is reserved for page tables: if less is free, an allocation of a page waits
-    /// until others were paged out.
+    /// until other pages are paged out.
     pub min: Bytes,
     /// Paging out begins when less memory than `low` is free.
     pub low: Bytes,
@@ -335,7 +335,7 @@ pub enum Level {
     Strong,
 }
 
-/// The swap space: where pages without a file are while they are paged out.
+/// The swap space: it holds pages without a file that are paged out.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Swap {

@@ -26,7 +26,7 @@ pub struct Small {
     pub revoke: Revoke,
     /// Which space gives up a slot: `first-come` (none), `lru` or `frequent`.
     pub schedule: Schedule,
-    /// The programs that are to be small, by name or by the number of their space; absent: all.
+    /// The programs in small spaces, by name or by the number of their space; absent: all.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "names")]
     pub members: Vec<String>,
     /// With `groups`: the groups of spaces that communicate, as a list of members each.

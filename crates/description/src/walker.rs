@@ -1,10 +1,10 @@
-//! What refills the TLBs, and its cache of earlier walks.
+//! How TLBs are refilled, and the cache of earlier walks.
 
 use serde::{Deserialize, Serialize};
 
 use super::{is_false, lru, one, units::Ways};
 
-/// What refills the TLBs.
+/// How TLBs are refilled.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Walker {
@@ -25,7 +25,8 @@ pub struct Walker {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nested_cycles: Option<u32>,
     /// Whether a clean page is entered into the TLB without the right to store, so that its first
-    /// store is detected: hardware then sets the dirty bit, or a software handler is trapped to.
+    /// store is detected: hardware then sets the dirty bit, or it causes a trap to a software
+    /// handler.
     #[serde(skip_serializing_if = "is_false")]
     pub tracks_dirty: bool,
     /// Cycles of a TLB exception that is not a refill, without references and instructions. For a
@@ -33,11 +34,12 @@ pub struct Walker {
     /// `refill_cycles`. For hardware: the assist that sets a dirty bit; absent: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exception_cycles: Option<u32>,
-    /// For which processes the handler sets the register with the size of the page to be entered.
+    /// For which processes the software handler sets the register with the page size of the new
+    /// entry.
     #[serde(skip_serializing_if = "is_per_process")]
     pub page_mask: PageMask,
-    /// Whether a walk reads only its last entry, as if all entries above it were known: B10's model
-    /// of section 6.3.3.
+    /// Whether a walk reads only its last entry, as if all entries above it were known: the model
+    /// of B10, section 6.3.3.
     #[serde(skip_serializing_if = "is_false")]
     pub lowest_only: bool,
     /// The source of the numbers.
@@ -75,8 +77,8 @@ pub struct MmuCache {
     /// cache, the number of paths.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entries: Option<u32>,
-    /// The number of entries for level 2 alone, which point to the lowest tables; 0: a split design
-    /// has none.
+    /// The number of entries for level 2 alone, which point to the lowest tables. 0: a split design
+    /// has no array for level 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l2_entries: Option<u32>,
     /// The number of entries for level 3 alone.

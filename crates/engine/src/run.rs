@@ -293,7 +293,13 @@ impl Engine {
             _ => {}
         }
         let exit = self.code().exits.get(number as usize).copied();
-        let Some(exit) = exit else { self.refuse(self.pc, "it came to an exit that is not there") };
+        let Some(exit) = exit else {
+            self.refuse(
+                self.pc,
+                "it reached an exit that the engine does \
+                                                            not know",
+            )
+        };
         match exit {
             Exit::Link { at, region, target, inner } => {
                 self.pc = target;

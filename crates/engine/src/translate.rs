@@ -328,7 +328,7 @@ impl Translator {
         if self.drop_stale() {
             self.translate(pc, log)?;
         }
-        self.map.get(&pc).copied().ok_or("a block was translated that is not there")
+        self.map.get(&pc).copied().ok_or("a block is missing after its translation")
     }
 
     /// As [`Translator::lookup`], and enters the block into the table of targets of indirect

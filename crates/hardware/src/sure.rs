@@ -58,12 +58,18 @@ const OS: [&str; 5] = ["base_page", "page_size", "uniform", "costs", "source"];
 /// Which pages are guaranteed to hit in the first-level TLBs of `description`, or why no page is.
 pub fn pages(description: &Description) -> Result<SurePages, String> {
     if let Some(wrong) = more_than_tlbs(description) {
-        return Err(format!("the machine has {wrong}, where hits change more than the TLBs"));
+        return Err(format!(
+            "the machine has {wrong}, and there a hit changes more state than that \
+                            of the TLBs"
+        ));
     }
     let (base, large) = description.tlb_page_sizes();
     if base != PageSize::SIZE_4K || large.is_some() {
         let size = large.unwrap_or(base);
-        return Err(format!("the machine has pages of {size}, and pages are counted by 4K"));
+        return Err(format!(
+            "the machine has pages of {size}, but hits can be counted only for \
+                            pages of 4K"
+        ));
     }
     let serving = |kind| {
         let name = description.tlb.serving(1, kind);
@@ -90,7 +96,7 @@ pub fn pages(description: &Description) -> Result<SurePages, String> {
         }
         let ways = tlb.ways.of(entries);
         if ways < WAYS_MIN {
-            return Err(format!("tlb.{name} has sets of less than {WAYS_MIN} entries"));
+            return Err(format!("tlb.{name} has sets of fewer than {WAYS_MIN} entries"));
         }
         if !ENTRIES.contains(&entries) {
             let (least, most) = (ENTRIES.start(), ENTRIES.end());

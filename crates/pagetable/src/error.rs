@@ -192,8 +192,8 @@ impl fmt::Display for Unfit {
             Unfit::Physical(addr) => write!(f, "the frame at {addr}"),
             Unfit::Table { frame, end } => write!(
                 f,
-                "a table of its own in the frame at {frame}: its pointers end at {end}, so that its \
-                 tables need free memory below"
+                "one of its tables in the frame at {frame}, as its pointers reach only addresses \
+                 below {end}: it needs free memory below that address"
             ),
             Unfit::Rights(rights) => write!(f, "the rights {rights}"),
             Unfit::Global => write!(f, "pages that all spaces share"),

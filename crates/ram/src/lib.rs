@@ -183,7 +183,8 @@ impl Ram {
                 age(&mut frames, aged).map_err(|error| Refusal::new("memory.aged", error))?
             }
             Some(_) => {
-                let what = "a machine of TLBs alone has no frames that could be in use";
+                let what = "a machine of TLBs alone has no frames that could be in use: leave \
+                            memory.aged out";
                 return Err(Refusal::new("memory.aged", what.to_owned()));
             }
             None => 0,
@@ -306,7 +307,7 @@ impl Ram {
     /// The space that runs when a trace begins. The error has the key that is wrong.
     pub fn first_space(&mut self) -> Result<Space, Refusal> {
         self.space(0).map_err(|_| {
-            let what = "not even the root of a page table fits".to_owned();
+            let what = "memory has no room for the root of a page table".to_owned();
             Refusal::new("memory.size", what)
         })
     }

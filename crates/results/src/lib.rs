@@ -140,7 +140,7 @@ pub struct Results {
 /// The trace that was run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TraceSummary {
-    /// SHA-256 of the trace's contents; `None` if it has none, as a live program.
+    /// SHA-256 of the trace's contents; `None` if it is not known, as for a live program.
     pub digest: Option<String>,
     /// What the trace records about itself.
     #[serde(flatten)]
@@ -158,7 +158,7 @@ pub struct LiveSummary {
     pub counted_accesses: u64,
     /// Why no access was counted as a guaranteed hit; `None` if some were.
     pub because: Option<String>,
-    /// Which parts of the program are missing from all counts, and why.
+    /// The parts of the program that are missing from all counts, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<String>,
 }
@@ -174,7 +174,7 @@ pub struct HeaderSummary {
     pub arch: trace::Arch,
     /// Whether the trace has fetches.
     pub fetches: bool,
-    /// What was left out of the trace when it was recorded.
+    /// The accesses that were left out of the trace when it was recorded.
     pub filter: trace::Filter,
     /// Notes of the program that made the trace.
     pub notes: Vec<String>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// Transparent huge pages.
+/// Counts of transparent huge pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LinuxCounts {
     /// Bytes of frames at the end that nobody maps but that are not free, because the large page
@@ -16,9 +16,9 @@ pub struct LinuxCounts {
     pub khugepaged: KhugepagedCounts,
     /// Bytes of frames that hold the shared zero page.
     pub zero_bytes: u64,
-    /// Compaction.
+    /// Runs of memory compaction.
     pub compaction: CompactionCounts,
-    /// Page blocks.
+    /// Page blocks by type, and base frames taken from them.
     pub page_blocks: PageBlockCounts,
     /// How `ingens` and `hawkeye` chose blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,7 +29,8 @@ pub struct LinuxCounts {
     /// Counters by page size, under the kernel's names, if `os.linux.version` names a kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stats: Option<BTreeMap<String, BTreeMap<String, u64>>>,
-    /// Groups of processes with limits, that of processes without a group first, if the machine has any.
+    /// Groups of processes with limits, if the machine has any. The first group has all processes that
+    /// are in no other group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub groups: Option<Vec<GroupCounts>>,
     /// Pools of reserved large pages, if the machine has any.
@@ -37,25 +38,26 @@ pub struct LinuxCounts {
     pub hugetlb: Option<Vec<PoolCounts>>,
 }
 
-/// A group of processes at the end, under the kernel's names as far as it has some.
+/// A group of processes at the end of the run. If the kernel has a counter for a field, the field
+/// has the kernel's name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GroupCounts {
     /// Name of the group.
     pub name: String,
     /// Bytes in memory that are charged to it (`memory.current`).
     pub current: u64,
-    /// The most there ever were (`memory.peak`), in bytes.
+    /// Largest number of bytes in memory that were charged to it (`memory.peak`).
     pub peak: u64,
     /// Bytes in swap (`memory.swap.current`).
     pub swap_current: u64,
-    /// Times that it was over `memory_high`.
+    /// Times that the group was over `memory_high`.
     pub high: u64,
-    /// Times that it would have been over `memory_max`.
+    /// Times that the group would have been over `memory_max`.
     pub max: u64,
-    /// Times that no page of it could leave then. The kernel ends a process of the group; here the page is
-    /// brought in all the same, since the trace goes on with it.
+    /// Times that no page of the group could be evicted to stay within `memory_max`. The kernel ends a
+    /// process of the group; here the page is brought in all the same, since the trace goes on with it.
     pub oom: u64,
-    /// Base pages evicted because of its limits.
+    /// Base pages evicted because of the group's limits.
     pub pgsteal: u64,
     /// Base pages read from swap.
     pub pswpin: u64,
@@ -63,30 +65,32 @@ pub struct GroupCounts {
     pub pswpout: u64,
 }
 
-/// A pool of reserved large pages at the end, under the kernel's names as far as it has some.
+/// A pool of reserved large pages at the end of the run. If the kernel has a counter for a field,
+/// the field has the kernel's name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PoolCounts {
     /// Page size.
     pub size: String,
-    /// Pages that were to be in the pool from the beginning.
+    /// Pages requested for the pool at the beginning of the run.
     pub asked: u64,
     /// Pages of the pool, in use or free.
     pub nr_hugepages: u64,
-    /// Free pages.
+    /// Free pages of the pool.
     pub free_hugepages: u64,
-    /// Free pages that are promised to mappings.
+    /// Free pages of the pool that are reserved for mappings.
     pub resv_hugepages: u64,
-    /// Pages that came from free memory when the pool was empty, and go back there.
+    /// Pages that came from free memory when the pool was empty, and return to it when they are
+    /// freed.
     pub surplus_hugepages: u64,
-    /// Mappings whose pages come from the pool and were promised to them.
+    /// Mappings for which the pool reserved all pages.
     pub mapped: u64,
-    /// Mappings for which the pool had too few pages. The kernel's answer is `ENOMEM`; here they have
-    /// ordinary pages, since the trace goes on with them.
+    /// Mappings for which the pool had too few pages. In the kernel the call fails with `ENOMEM`;
+    /// here such mappings have ordinary pages, since the trace goes on with them.
     pub refused: u64,
-    /// Pages that faults took.
+    /// Pages of the pool that faults mapped.
     pub taken: u64,
     /// Faults for which the pool had no page. The kernel ends the process by `SIGBUS`; here a base page is
-    /// brought in, since the trace goes on with it.
+    /// mapped, since the trace goes on with it.
     pub bus_errors: u64,
 }
 
@@ -145,7 +149,8 @@ pub struct RangerCounts {
     pub moved: u64,
     /// Base pages swapped with other pages.
     pub exchanged: u64,
-    /// Anchors that were set.
+    /// Anchors that were set: an anchor is the offset of virtual and physical addresses that a part
+    /// of a region shall have.
     pub anchors: u64,
     /// Blocks that became large pages in place.
     pub promoted: u64,

@@ -14,7 +14,7 @@ pub struct Faults {
     /// Pages that had been in memory before and were mapped again: read from swap, or with only
     /// their translation missing.
     pub returned: u64,
-    /// Accesses that a page's rights forbade when it was walked for, and that were then allowed.
+    /// Accesses that the rights in the page table forbade, and that were allowed after the fault.
     pub protection: u64,
 }
 
@@ -25,7 +25,7 @@ pub struct ManagerCounts {
     pub replacement: String,
     /// Faults by how they were resolved.
     pub faults: BTreeMap<String, u64>,
-    /// Accesses that no region of the trace covers, or that their region forbids.
+    /// Accesses outside all regions of the trace, or that their region forbids.
     pub unexplained: u64,
     /// The kernel's work by kind.
     pub work: BTreeMap<String, u64>,
@@ -57,14 +57,14 @@ pub struct ManagerCounts {
     pub linux: Option<LinuxCounts>,
     /// Memory at the end of a program, or of the trace, at which most memory was mapped.
     pub end: EndOfProgram,
-    /// What memory is used for at the end.
+    /// Bytes of memory by use, at the end.
     pub bytes: KindBytes,
-    /// What memory was used for over time: samples at changes, a few hundred at most.
+    /// Bytes of memory by use, over time: samples at changes, a few hundred at most.
     pub over_time: Vec<MemorySample>,
 }
 
 impl ManagerCounts {
-    /// Calls the regions of pages as `regions` does.
+    /// Sets the names of regions to those in `regions`.
     pub fn name_regions(&mut self, regions: &[RegionCounts]) {
         let reasons = self.page_sizes.iter_mut().map(|row| (&mut row.region, row.place));
         let sizes = self.sizes.iter_mut().chain(&mut self.upgrades);
@@ -152,7 +152,7 @@ pub struct DaemonSample {
 }
 
 impl DaemonSample {
-    /// Takes in one that follows.
+    /// Adds the counts of a later sample to this one.
     pub fn add(&mut self, next: &DaemonSample) {
         let DaemonSample { access, passes, made, moved, flushes } = *next;
         self.access = access;
@@ -187,7 +187,7 @@ pub struct KindBytes {
 pub struct MemorySample {
     /// Index of the access, from 0.
     pub access: u64,
-    /// What memory was used for.
+    /// Bytes of memory by use.
     #[serde(flatten)]
     pub bytes: KindBytes,
     /// Mapped pages by size.
@@ -203,7 +203,7 @@ pub struct EndOfProgram {
     /// Index of the access at which the program ended; 0 if the trace does not record ends of
     /// programs.
     pub access: u64,
-    /// What memory was used for.
+    /// Bytes of memory by use.
     #[serde(flatten)]
     pub bytes: KindBytes,
     /// Mapped bytes by page size; a frame that several pages map counts for each of them.

@@ -10,7 +10,7 @@ use super::{
 /// Shootdowns: changes of a page table after which TLBs and MMU caches had to be flushed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ShootdownCounts {
-    /// Shootdowns made: changes in a space of which some processor may have held translations.
+    /// Shootdowns made: changes in a space for which some processor may have held translations.
     pub made: u64,
     /// Interrupts of other processors for the shootdowns that were made.
     pub asked: u64,
@@ -33,8 +33,8 @@ pub struct ShootdownCounts {
     /// Flushes that processors made in sweeps; `None` if the machine defers none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swept: Option<u64>,
-    /// Sweeps of flushes before their time, because a page was to be mapped in the same place again; `None`
-    /// if the machine defers none.
+    /// Sweeps that were made early, because a page was to be mapped at the same address again; `None` if
+    /// the machine defers none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swept_early: Option<u64>,
     /// Cycles of the processors that made shootdowns: their own flush, sending, and the wait for

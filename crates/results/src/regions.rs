@@ -17,12 +17,12 @@ pub struct RegionCounts {
     pub rights: String,
     /// Whether the region was inferred from accesses, because the trace has no mapping for it.
     pub inferred: bool,
-    /// What backs the region, if the trace says so: `anonymous` (private memory), `shared-memory`,
-    /// `private-of-shared` (a private mapping of shared memory), `shared-file`, `private-file`,
-    /// `hugetlb`, `stack`, `thread-stack`, `heap`, `bss`.
+    /// What backs the region, if the trace records it: `anonymous` (private memory),
+    /// `shared-memory`, `private-of-shared` (a private mapping of shared memory), `shared-file`,
+    /// `private-file`, `hugetlb`, `stack`, `thread-stack`, `heap`, `bss`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backing: Option<String>,
-    /// How all of its pages were loaded without being touched: `when-mapped` (`MAP_LOCKED`,
+    /// How all pages of the region were loaded without being touched: `when-mapped` (`MAP_LOCKED`,
     /// `MAP_POPULATE`, an earlier `mlockall`) or `when-locked` (`mlock` afterwards); `None` if they
     /// were not.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,7 +48,7 @@ pub struct RegionCounts {
     pub cold_misses: u64,
     /// References of walks for this region.
     pub walk_references: u64,
-    /// Upper bound of the translation cycles for this region: if nothing is hidden.
+    /// Upper bound of the translation cycles for this region, reached if no translation is hidden.
     pub walk_cycles: Option<u64>,
 }
 

@@ -76,7 +76,7 @@ pub struct TraceCacheCounts {
     pub fetches: u64,
     /// Fetches that the trace cache served entirely, without a lookup of TLBs or caches.
     pub delivered: u64,
-    /// Lines that hit.
+    /// Lines of the trace cache that hit.
     pub lines_delivered: u64,
     /// Lines built after a miss.
     pub lines_built: u64,

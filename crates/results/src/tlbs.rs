@@ -85,7 +85,7 @@ pub struct SpecTlbCounts {
     pub replacement: String,
     /// Size of the large pages; `any` with `fill = "offsets"`.
     pub page_size: String,
-    /// Which pages make an entry: `heuristic`, `marks` or `offsets`.
+    /// The kind of pages for which entries are made: `heuristic`, `marks` or `offsets`.
     pub fill: String,
     /// Predictions made.
     pub attempts: u64,
@@ -104,8 +104,8 @@ pub struct SpecTlbCounts {
     /// Walks that faulted without a prediction. Together with `absent` and `denied` these are all
     /// walks that faulted.
     pub none_faulted: u64,
-    /// References of correctly predicted walks, for which the access need not wait, by the cache or
-    /// memory that served them.
+    /// References of correctly predicted walks, by the cache or memory that served them. The access
+    /// need not wait for these references.
     pub overlapped: BTreeMap<String, u64>,
     /// Cycles of the references in `overlapped`; `None` if the machine leaves a latency out.
     pub overlapped_cycles: Option<u64>,
@@ -147,7 +147,7 @@ pub struct RangeTlbCounts {
     /// Source of the entries: the operating system's range `table`, or the `line` of page-table
     /// entries that a walk reads.
     pub from: String,
-    /// Lookups.
+    /// Lookups of the range TLB.
     pub lookups: u64,
     /// Lookups that found a range which allows the access. If the machine tracks dirty pages, first
     /// stores to clean pages are not hits.

@@ -39,7 +39,7 @@ pub struct Walks {
 pub struct LevelCounts {
     /// The level; 1 is the level that maps base pages.
     pub level: u8,
-    /// References.
+    /// References to this level.
     pub references: u64,
     /// References by the cache, or memory, that served them.
     pub served: BTreeMap<String, u64>,
@@ -67,7 +67,7 @@ pub struct MmuCacheCounts {
 pub struct MmuCacheArray {
     /// Level whose entries the array holds; `None` if it holds entries of all levels.
     pub level: Option<u8>,
-    /// Entries.
+    /// Entries of the array.
     pub entries: u64,
     /// Ways.
     pub ways: u64,
@@ -98,7 +98,7 @@ pub struct RestSegCounts {
     pub filter_lines: u64,
     /// Lines of the tag array that are cached.
     pub tag_lines: u64,
-    /// Ways of both caches.
+    /// Ways of the cache of the filter, and of the cache of the tags: both have the same number.
     pub ways: u64,
     /// Lookups: one before each walk, and one after each fault.
     pub lookups: u64,
@@ -126,10 +126,11 @@ pub struct NestedCounts {
     pub references: u64,
     /// References of these walks by level of the host's page table, root first.
     pub by_level: Vec<LevelCounts>,
-    /// The nested TLB, if there is one.
+    /// Lookups of the nested TLB, if there is one.
     pub tlb: Option<HitsAndMisses>,
-    /// MMU cache of the host's walks, if there is one. If it is shared with the guest, this repeats
-    /// the shape of the guest's cache, and searches are counted there.
+    /// MMU cache of the host's walks, if there is one. If guest and host share one cache
+    /// (`nested.shared`), `arrays` repeats the arrays of the guest's cache, and searches are
+    /// counted only in the guest's counts.
     pub mmu_cache: Option<MmuCacheCounts>,
     /// SpecTLB for the host's walks, if there is one. Predictions are counted per walk of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -141,11 +142,11 @@ pub struct NestedCounts {
     /// Reservations of the host, if it makes any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<ReservationCounts>,
-    /// Bytes of the host that are reserved and not in use.
+    /// Bytes of the host's memory that are reserved and not in use.
     pub reserved_bytes: u64,
     /// Bytes that former guests still use (`nested.former`).
     pub former_bytes: u64,
-    /// Pages of the host at their first use.
+    /// Pages that the host mapped at their first use.
     pub first_touches: u64,
     /// Walks whose guest page is larger than the host's page, so that the TLB was filled with a
     /// part of it.

@@ -23,7 +23,7 @@ pub struct Process {
     /// The number of the process that forked this process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
-    /// The number of accesses of the parent before the fork; unknown if the recording was cut.
+    /// The number of accesses of the parent before the fork; unknown if the recording is truncated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_accesses: Option<u64>,
     /// Whether it runs in its parent's space until it executes a program, as children of `vfork`

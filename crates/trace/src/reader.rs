@@ -204,7 +204,7 @@ impl Reader {
         self.bytes
     }
 
-    /// The end of the last complete chunk, if the file was cut after it.
+    /// The end of the last complete chunk, if the file is truncated after it.
     pub fn cut_at(&self) -> Option<u64> {
         self.cut_at
     }

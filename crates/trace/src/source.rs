@@ -248,7 +248,7 @@ pub enum Error {
     #[error("{0}")]
     Parameters(String),
     /// A table that this crate cannot read: Parquet, which the Python side reads.
-    #[error("{0}: a Parquet file, which is not read here; the `pagewalk` command does")]
+    #[error("{0}: is a Parquet file, which this library cannot read; the `pagewalk` command can")]
     Table(PathBuf),
     /// The recorded program or its recorder failed.
     #[error("{0}")]

@@ -34,12 +34,16 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::NoRegion(addr) => write!(f, "no region has {addr}"),
-            Error::Denied { addr, rights } => write!(f, "the region of {addr} is {rights}"),
+            Error::NoRegion(addr) => write!(f, "no region contains {addr}"),
+            Error::Denied { addr, rights } => write!(
+                f,
+                "access to {addr} denied: its region \
+                                                         allows only {rights}"
+            ),
             Error::OutOfMemory { wired, swap_free } => write!(
                 f,
-                "no page can be evicted: {wired} frames are wired, and swap has room for \
-                 {swap_free} pages"
+                "out of memory, and no page can be evicted: {wired} frames are wired, and swap has \
+                  room for {swap_free} pages"
             ),
             Error::TableMemory => f.write_str("no memory is left for a page table"),
             Error::Table(error) => error.fmt(f),

@@ -34,12 +34,13 @@ impl Limits {
     pub const NONE: Limits = Limits { max: u64::MAX, high: u64::MAX, swap_max: u64::MAX };
 }
 
-/// A group's use of memory in base pages, and events, under the kernel's names as far as it has some.
+/// A group's use of memory in base pages, and its events. If the kernel has a counter for a field,
+/// the field has the kernel's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupCounts {
     /// Pages in memory (`memory.current`).
     pub current: u64,
-    /// The most there ever were (`memory.peak`).
+    /// The largest number of pages in memory so far (`memory.peak`).
     pub peak: u64,
     /// Pages in swap (`memory.swap.current`).
     pub swap_current: u64,

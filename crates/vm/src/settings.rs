@@ -203,13 +203,13 @@ impl fmt::Display for SettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SettingsError::Replacement => {
-                f.write_str("there is no such replacement: choose ")?;
+                f.write_str("there is no such replacement policy: choose ")?;
                 let names = POLICIES.iter().map(|(name, _)| name);
                 names.enumerate().try_for_each(|(place, name)| {
                     write!(f, "{}{name}", if place == 0 { "" } else { ", " })
                 })
             }
-            SettingsError::Sizing => f.write_str("there is no such policy of page sizes"),
+            SettingsError::Sizing => f.write_str("there is no such page-size policy"),
             SettingsError::Sizes => f.write_str("page sizes must ascend from the base page"),
             SettingsError::Marks => {
                 f.write_str("min, low and high must ascend, and be at most the frames of memory")

@@ -134,7 +134,7 @@ def _calibrating() -> Check:
         return Check(can, True, f"the machine {fitting[0]} is of this processor")
     compiler = "" if shutil.which("cc") else "; it needs a C compiler, which is missing here"
     remedy = f"`pagewalk calibrate -o here.toml` writes one{compiler}"
-    return Check(can, False, "no machine file is of this computer's processor", remedy)
+    return Check(can, False, "no machine file describes this computer's processor", remedy)
 
 
 def _placing() -> Iterator[Check]:
@@ -161,7 +161,8 @@ def _placing() -> Iterator[Check]:
     yield Check(
         "place --system",
         root,
-        "this is root, who may change pools and knobs" if root else "pools and knobs are root's",
+        "this user is root, so pools and knobs can be changed" if root else "only root can change"
+                                                                            " pools and knobs",
         None if root else "run the command as root, with sudo",
     )
 

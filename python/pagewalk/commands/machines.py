@@ -86,7 +86,7 @@ def _here(options: argparse.Namespace, found: list[Builtin]) -> int:
     name = (processor.name or processor.vendor) if processor else "a processor that is not known"
     what = f", family {processor.family}, model {processor.model}" if processor else ""
     say(
-        f"pagewalk: no machine file is of this computer ({name}{what}): "
+        f"pagewalk: no machine file describes this computer ({name}{what}): "
         "`pagewalk calibrate -o here.toml` writes one",
         sys.stderr,
     )

@@ -158,22 +158,24 @@ def _of_wish(one: Mapping, process: Process, system: System, has_rule: bool) -> 
             "advised-against",
             "the program asked for base pages here: madvise(MADV_NOHUGEPAGE)",
             "VmFlags: nh",
-            "leave that call out of the program, or the switch of its allocator that makes it",
+            "remove that call from the program, or the setting of its allocator that makes the "
+            "call",
         )
     is_own = one.kind != mappings.SHARED
     if is_own and process.disabled == 3 and "hg" not in one.flags:
         return Why(
             "prctl",
-            "prctl(PR_SET_THP_DISABLE, PR_THP_DISABLE_EXCEPT_ADVISED) left large pages to memory "
-            "that is advised, and this is not",
+            "prctl(PR_SET_THP_DISABLE, PR_THP_DISABLE_EXCEPT_ADVISED) allows large pages only in "
+            "advised memory, and this memory is not advised",
             "PR_GET_THP_DISABLE: 3",
             "do not start it with `place --only`, or name this memory in a rule",
         )
     if is_own and "hg" not in one.flags and system.allowed(LARGE) == "madvise" and has_rule:
         return Why(
             "no-advice",
-            "a rule asks for it, and it is not advised (MADV_HUGEPAGE): nobody has placed it, or "
-            "it was mapped in parts of less than 2M",
+            "a rule requests large pages here, but the memory is not advised (MADV_HUGEPAGE): "
+            "`pagewalk place` did not start the program, or the memory was mapped in parts of "
+            "less than 2M",
             f"/{THP}/enabled = madvise",
             "pagewalk place RULES -- CMD; for what is there already, place RULES -p PID",
         )
@@ -184,8 +186,8 @@ def _of_knobs(one: Mapping, process: Process, system: System) -> Why | None:
     if process.disabled == 1:
         return Why(
             "prctl",
-            "prctl(PR_SET_THP_DISABLE) took large pages from the process, by itself or by whoever "
-            "started it",
+            "prctl(PR_SET_THP_DISABLE) switched large pages off: the process has called it, or "
+            "the program that started the process",
             "/proc/PID/status: THP_enabled: 0",
             "start it without that call: systemd's MemoryTHP=, a container's runtime, redis's "
             "disable-thp",
@@ -199,7 +201,7 @@ def _of_knobs(one: Mapping, process: Process, system: System) -> Why | None:
         knob = own if own is not None and own.value == "never" else top
         return Why(
             "knob",
-            "the kernel gives nobody large pages of this size",
+            "the kernel gives no program large pages of this size",
             f"{knob.path} = {knob.value}",
             knob.line("madvise"),
         )
@@ -258,7 +260,8 @@ def _of_memory(process: Process, system: System) -> Why | None:
         knob = system.knob(f"{THP}/defrag")
         return Why(
             "no-free-block",
-            "no block of 2M was free when the page was touched, and the fault made none",
+            "no block of 2M was free when the page was touched, and the fault did not make one "
+            "free",
             f"{knob.path} = {knob.value}" if knob else "/proc/buddyinfo",
             (knob.line("defer+madvise") if knob else "")
             + "; or free some first: echo 1 > /proc/sys/vm/compact_memory",
@@ -299,9 +302,9 @@ def host() -> Why:
     """The reason in a guest: pages of 2M in its own page tables may be 4K pages in the host's."""
     return Why(
         "host",
-        "this system is a guest: where its host backs it by base pages, the TLB holds these, "
-        "whatever stands here. No file tells that; a page of 2M then still saves a reference of "
-        "each walk",
+        "this system is a guest: if its host backs a page of 2M by base pages, the TLB holds base"
+        " pages. No file of the guest shows that; a page of 2M then still saves one reference per"
+        " walk",
         "CPU flag hypervisor",
         "pagewalk calibrate, which measures what a walk takes for each size",
     )

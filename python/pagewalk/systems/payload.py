@@ -69,8 +69,8 @@ def pack(command: Sequence[str], stdin: bytes, more: Iterable[str], to: Path) ->
     size = sum(path.stat().st_size for path in files if path.is_file() and not path.is_symlink())
     if size > MOST_BYTES:
         raise Error(
-            f"the command with its libraries and the folder {folder} has {text.size(size)}, and a "
-            f"guest takes {text.size(MOST_BYTES)}: run it in a smaller folder"
+            f"the command with its libraries and the folder {folder} has {text.size(size)}, but a "
+            f"guest can have at most {text.size(MOST_BYTES)}: run it in a smaller folder"
         )
     line = " ".join(shlex.quote(word) for word in [str(program), *command[1:]])
     script = RUN.format(path=_PATH, folder=shlex.quote(str(folder)), command=line)
@@ -127,8 +127,8 @@ def _add_tree(path: Path, files: set[Path], without: Collection[str] = ()) -> No
                 total += one.lstat().st_size
         if total > MOST_BYTES:
             raise Error(
-                f"{path} has more than {text.size(MOST_BYTES)}, which a guest takes: run the "
-                "command in a smaller folder"
+                f"{path} has more than {text.size(MOST_BYTES)}, the most that a guest can have: run"
+                " the command in a smaller folder"
             )
     files.add(path)
     return None

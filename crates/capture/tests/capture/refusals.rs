@@ -70,7 +70,7 @@ fn commands_that_cannot_be_recorded() {
         ("empty", &b""[..], "is empty"),
         ("text", b"hello\n", "neither"),
         ("bare", b"#! \n", "no interpreter"),
-        ("short", b"\x7fELF\x02\x01", "cut short"),
+        ("short", b"\x7fELF\x02\x01", "truncated ELF"),
     ] {
         let path = file(&directory, name, contents, 0o755);
         let error = refusal(&directory, &path, none);

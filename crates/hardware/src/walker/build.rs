@@ -59,8 +59,8 @@ impl Walker {
         }
         let lowest_only = description.walker.lowest_only;
         if lowest_only && (cached || host.is_some() || !is_hardware) {
-            let what = "a walk of only the lowest level works without an MMU cache, a host and a \
-                        software handler: leave them out, or leave walker.lowest_only out";
+            let what = "walker.lowest_only does not work with an MMU cache, a host or a software \
+                        handler: leave them out, or leave walker.lowest_only out";
             return Err(Refusal::new("walker.lowest_only", what.to_owned()));
         }
         let page_table = description.page_table.as_ref();
@@ -190,7 +190,10 @@ fn check_virtual(description: &Description, address_bits: Option<u32>) -> Result
         return refuse("there is no cache.l1d that could be virtual: describe it, or write false");
     }
     if description.walker.enters.as_deref() != Some(Served::Memory.name()) {
-        return refuse("page walks use physical addresses: write walker.enters = \"memory\"");
+        return refuse(
+            "page walks use physical addresses, so they cannot begin in a virtual cache: \
+                        write walker.enters = \"memory\"",
+        );
     }
     let has = [
         (description.nested.is_some(), "[nested]"),

@@ -316,13 +316,12 @@ impl Speculator {
 /// A table of offsets.
 fn offsets(described: &description::SpecTlb) -> Result<Offsets, Refusal> {
     if described.keeps_absent {
-        let what = "entries of instructions are always kept after a wrong prediction: leave \
-                    keeps_absent out";
+        let what = "with offsets by instruction, entries are always kept after a wrong prediction: \
+                     leave keeps_absent out";
         return Err(Refusal::new("keeps_absent", what.to_owned()));
     }
     if described.replacement.parse() != Ok(Policy::Lru) {
-        let what = "the least recently used of the entries without a prediction is replaced: write \
-                    lru";
+        let what = "offsets by instruction are replaced by no other policy than lru: write lru";
         return Err(Refusal::new("replacement", what.to_owned()));
     }
     if described.pages_min > Spot::RUN_MAX {

@@ -444,7 +444,7 @@ fn accesses_are_told_where_more_than_tlbs_hears_of_hits() {
     for (name, setting, part) in [
         ("tlb-only", "tlb.l1d.replacement=nru", "tlb.l1d replaces by nru, not lru, fifo or random"),
         ("tlb-only", "tlb.l1d.replacement=fifo", "one of tlb.l1i and tlb.l1d replaces by lru"),
-        ("tlb-only", "tlb.l1d.ways=2", "tlb.l1d has sets of less than 4"),
+        ("tlb-only", "tlb.l1d.ways=2", "tlb.l1d has sets of fewer than 4"),
         ("tlb-only", "tlb.l1d.entries=15", "tlb.l1d has 15 entries"),
         ("tlb-only", "tlb.l1i.entries=129", "tlb.l1i has 129 entries"),
         ("tlb-only", "core.count=2", "core.count"),

@@ -98,8 +98,8 @@ impl Sizes {
         let paired = description.tlb.present().find(|(_, _, tlb)| tlb.paired);
         let fills = matches!(larger, Larger::Reserved | Larger::Transparent);
         if let (Some((name, _, _)), true, true) = (paired, fills, sizes.len() > 1) {
-            let what = "both pages of a pair must have one size, which a page that fills by itself \
-                        cannot keep to: set it to false, or use os.manager = \"irix\"";
+            let what = "the two pages of a pair must have the same size, but this manager makes \
+                        one of them large by itself: set it to false, or use os.manager = \"irix\"";
             return Err(refuse(&format!("tlb.{name}.paired"), what.to_owned()));
         }
         let daemon = match &os.coalesced {

@@ -79,7 +79,10 @@ pub(super) fn check(manager: &str, asked: &Linux, thp: &mut Thp) -> Result<(), R
         return refuse("zero_share", what);
     }
     if manager != "linux" && asked.version.is_some() {
-        let what = format!("the manager `{manager}` is made of one kernel: leave the version out");
+        let what = format!(
+            "the manager `{manager}` models one version of the kernel only: leave \
+                            the version out"
+        );
         return refuse("version", what);
     }
     thp.frees_tables = now >= TABLES;

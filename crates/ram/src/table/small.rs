@@ -91,8 +91,8 @@ pub fn layout(description: &Description) -> Result<Option<SlotLayout>, Refusal> 
         Err(LayoutError::Slot { .. }) => unreachable!("the slot's size has been looked at"),
         Err(LayoutError::Area(_)) => {
             let what = format!(
-                "an area of {area} does not consist of slots of {slot}: write a multiple of {slot}; it \
-                 ends at {end}"
+                "the area has {area}, which is not a multiple of a slot's {slot}: write a multiple \
+                  of {slot}; the area ends at {end}"
             );
             refuse(".area", what)
         }

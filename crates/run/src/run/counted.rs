@@ -131,7 +131,7 @@ impl Run {
         let unit = here.hardware.first[kind as usize];
         let Some(label) = here.hardware.units[unit].tlb.hits(addr, here.asid, kind, count, goes)
         else {
-            let what = format!("{count} accesses to {addr} were counted as hits, and would miss");
+            let what = format!("{count} accesses to {addr} were counted as hits, but would miss");
             return Err(Error::Check(what));
         };
         if label == SHARED {

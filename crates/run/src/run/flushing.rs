@@ -70,18 +70,18 @@ impl Flushing {
         let core = &description.core;
         let are_shared = matches!(core.contexts, ContextPolicy::Lru | ContextPolicy::Generation);
         if asked.by != FlushBy::Interrupts && (core.asid_bits == 0 || !are_shared) {
-            let what = "a broadcast names a context that is the same on all processors: set core.asid_bits \
-                        to 1 or more and core.contexts to \"lru\" or \"generation\"";
+            let what = "broadcasts need contexts (ASIDs) that are the same on all processors: set \
+                        core.asid_bits to 1 or more and core.contexts to \"lru\" or \"generation\"";
             return refuse(".by", what);
         }
         if description.os.small.is_some() {
-            let what = "small spaces are flushed one page at a time, by interrupts: leave os.flush or \
-                        os.small out";
+            let what = "os.flush does not work with small spaces, which are flushed page by page, \
+                        by interrupts: leave os.flush or os.small out";
             return refuse("", what);
         }
         if asked.by == FlushBy::Tlbi && asked.deferred {
             let what =
-                "TLBI leaves nothing to defer: write by = \"interrupts\" or deferred = false";
+                "flushes by TLBI cannot be deferred: write by = \"interrupts\" or deferred = false";
             return refuse(".deferred", what);
         }
         for (key, value) in [

@@ -23,8 +23,8 @@ use super::{Backing, Process, Skeleton, Step};
 
 const HEAD: &str = "pagewalk-skeleton 1";
 
-const CUT: &str = "the skeleton was cut: its last line does not say where it ends; make it anew with \
-                   `pagewalk skeleton`";
+const CUT: &str = "the skeleton is truncated: its last line does not say where it ends; make it \
+                   anew with `pagewalk skeleton`";
 
 /// The largest number of steps that are read, so that a damaged file does not take all memory. No
 /// real program has as many steps.
@@ -89,7 +89,7 @@ pub fn parse(text: &str) -> Result<Skeleton, String> {
     let mut steps = 0;
     for (number, line) in text.lines().enumerate().skip(1) {
         let wrong = || {
-            // The last line of a file that was cut, as a rule.
+            // The last line of a truncated file, as a rule.
             if text.lines().nth(number + 1).is_none() && !text.ends_with('\n') {
                 return CUT.to_owned();
             }

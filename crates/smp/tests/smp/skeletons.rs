@@ -19,7 +19,7 @@ fn a_skeleton_that_was_cut_or_changed_is_refused() {
     for end in 0..TEXT.len() - 1 {
         let error = parse(&TEXT[..end]).unwrap_err();
         assert!(!error.contains('\n'), "{error}");
-        assert!(end < head || error.starts_with("the skeleton was cut"), "{error}");
+        assert!(end < head || error.starts_with("the skeleton is truncated"), "{error}");
     }
     let without = TEXT.replace("w 5200\n", "");
     assert!(parse(&without).unwrap_err().contains("17 lines, but its last line says 18"));

@@ -356,7 +356,7 @@ fn a_skeleton_is_played() {
         assert!(spaces >= 8 * 15, "{scheme}: {spaces}");
         let cut = Plan { skeleton: Some(SKELETON[..90].to_owned()), ..plan.clone() };
         let error = run(&cut).unwrap_err();
-        assert!(error.starts_with("sh.skeleton: the skeleton was cut"), "{error}");
+        assert!(error.starts_with("sh.skeleton: the skeleton is truncated"), "{error}");
         let alone = run(&Plan { hat_only: true, ..plan }).unwrap_err();
         assert!(alone.contains("without --hat-only"), "{alone}");
     }

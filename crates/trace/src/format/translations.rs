@@ -149,7 +149,7 @@ pub(super) fn take_all(
         before.events += bytes.varint_up_to(left, "number of events between translations")? as u32;
         let thread = i64::from(before.thread).checked_add(unzigzag(bytes.varint()?));
         let thread = thread.and_then(|thread| u32::try_from(thread).ok());
-        before.thread = thread.ok_or_else(|| Damage::new("a translation is of no thread"))?;
+        before.thread = thread.ok_or_else(|| Damage::new("a translation has no thread"))?;
         let translation = take(&mut bytes, &before)?;
         before.pass(&translation);
         let Before { at, events, thread, .. } = before;
@@ -188,6 +188,6 @@ fn take_address(bytes: &mut Bytes<'_>, before: u64) -> Result<u64, Damage> {
     let unit = before.wrapping_add(unzigzag(bytes.varint()?) as u64);
     match unit.leading_zeros() >= UNIT_SHIFT {
         true => Ok(unit << UNIT_SHIFT),
-        false => Err(Damage::new("a translation is of no address")),
+        false => Err(Damage::new("a translation has no address")),
     }
 }

@@ -199,7 +199,7 @@ impl Decode for ChampSim {
                 return Err(not_a_record(at, self.layout));
             }
             if word(record, IP) == 0 && record.iter().all(|&byte| byte == 0) {
-                return Err(Fault::new(at, "a record of zeros: the file was cut or is damaged"));
+                return Err(Fault::new(at, "a record of zeros: the file is truncated or damaged"));
             }
             self.watch(record);
             if let Some(asid) = self.layout.asid {

@@ -105,7 +105,7 @@ impl Codec {
         let name = self.name();
         match (self, error.kind()) {
             (_, io::ErrorKind::UnexpectedEof) => {
-                format!("the {name} data is cut; get the file again")
+                format!("the {name} data is truncated; get the file again")
             }
             (Codec::Zip, _) => format!("{text}; get the file again"),
             _ => format!("the {name} data is damaged; get the file again"),

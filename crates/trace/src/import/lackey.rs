@@ -137,7 +137,7 @@ fn is_message(line: &[u8]) -> bool {
     line.is_empty() || line.starts_with(b"==") || line.starts_with(b"--") || line.starts_with(b"**")
 }
 
-/// The last `bytes` of a file without an incomplete last line that lackey would not write: the file was cut
+/// The last `bytes` of a file without an incomplete last line that lackey would not write: the file is truncated
 /// within it.
 fn whole(bytes: &[u8]) -> &[u8] {
     let start = memchr::memrchr(b'\n', bytes).map_or(0, |end| end + 1);

@@ -283,8 +283,8 @@ fn check_unwrapped(path: &Path) -> Result<(), Error> {
         (Some(what), _) => refused(what),
         (None, Codec::Plain) => Ok(()),
         (None, codec) => refused(&format!(
-            "compressed by {}, but traces of its format are compressed inside the file: unpack it \
-             first",
+            "this file is compressed by {}, but traces of this format are read only from an \
+             uncompressed file: unpack the file first",
             codec.name()
         )),
     }

@@ -52,7 +52,7 @@ pub(crate) fn recording(path: &Path, options: &Options) -> Result<Option<Reader>
     }
 }
 
-/// The warnings about a recording that is used although it was cut.
+/// The warnings about a recording that is used although it is truncated.
 pub(crate) fn warnings(reader: &Reader, path: &Path) -> Vec<String> {
     cut(reader, path).map(kept).into_iter().collect()
 }
@@ -75,7 +75,7 @@ pub(crate) fn processes(reader: Reader, keep_going: bool) -> Vec<(Option<Process
 /// Opens a source when it is needed.
 pub type Opening = Box<dyn FnOnce() -> Result<Box<dyn Source + Send>, Error> + Send>;
 
-/// `reader`, unless it was cut; with `keep_going`, the complete part of it. If it has several
+/// `reader`, unless it is truncated; with `keep_going`, the complete part of it. If it has several
 /// processes, they are merged in the order of their stamps.
 pub(crate) fn whole(
     reader: Reader,
@@ -100,14 +100,14 @@ fn kept_going(reader: Reader, warnings: Vec<String>, keep_going: bool) -> Box<dy
     if keep_going { Box::new(Whole { reader, warnings }) } else { Box::new(reader) }
 }
 
-/// The position at which the trace at `path` was cut, if it was.
+/// The position at which the trace at `path` is truncated, if it is.
 fn cut(reader: &Reader, path: &Path) -> Option<Error> {
     reader.cut_at().map(|offset| Error::Corrupt {
         path: path.to_owned(),
         offset,
         within: "",
         what: format!(
-            "the trace was cut, by a recorder that was killed or a copy that is not complete; \
+            "the trace is truncated, because the recorder was killed or a copy is incomplete; \
              --keep-going reads the {} accesses before that",
             reader.accesses()
         ),

@@ -102,12 +102,15 @@ impl<D: Decode> Stream<D> {
                     0 => Ok(()),
                     rest => Err(self.input.corrupt(
                         0,
-                        format!("the file ends within a record ({rest} bytes of it are there): it was cut"),
+                        format!(
+                            "the file ends within a record ({rest} bytes of it are there): it \
+                                 is truncated"
+                        ),
                     )),
                 };
             }
             if full {
-                return Err(self.input.corrupt(0, "a record that does not end"));
+                return Err(self.input.corrupt(0, "a record that is too long"));
             }
             self.input.fill();
         }

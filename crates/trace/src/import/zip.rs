@@ -141,7 +141,7 @@ fn begin<R: BufRead>(mut reader: R) -> io::Result<State<R>> {
     let mut signature = [0; 4];
     reader
         .read_exact(&mut signature)
-        .map_err(|_| invalid("the archive ends without a directory: it was cut".to_owned()))?;
+        .map_err(|_| invalid("the archive ends without a directory: it is truncated".to_owned()))?;
     let signature = u32::from_le_bytes(signature);
     if DIRECTORY.contains(&signature) {
         // What follows repeats the headers; reading it lets the digest cover the whole file.
@@ -248,7 +248,7 @@ fn wrong(member: &Member, what: String) -> io::Error {
 }
 
 fn cut(member: &Member) -> io::Error {
-    wrong(member, "is cut".to_owned())
+    wrong(member, "is truncated".to_owned())
 }
 
 fn broken<R: BufRead>(member: &Member, rest: &mut R, error: io::Error) -> io::Error {

@@ -107,7 +107,7 @@ impl Chunks {
         match self.file.file.read_exact_at(frame, chunk.offset) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                return Err(self.damaged(chunk.offset, "it was cut while it was read"));
+                return Err(self.damaged(chunk.offset, "it was truncated while it was read"));
             }
             Err(error) => return Err(Error::Io { path: self.file.path.clone(), error }),
         }

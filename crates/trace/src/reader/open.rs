@@ -1,4 +1,4 @@
-//! Opens a trace: by its index or, if the file was cut, from its chunks.
+//! Opens a trace: by its index or, if the file is truncated, from its chunks.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -41,7 +41,7 @@ pub(super) fn open(path: &Path) -> Result<Reader, Error> {
         None => {
             let (entries, end) = input.scan(start)?;
             header.notes.push(format!(
-                "the file was cut, by a recorder that was killed or a copy that is not complete: \
+                "the file is truncated, because the recorder was killed or a copy is incomplete: \
                  its {} whole chunks are read, the last {} bytes are not",
                 entries.len(),
                 bytes - end
@@ -56,7 +56,8 @@ pub(super) fn open(path: &Path) -> Result<Reader, Error> {
         .iter()
         .find(|chunk| input.recorded && processes.get(chunk.process as usize).is_none())
     {
-        let what = format!("a chunk is of process {}, which the file does not tell", chunk.process);
+        let what =
+            format!("a chunk belongs to process {}, which the file does not list", chunk.process);
         return Err(input.corrupt(chunk.offset, &what));
     }
     // In a trace of a whole machine all chunks are of its first process: what each did was counted by its recorder.
@@ -178,9 +179,11 @@ impl Input<'_> {
             );
         }
         let Some(version) = preamble.get(MAGIC.len()..).and_then(|rest| rest.first_chunk()) else {
-            return Err(
-                self.corrupt(self.bytes, "the trace was cut in its first bytes; record it again")
-            );
+            return Err(self.corrupt(
+                self.bytes,
+                "the trace is truncated within its header; record it \
+                                          again",
+            ));
         };
         let version = u32::from_le_bytes(*version);
         self.recorded = VERSIONS_RECORDING.contains(&version);

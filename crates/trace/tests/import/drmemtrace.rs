@@ -312,7 +312,7 @@ fn pages_may_be_listed_beside_the_trace() {
         ),
         ("page_size: 3\n", "no power of two"),
         ("address_mapping { }\n", "no page_size"),
-        ("page_size: 4096\naddress_mapping {\n", "was cut"),
+        ("page_size: 4096\naddress_mapping {\n", "is truncated"),
         ("size: 4096\n", "unknown key `size`"),
         ("address_mapping virtual_address\n", "without its brace"),
     ] {
@@ -403,7 +403,7 @@ fn a_damaged_list_of_pages_does_not_close_the_trace() {
     let spec = folder.0.display().to_string();
     for (text, part) in [
         (&b"address_mapping_group {\n page_size: 3\n"[..], "no power of two"),
-        (b"address_mapping_group {\n page_size: 4096\n", "was cut"),
+        (b"address_mapping_group {\n page_size: 4096\n", "is truncated"),
         (b"address_mapping_group {\n address_mapping { }\n }\n", "no page_size"),
         (b"address_mapping_group {\n address_mapping_group {\n", "within another block"),
         (b"}\n", "closes nothing"),
@@ -850,7 +850,7 @@ fn wrong_files_are_refused_with_their_place() {
             "version 8 of DynamoRIO's format; versions 1 to 7",
             0,
         ),
-        (good[..good.len() - 12].to_vec(), "no end: it was cut", 156),
+        (good[..good.len() - 12].to_vec(), "no end: it is truncated", 156),
         (good[..good.len() - 5].to_vec(), "7 of 12 bytes", 156),
         (file(&[record(50, 0, 0)]), "a record of type 50", 120),
         (file(&[record(0, 0, 0)]), "a record of zeros", 120),

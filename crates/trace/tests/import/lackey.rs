@@ -113,14 +113,14 @@ fn a_cut_last_line_is_told_from_a_foreign_one() {
     assert_eq!(refused(text, &Options::default(), "within a record (4 bytes"), Some(10));
     let given = import(text, &Options { keep_going: true, ..Options::default() }).unwrap();
     assert_eq!(given.rows, [(0, F, 0x1000, 4, 1)]);
-    assert!(given.warnings[0].contains("it was cut"), "{:?}", given.warnings);
+    assert!(given.warnings[0].contains("it is truncated"), "{:?}", given.warnings);
 }
 
 #[test]
 fn a_line_without_end_is_an_error() {
     let mut text = b"I  1000,4\n==".to_vec();
     text.resize(1 << 20, b'x');
-    assert_eq!(refused(&text, &Options::default(), "a record that does not end"), Some(10));
+    assert_eq!(refused(&text, &Options::default(), "a record that is too long"), Some(10));
 }
 
 /// Random lines, longer than a batch, and an obviously correct reading of them.

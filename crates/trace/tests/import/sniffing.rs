@@ -51,7 +51,7 @@ fn what_is_no_trace_is_refused_with_what_to_do() {
         (&[raw, raw].concat(), "raw2trace"),
         (&[7u8; 200], "not a known format; name it with --format"),
         (b"hello, world\n", "--column addr=NAME"),
-        (b"\x1f\x8b", "the gzip data is cut"),
+        (b"\x1f\x8b", "the gzip data is truncated"),
     ] {
         refused(bytes, &no, part);
     }
@@ -206,7 +206,7 @@ fn a_damaged_trace_of_our_own_is_refused_or_kept_as_far_as_it_goes() {
     let bytes = std::fs::read(&path).unwrap();
     let mut flipped = bytes.clone();
     flipped[bytes.len() * 2 / 3] ^= 1;
-    for (bytes, part) in [(&bytes[..bytes.len() / 2], "was cut"), (&flipped, "checksum")] {
+    for (bytes, part) in [(&bytes[..bytes.len() / 2], "is truncated"), (&flipped, "checksum")] {
         std::fs::write(&path, bytes).unwrap();
         let read =
             |options: &Options| open(&path, options).and_then(|mut source| drain(source.as_mut()));

@@ -145,5 +145,5 @@ fn a_member_that_expands_without_end_stays_small() {
     let bomb = archive(&[&text], Lengths::After { signature: true, long: false });
     assert!(bomb.len() < 1 << 20);
     drop(text);
-    refused(&bomb, &Options::default(), "a record that does not end");
+    refused(&bomb, &Options::default(), "a record that is too long");
 }

@@ -101,7 +101,7 @@ fn every_changed_byte_is_found_or_changes_nothing() {
             match read(&path) {
                 Ok((rows, notes)) => {
                     assert_eq!(rows, whole, "byte {at} ^ {change:#x}");
-                    assert!(notes.iter().any(|note| note.contains("was cut")));
+                    assert!(notes.iter().any(|note| note.contains("truncated")));
                     same += 1;
                 }
                 Err(error) => check_error(&error, &path, bytes.len()),

@@ -30,10 +30,10 @@ pub(crate) struct Pool {
     pub(crate) counts: PoolCounts,
 }
 
-/// A pool in numbers, under the kernel's names as far as it has some.
+/// The counts of a pool. If the kernel has a counter for a field, the field has the kernel's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PoolCounts {
-    /// Pages that were to be in the pool from the beginning.
+    /// Pages requested for the pool at the beginning of the run.
     pub asked: u64,
     /// Pages of the pool, in use or free.
     pub nr_hugepages: u64,

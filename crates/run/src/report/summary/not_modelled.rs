@@ -50,7 +50,8 @@ fn walks(notes: &mut Notes, description: &Description, walker: &Walker) {
         }
         if walker.speculates() {
             notes.say(
-                "what a wrong prediction costs, and how far a reorder buffer lets a right one help",
+                "the cost of a wrong prediction, and the limit that a reorder buffer sets to the \
+                 gain of a right one",
             );
         }
         notes.say("the kernel's own accesses: what it reads and writes to answer a fault");
@@ -133,7 +134,7 @@ fn system(notes: &mut Notes, description: &Description, run: &Run) {
             notes.say("files that are read and written by calls: the trace has no such calls");
         }
         if description.swap.as_ref().is_none_or(|swap| swap.io_cycles == 0) {
-            notes.say("what waiting for disks takes: the machine file has no swap.io_cycles");
+            notes.say("the time of waiting for disks: the machine file has no swap.io_cycles");
         }
     } else {
         notes.say(
@@ -148,7 +149,7 @@ fn system(notes: &mut Notes, description: &Description, run: &Run) {
         );
     }
     if description.swap.is_some() && !pages_leave {
-        notes.say("[swap]: this manager has no page leave memory");
+        notes.say("[swap]: this manager evicts no page");
     }
     if run.seen.physical && !keeps_tables_apart(&description.os) {
         notes.say("the physical addresses of the trace: frames are the machine's own");
@@ -168,12 +169,12 @@ fn processors(notes: &mut Notes, description: &Description, run: &Run) {
     }
     if run.seen.woken && run.clock() != description.os.clock {
         notes.say(
-            "the full clock: what the operating system does by time is timed in instructions, so \
-             that all designs of the sweep see one history",
+            "cycles in the operating system's clock: it counts instructions, so that all designs \
+             of the sweep have the same history",
         );
     }
     if several && description.os.costs.is_none() {
-        notes.say("what shootdowns cost: the machine file has no [os.costs]");
+        notes.say("the cost of shootdowns: the machine file has no [os.costs]");
     }
 }
 
@@ -181,14 +182,14 @@ fn processors(notes: &mut Notes, description: &Description, run: &Run) {
 fn small_spaces(notes: &mut Notes, description: &Description) {
     if description.os.small.is_some() {
         notes.say(
-            "what the kernel keeps of small spaces beyond their roots, and calls that name memory of \
-             another space",
+            "the kernel's data about small spaces other than their roots, and calls that name \
+             memory of another space",
         );
     }
     if description.core.virtual_caches {
         notes.say(
-            "two lines of a virtual cache that are of one frame, of which the kernel lets no more than one \
-             be dirty",
+            "two lines of a virtual cache for the same frame, of which the kernel allows only one \
+             to be dirty",
         );
     }
 }

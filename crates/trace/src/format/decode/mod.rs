@@ -201,7 +201,10 @@ impl Decoder {
             return Err(Damage::new("its events are out of order, or their number is wrong"));
         }
         if events.iter().any(|event| matches!(event.event, Event::Translation(_))) {
-            return Err(Damage::new("a translation is among its events"));
+            return Err(Damage::new(
+                "its list of events has a translation, which must be in its \
+                                    list of translations",
+            ));
         }
         let found =
             translations::take_all(translations, head.translations, head.accesses, head.events)?;

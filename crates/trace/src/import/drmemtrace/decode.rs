@@ -174,7 +174,7 @@ impl Decoder {
                 kind::READ if record.size == 0 && record.addr == 0 => {
                     return Err(Fault::new(
                         at,
-                        "a record of zeros: the file was cut or is damaged",
+                        "a record of zeros: the file is truncated or damaged",
                     ));
                 }
                 kind::READ => self.access(batch, Kind::Load, record),

@@ -49,11 +49,14 @@ impl Lane {
                 if rest > 0 {
                     return Err(self.input.corrupt(
                         0,
-                        format!("the file ends within a record ({rest} of {RECORD_BYTES} bytes): it was cut"),
+                        format!(
+                            "the file ends within a record ({rest} of {RECORD_BYTES} bytes): \
+                                 it is truncated"
+                        ),
                     ));
                 }
                 if !self.decoder.complete() {
-                    return Err(self.input.corrupt(0, "the trace has no end: it was cut"));
+                    return Err(self.input.corrupt(0, "the trace has no end: it is truncated"));
                 }
                 self.decoder.finish(batch);
                 return Ok(Turn::Ended);

@@ -141,7 +141,7 @@ impl Pages {
             let end = match memchr::memrchr(b'\n', window) {
                 Some(end) => end + 1,
                 None if input.ended() => window.len(),
-                None => return Err(input.corrupt(0, "a line without end")),
+                None => return Err(input.corrupt(0, "a line that is too long")),
             };
             let text = &window[..end];
             let mut at = 0;
@@ -283,7 +283,7 @@ impl Parser {
 
     fn finish(mut self) -> Result<Pages, String> {
         if let Some(block) = self.within.last() {
-            return Err(format!("the file ends within an {}: it was cut", block.name()));
+            return Err(format!("the file ends within an {}: it is truncated", block.name()));
         }
         if self.page_bytes.is_none() && self.groups.is_empty() {
             return Err("no page_size in the file".to_owned());

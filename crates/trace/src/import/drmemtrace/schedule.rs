@@ -83,9 +83,11 @@ impl Reader {
                 }
                 return match self.input.window().len() {
                     0 => Ok(None),
-                    _ => {
-                        Err(self.input.corrupt(0, "the schedule ends within an entry: it was cut"))
-                    }
+                    _ => Err(self.input.corrupt(
+                        0,
+                        "the schedule ends within an entry: it is \
+                                                   truncated",
+                    )),
                 };
             }
         }
