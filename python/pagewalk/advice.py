@@ -80,8 +80,7 @@ def advise(
 
 
 def advice(document: "plain.Document", samples: Mapping[str, Sample]) -> "plain.Advice":
-    """The advice, and for each page size the TLB entries that are enough; `None`: more than
-    counted.
+    """The advice, and for each page size the TLB entries that suffice; `None`: more than counted.
 
     Args:
         document: Results of a run.

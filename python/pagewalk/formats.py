@@ -81,7 +81,7 @@ def end(path: str | os.PathLike[str]) -> str:
 def write(
     path: str | os.PathLike[str], made: Made, force: bool = False, width: int | None = None
 ) -> list[str]:
-    """Writes a file in the format that its ending names; returns the names of all files written.
+    """Writes a file in the format that its ending names; returns the names of the files.
 
     Args:
         path: The file.

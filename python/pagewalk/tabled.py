@@ -73,8 +73,7 @@ class Tabled:
         return offline(drawn[chosen])
 
     def save(self, path: str | os.PathLike[str], force: bool = False) -> list[str]:
-        """Writes a file in the format that its ending names; returns the names of all files
-        written.
+        """Writes a file in the format that its ending names; returns the names of the files.
 
         Args:
             path: `.parquet`, `.arrow`, `.csv` and `.json` have everything; `.tex` and `.md` have

@@ -161,8 +161,9 @@ def _placing() -> Iterator[Check]:
     yield Check(
         "place --system",
         root,
-        "this user is root, so pools and knobs can be changed" if root else "only root can change"
-                                                                            " pools and knobs",
+        "this user is root, so pools and knobs can be changed"
+        if root
+        else "only root can change pools and knobs",
         None if root else "run the command as root, with sudo",
     )
 

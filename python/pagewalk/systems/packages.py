@@ -78,8 +78,10 @@ def version_of(kernel: Path) -> str:
     """
     head = kernel.read_bytes()[: 1 << 16]
     if head[0x202:0x206] != b"HdrS":
-        raise Error(f"{kernel}: is no bzImage of Linux for x86-64: give a kernel image, such as "
-                    "/boot/vmlinuz")
+        raise Error(
+            f"{kernel}: is no bzImage of Linux for x86-64: give a kernel image, such as "
+            "/boot/vmlinuz"
+        )
     at = int.from_bytes(head[0x20E:0x210], "little") + 0x200
     words = head[at : at + 128].split(b"\0")[0].split()
     return words[0].decode(errors="replace") if words else ""
