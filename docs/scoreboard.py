@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pagewalk.reproduce import find
+from pagewalk.reproduce.claims import Claim
 from pagewalk.reproduce.experiment import Experiment
 from pagewalk.reproduce.scoreboard import apart, scores, sentence
 
@@ -29,8 +30,10 @@ KINDS_ARE_IN = (
     "[Experiments](../experiments.md) explains the kinds of claims that are counted apart."
 )
 NUMBERS = (
-    "*Ours* is our number, with its range over several runs in brackets. *Paper* is the paper's "
-    "number, with the range in which ours counts as reached in brackets."
+    "*Ours* is our number. The brackets before the number say what it measures, and the brackets "
+    "after it have its range over several runs. *Paper* is the paper's number, with the range in "
+    "which ours counts as reached in brackets; if the paper has only words, it is a range or an "
+    "order that stands for these words."
 )
 
 Known = list[tuple[Experiment, dict[str, Any] | None]]
@@ -147,9 +150,10 @@ def _words(text: str) -> int:
 
 def _not_reached(experiment: Experiment, last: dict[str, Any] | None) -> str:
     # A reason is found after the number, so the experiment's file has it before `last.json`.
-    reasons = {claim.says: claim.reason for claim in experiment.claims}
+    stated = {claim.says: claim for claim in experiment.claims}
+    unit = last["ours"]["unit"] if last else ""
     return "\n".join(
-        _missed(experiment.name, claim, reasons.get(claim["says"]))
+        _missed(experiment.name, claim, stated.get(claim["says"]), unit)
         for claim in (last["claims"] if last else [])
         if claim["kind"] == "paper" and claim["verdict"] != "reached"
     )
@@ -172,10 +176,12 @@ def _cells(name: str, cells: dict[str, Any]) -> str:
     return f"| {name} | {numbers} |"
 
 
-def _missed(name: str, claim: dict[str, Any], reason: str | None) -> str:
+def _missed(name: str, claim: dict[str, Any], stated: Claim | None, unit: str) -> str:
     verdict = claim["verdict"].capitalize()
-    why = f" {reason or claim['reason']}".rstrip()
-    said = f"{verdict}. Ours: {claim['ours']}. Paper: {claim['paper']}.{why}"
+    why = f" {(stated and stated.reason) or claim['reason']}".rstrip()
+    quantity = stated.quantity(unit) if stated else ""
+    ours = f"Ours ({quantity})" if quantity else "Ours"
+    said = f"{verdict}. {ours}: {claim['ours']}. Paper: {claim['paper']}.{why}"
     return f"* **{name}**: {claim['says']}. {said}"
 
 

@@ -15,6 +15,9 @@ be in the wrong order; the last number of an ascending order must still exceed t
 than that share. With `ties = true`, for a paper that says "no less" or "at least", neighbours may
 be equal. If all numbers are equal, no order is reached.
 
+`unit` says what our number measures, if that is neither the unit of the table nor a plain ratio of
+two cells.
+
 A cell is `[row, column]`, or one name where the claim names the `row` or `column` of all.
 
 The band comes from the paper. Around a printed number, `published`, it is 10 % of the number to
@@ -46,7 +49,7 @@ SHARES = {"each": (1.0, 1.0), "majority": (math.nextafter(0.5, 1), 1.0)}
 ORDERS = ("ascending", "least", "greatest")
 KEYS = {
     "says", "row", "column", *NUMBERS, *ORDERS, "among", "within", "published", "digit", "slack",
-    "ties", "band", "wide", "kind", "fitted", "timed", "reason",
+    "ties", "band", "wide", "kind", "fitted", "timed", "reason", "unit",
 }  # fmt: skip
 KINDS = ("paper", "wide", "fitted", "arithmetic", "goal", "own")
 """The kinds of claims; a claim of the kind `paper` with a wide band is `wide`."""
@@ -146,10 +149,22 @@ class Claim:
         """Why it was not reached, if the reason is known."""
         return str(self._stated.get("reason", ""))
 
+    def quantity(self, unit: str) -> str:
+        """What our number measures, in words; `unit` is the unit of the experiment's table."""
+        if "unit" in self._stated:
+            return str(self._stated["unit"])
+        if self._check == "ratio":
+            terms = " divided by ".join(self._names())
+            return f"{terms}, {unit}" if unit else terms
+        if self._check == "spread":
+            return f"largest divided by smallest, {unit}" if unit else "largest divided by smallest"
+        return "" if self._check in SHARES or self._check == "reaching" else unit
+
     def stated(self) -> dict[str, Any]:
         """The part of the file's entry that decides about the verdict: all but words and kind."""
         return {key: value for key, value in self._stated.items()
-                if key not in ("says", "reason", "band", "wide", "kind", "fitted")}  # fmt: skip
+                if key not in ("says", "reason", "band", "wide", "kind", "fitted", "unit")
+                }  # fmt: skip
 
     def relabelled(self, saved: dict[str, Any]) -> Verdict:
         """The saved verdict on this claim, with the words and the kind that the claim has now."""
