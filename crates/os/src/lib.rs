@@ -227,7 +227,8 @@ pub trait Platform {
 
 /// Page placement as given by the rows of a trace.
 pub trait Recorded {
-    /// Gives it another source of the same trace, whose translations it may read ahead.
+    /// Sets a second source of the same trace, from which the placement of later pages may be read
+    /// ahead.
     fn foresee(&mut self, source: Box<dyn Source + Send>);
 
     /// Reads the placement of the pages of `rows`, run by the space `number`, up to the first row whose

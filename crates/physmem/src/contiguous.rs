@@ -20,7 +20,7 @@ use crate::{
 /// An allocator that adds frames at requested places to another allocator.
 pub struct Contiguous<A> {
     inner: A,
-    /// log2 of the frames of the blocks that free runs consist of.
+    /// log2 of the number of frames per block. Runs of free memory consist of whole blocks.
     order: u32,
     rover: u32,
 }

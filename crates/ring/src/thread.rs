@@ -60,7 +60,8 @@ pub struct Next {
 const _: () = assert!(size_of::<Next>() == 64);
 
 impl Next {
-    /// The virtual CPU in [`Ring::vcpu`] of a thread whose cursor is [`Ring::next`].
+    /// The number that [`Ring::vcpu`] has, in place of a virtual CPU, for a thread whose cursor is
+    /// [`Ring::next`].
     pub const OWN: u32 = u32::MAX;
     /// The address of a thread that has no ring yet. It looks like the end of a span.
     pub const NOWHERE: u64 = (SPAN_RECORDS * size_of::<u64>() - 1) as u64;

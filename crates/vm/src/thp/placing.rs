@@ -5,7 +5,7 @@
 pub struct Placing {
     /// The largest number of offsets of a region.
     pub offsets_max: usize,
-    /// log2 of the number of base frames of the blocks that free runs consist of.
+    /// log2 of the number of base frames per block. Runs of free memory consist of whole blocks.
     pub order: u32,
 }
 
