@@ -239,7 +239,7 @@ pub enum Error {
     /// The requested window did not begin.
     #[error("{what} (the program ended with status {status})")]
     NeverBegan {
-        /// What the window was to begin with.
+        /// The sign with which the window should begin.
         what: String,
         /// The program's exit status.
         status: i32,

@@ -112,7 +112,8 @@ impl Live {
         &self.supervisor.notes
     }
 
-    /// What is missing, and why, after all accesses have come; empty if nothing is missing.
+    /// The parts that are missing, and why; complete after the last access. Empty if nothing is
+    /// missing.
     pub fn take_lost(&mut self) -> Vec<String> {
         self.supervisor.take_lost()
     }
@@ -127,7 +128,7 @@ impl Live {
         self.supervisor.session.head().counts.load(Ordering::Relaxed) != 0
     }
 
-    /// What the first program runs in.
+    /// The engine that runs the first program.
     pub fn engine(&self) -> Engine {
         self.engine
     }

@@ -7,7 +7,7 @@ use trace::{Filter, SurePages};
 
 use crate::Sign;
 
-/// What a program runs in while it is recorded.
+/// The engine that runs a program while it is recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
@@ -84,7 +84,7 @@ pub struct Options {
     /// Whether every access is passed to a machine that is simulated at the same time, including
     /// those that need only be counted.
     pub tells_all: bool,
-    /// What the program runs in.
+    /// The engine that runs the program.
     #[serde(deserialize_with = "engine")]
     pub engine: Engine,
     /// The file of the engine, for [`Engine::Native`].
@@ -145,8 +145,8 @@ impl Options {
         }
     }
 
-    /// The reason why every access must be recorded rather than counted, if there is one: the recording
-    /// is not of all that the programs do.
+    /// The reason why every access must be recorded rather than counted, if there is one: a part of the
+    /// programs' execution is left out.
     pub fn must_tell(&self) -> Option<&'static str> {
         let reasons = [
             (!self.fetches, "fetches are left out"),
@@ -219,7 +219,8 @@ pub struct Outcome {
     /// The program's exit status; 128 plus the signal's number if a signal ended it; 0 if it was killed
     /// because [`Options::ends`] requests that.
     pub status: i32,
-    /// What the program ran in: QEMU if ptrace is forbidden, whatever was requested.
+    /// The engine that ran the program: QEMU if ptrace is forbidden, even if another engine was
+    /// requested.
     pub engine: Engine,
     /// The file and a summary of its contents.
     pub summary: trace::Summary,

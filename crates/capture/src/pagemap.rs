@@ -1,5 +1,5 @@
-//! What the kernel says of a process's pages: `PAGEMAP_SCAN`, the words of pagemap, and the flags of
-//! frames.
+//! What the kernel reports about a process's pages: `PAGEMAP_SCAN`, the words of pagemap, and the
+//! flags of frames.
 //!
 //! ```text
 //!   PAGEMAP_SCAN   Linux 6.7, for any user: which ranges are resident, and mapped by entries of 2 MiB

@@ -4,7 +4,7 @@
 //!   qemu-system-x86_64 + recorder --ring of each virtual CPU--> one process with a thread for each --> trace
 //! ```
 //!
-//! Who calls this has prepared the machine: its kernel, its disks, and the snapshot from which it goes on. The
+//! The caller has prepared the machine: its kernel, its disks, and the snapshot from which it continues. The
 //! recording begins and ends at markers that the guest runs; QEMU ends by itself.
 
 use std::ffi::OsString;
@@ -35,7 +35,7 @@ pub struct System {
     pub qemu: PathBuf,
     /// Its arguments, without the plugin.
     pub arguments: Vec<OsString>,
-    /// What the recorder is to know of the kernel: `NAME=0xADDRESS`.
+    /// Facts about the kernel for the recorder, each as `NAME=0xADDRESS`.
     pub facts: Vec<String>,
     /// The file with the symbols of the kernel's image.
     pub image: OsString,

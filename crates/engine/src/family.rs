@@ -6,11 +6,11 @@
 //!            marks, copies translated code                     enters the session, with its own ring
 //! ```
 //!
-//! All memory of the engine is private to the process, except translated code and the session, which are
-//! shared mappings. Code is copied before the fork, when nobody changes it. `vfork` becomes a `fork` whose parent
-//! waits in the kernel until its child has executed a program or has ended, as it does by itself: what the
-//! child stores is not seen by its parent. If the parent has other threads, which go on, it waits in the engine instead,
-//! for the end of a pipe that the child closes when it executes a program or ends.
+//! All memory of the engine is private to the process, except translated code and the session, which are shared
+//! mappings. Code is copied before the fork, when nobody changes it. `vfork` becomes a `fork` whose parent
+//! waits in the kernel until its child has executed a program or has ended, as it does by itself: the parent
+//! does not see what the child stores. If the parent has other threads, which go on, it waits in the engine
+//! instead, for the end of a pipe that the child closes when it executes a program or ends.
 
 use core::sync::atomic::Ordering;
 

@@ -1,7 +1,7 @@
-//! Leaving the program for good: it goes on in its own code, as without the engine.
+//! Leaves the program for good: the program continues in its own code, as without the engine.
 //!
-//! So goes on a child that is not recorded. The kernel restores all registers at once, from a signal frame in the
-//! engine's memory; the engine's code and its private memory stay.
+//! A child that is not recorded continues in this way. The kernel restores all registers at once, from a signal
+//! frame in the engine's memory; the engine's code and its private memory stay.
 
 use ring::{CHUNK_BYTES, SESSION_BYTES};
 

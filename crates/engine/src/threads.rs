@@ -5,10 +5,10 @@
 //!   thread                                      | gs, its ring, its mask -> translated code -> exit
 //! ```
 //!
-//! The kernel begins the thread on a stack of the engine's. No signal comes before its base of gs is set, as it would
-//! find another thread's data there. What the kernel does for a thread with addresses of the program, as for
-//! `CLONE_CHILD_CLEARTID` or a list of robust futexes, stays the kernel's. The memory of a thread that has ended is used
-//! for another one.
+//! The kernel begins the thread on a stack of the engine's. No signal comes before its base of gs is set, as it
+//! would find another thread's data there. The kernel still does the work for a thread that uses addresses of
+//! the program, such as that of `CLONE_CHILD_CLEARTID` or of a list of robust futexes. The memory of a thread
+//! that has ended is used for another one.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -15,11 +15,11 @@
 //! [`SpecTlb`](crate::SpecTlb), the walk checks each prediction.
 //!
 //! An entry is inserted, with a counter of 1, if the page that a walk finds is in a long enough run of
-//! adjacent pages in adjacent frames. The new entry takes an empty way, or replaces the least
-//! recently used entry whose counter is 0. If all counters of the set are higher, the new entry is
-//! not inserted, and the counter of the least recently used entry is decremented, so that entries
-//! of instructions that no longer miss are eventually replaced. An entry whose counter has dropped
-//! to 0 takes the offset of the next page in such a run that its instruction accesses.
+//! adjacent pages in adjacent frames. The new entry is stored in an empty way, or replaces the least
+//! recently used entry whose counter is 0. If all counters of the set are higher, the new entry is not
+//! inserted, and the counter of the least recently used entry is decremented, so that entries of
+//! instructions that no longer miss are eventually replaced. An entry whose counter has dropped to 0
+//! gets the offset of the next page in such a run that its instruction accesses.
 
 use addr::{Asid, PhysAddr, VirtAddr};
 

@@ -81,7 +81,7 @@ impl Host {
         (!counts.is_empty()).then(|| (counts, self.ram.reserved_bytes()))
     }
 
-    /// Bytes that guests which ran before still take.
+    /// Bytes of memory that former guests still use.
     pub fn former_bytes(&self) -> u64 {
         self.ram.aged_bytes()
     }

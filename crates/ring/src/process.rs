@@ -64,7 +64,7 @@ pub enum Tracing {
     Ready = 3,
     /// The host cannot trace the process.
     Refused = 4,
-    /// `execve` has failed: the host is to let go of the process, which stops by a breakpoint.
+    /// `execve` has failed: the host must detach from the process, which stops at a breakpoint.
     Failed = 5,
 }
 

@@ -336,15 +336,15 @@ pub enum EventCode {
     /// An interrupt or exception: its vector, what caused it (8 bits each), whether it is in user mode, and from bit
     /// 32 on its error code; the address of the instruction; the address of a page fault.
     Interrupt = 17,
-    /// The processor goes on with another task: its pid, and from bit 32 on its tgid; 1 if it is not a thread of the
-    /// kernel; the physical address of its space's root; its name, 16 bytes.
+    /// The processor continues with another task: its pid, and from bit 32 on its tgid; 1 if it is not a thread
+    /// of the kernel; the physical address of its space's root; its name, 16 bytes.
     Task = 18,
     /// A task gets another name: as for [`EventCode::Task`].
     Named = 19,
     /// The space with the root at this physical address ends.
     SpaceEnd = 20,
-    /// Where QEMU's own TLB has the access before: its address, its physical address, the logarithm of the page's
-    /// size. Only in a check of the recorder.
+    /// The entry of QEMU's own TLB for the previous access: its address, its physical address, the logarithm of
+    /// the page's size. Only in a check of the recorder.
     Physical = 21,
 }
 
@@ -378,7 +378,7 @@ impl EventCode {
     }
 }
 
-/// What [`EventCode::Translation`] says of a translation, besides addresses.
+/// The properties of a translation in [`EventCode::Translation`], besides its addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Machine {
     /// The logarithm of the page's bytes.
@@ -402,7 +402,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// All of it in a word.
+    /// The properties as one word.
     pub const fn bits(self) -> u64 {
         self.size_log as u64
             | (self.access as u64) << 8
@@ -415,7 +415,7 @@ impl Machine {
             | (self.dirty as u64) << 29
     }
 
-    /// What a word says.
+    /// The properties that a word contains.
     pub const fn from_bits(bits: u64) -> Machine {
         Machine {
             size_log: bits as u8,

@@ -10,8 +10,9 @@
 //!   DWARF        -> line, inlined calls    that its build id or its debug link names (image)
 //! ```
 //!
-//! Traces hold addresses and the build of each file, not names. A file that is missing or was
-//! rebuilt since gives no names, because they could be wrong; [`Symbols::troubles`] reports it.
+//! Traces hold addresses and the build of each file, not names. The functions of a file that is
+//! missing or was rebuilt have no names, because names could be wrong; [`Symbols::troubles`]
+//! reports it.
 
 mod image;
 mod instructions;

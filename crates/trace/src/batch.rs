@@ -177,7 +177,8 @@ pub enum Place {
 /// Accesses that a recorder reports as counts instead of single rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Counted {
-    /// This many accesses were made before what follows; a later [`Counted::Hits`] says which ones.
+    /// This number of accesses was made before the following rows and events; a later
+    /// [`Counted::Hits`] says which ones.
     Passed(u64),
     /// `count` accesses of `kind` to the 4K page at `page` hit in the first-level TLB. The last of
     /// them came after the accesses to pages that were reported before.

@@ -161,7 +161,8 @@ pub enum Event {
     /// says otherwise of one of them.
     Translation(Box<Translation>),
     /// The page table of the space was read as a whole. The events [`Event::Translation`] of this space
-    /// with [`crate::Seen::Snapshot`] up to its next such event are all pages that were resident then.
+    /// with [`crate::Seen::Snapshot`] up to the next snapshot of the space, are all pages that were
+    /// resident at that moment.
     Snapshot { when: When, sizes: KnownSizes },
     /// The recorded system flushes the translation of the page of `addr` on the processor that runs.
     Flush { addr: u64 },
@@ -175,7 +176,8 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         addr: Option<u64>,
     },
-    /// The recorded kernel goes on with another task on the processor that runs: its thread, its process, its name.
+    /// The recorded kernel continues with another task on the processor that runs: its thread, its process, its
+    /// name.
     Task { pid: u32, tgid: u32, name: String },
 }
 
@@ -189,7 +191,7 @@ pub enum Event {
 /// | `memory` | what is mapped, and system calls that change it or advise on it |
 /// | `program` | information from the program, its loader and its allocator |
 /// | `lives` | processes and threads that begin, execute and end |
-/// | `stream` | which process or space the following belongs to, and what is missing from the trace |
+/// | `stream` | the process or space to which the following belongs, and what is missing from the trace |
 /// | `translation` | how the recorded system translates addresses, and what a whole system does on its processors |
 ///
 /// [`Event::Call`] is in no category.

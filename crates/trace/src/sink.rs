@@ -49,7 +49,8 @@ pub trait Sink {
         Err(Error::Recorder(format!("{counted:?} where every access is to be told")))
     }
 
-    /// Begins another program, with blocks of its own: what was usual in the last one is forgotten.
+    /// Begins another program, with blocks of its own: what was learnt about the last program's
+    /// blocks is dropped.
     fn begin_program(&mut self);
 
     /// The number of accesses so far.

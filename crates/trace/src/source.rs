@@ -76,7 +76,7 @@ pub struct Header {
     pub arch: Arch,
     /// Whether blocks of instructions are rows of kind fetch.
     pub fetches: bool,
-    /// What was dropped.
+    /// The filter that dropped accesses when the trace was recorded.
     pub filter: Filter,
     /// The system's base page in bytes.
     pub page_bytes: u64,
@@ -89,7 +89,7 @@ pub struct Header {
     pub kernel_from: Option<u64>,
 }
 
-/// Everything that gives accesses in order.
+/// Everything that supplies accesses in order.
 pub trait Source {
     /// The data that are known before the first access.
     fn header(&self) -> &Header;
@@ -153,13 +153,13 @@ pub trait Source {
     }
 }
 
-/// A source that passes on what another source gives, and examines it or changes its order. Whatever it does
-/// not define itself is that of the other source.
+/// A source that passes on the accesses of another source, and examines them or changes their order.
+/// Methods that it does not define itself are those of the other source.
 pub trait Forward {
-    /// The other source.
+    /// The source whose accesses are passed on.
     fn source(&self) -> &dyn Source;
 
-    /// Mutable access to the other source, to read from it.
+    /// Mutable access to the source whose accesses are passed on, to read from it.
     fn source_mut(&mut self) -> &mut dyn Source;
 
     /// The implementation of [`Source::next`] of this source.

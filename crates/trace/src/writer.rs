@@ -54,7 +54,7 @@ pub struct Summary {
 
 /// A [`Sink`] that encodes into a file: a trace, or a process of a [`crate::Recording`].
 ///
-/// It writes `NAME.part` beside the file, which gets its name when everything is there. A trace
+/// It writes `NAME.part`, which is renamed to the name of the file when it is complete. A trace
 /// that is dropped before removes this part. If the process is killed, the part remains, and
 /// [`crate::Reader`] reads its complete chunks.
 #[derive(Debug)]

@@ -48,7 +48,7 @@ pub struct GroupCounts {
     pub high: u64,
     /// Times that it would have been over `memory.max`.
     pub max: u64,
-    /// Times that no page of it could leave then.
+    /// Times that no page of the group could be evicted to stay within its maximum.
     pub oom: u64,
     /// Pages evicted because of its limits.
     pub pgsteal: u64,

@@ -27,7 +27,8 @@ impl<L: hat::locking::Locks> Vm<L> {
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// Puts a space into a group, from 1; what it has stays charged to its old one.
+    /// Puts a space into the group with this number, from 1. Pages that the space already has stay
+    /// charged to its previous group.
     pub fn set_group(&mut self, space: HatSpace, group: u8) -> Result<(), Error> {
         self.site = Site::Call;
         let groups = self.lists(|lists, _| lists.groups.as_ref().map_or(0, |of| of.all.len()));
@@ -64,8 +65,8 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Evicts pages of the current group, which has reached its limit. If none can leave, that is an OOM event,
-    /// and the next page is charged all the same.
+    /// Evicts pages of the current group, which has reached its limit. If no page can be evicted, an OOM event
+    /// is counted, and the next page is charged nevertheless.
     pub(crate) fn make_room_in_group(&mut self) {
         self.over_limit = false;
         let group = self.group;

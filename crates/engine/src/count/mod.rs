@@ -9,12 +9,13 @@
 //!                      its page is held from here on
 //! ```
 //!
-//! The rules are those of the recorder in QEMU (`crates/recorder/src/sure.rs`), and so is what is reported: which
-//! pages are held, who makes room, and what is reported before a system call. With LRU, a set of n entries has the
-//! n pages of it that were used last.
+//! The rules are those of the recorder in QEMU (`crates/recorder/src/sure.rs`), and so are the reports: which
+//! pages are held, which page is evicted, and what is reported before a system call. With LRU, a set of n
+//! entries has the n pages of it that were used last.
 //!
-//! Unlike there, a check is made before its accesses, and all earlier ones are complete. So nothing has to be
-//! undone but after a fault ([`crate::counting`]): a page is probed before an access is reported.
+//! Unlike in QEMU, accesses are checked before they are made, and all earlier accesses are complete then. So
+//! nothing has to be undone but after a fault ([`crate::counting`]): a page is probed before an access is
+//! reported.
 //!
 //! The *clock* is in r11 while translated code runs: two steps for each access. It is set back at the end of an
 //! interval, when it comes to the end of [`table::POLL`].

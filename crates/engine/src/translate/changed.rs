@@ -9,10 +9,10 @@
 //! ```
 //!
 //! A program that makes code at run time either changes the rights of its memory before and after it writes, or
-//! keeps the memory writable, or writes through another mapping of the same pages. In the first case the system
-//! call is seen. In the others nothing is: such a block begins with a comparison of its code with the code that was
-//! translated, and ends behind each instruction that stores, so that a program may change the instruction that it
-//! executes next. Neither flags nor registers change by the comparison.
+//! keeps the memory writable, or writes through another mapping of the same pages. In the first case the engine
+//! sees the system call. In the other cases it sees nothing: such a block begins with a comparison of its code
+//! with the code that was translated, and ends behind each instruction that stores, so that a program may
+//! change the instruction that it executes next. Neither flags nor registers change by the comparison.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -1,9 +1,9 @@
 //! Translated code of several threads.
 //!
-//! Whoever changes code has the translator's lock, and others run the code meanwhile. So what is changed of code that
-//! may run is changed by one store that crosses no cache line: the displacement of a branch, and the beginning of a
-//! retired block. Code is never dropped: if a region is full, another one is begun. The table of targets is
-//! one for all threads.
+//! Whoever changes code has the translator's lock, and others run the code meanwhile. So code that another
+//! thread may run is only changed by single stores within one cache line: the displacement of a branch, and the
+//! beginning of a retired block. Code is never dropped: if a region is full, another one is begun. The table of
+//! targets is one for all threads.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -5,8 +5,8 @@
 //!   shmget with SHM_HUGETLB --> its segment, shmat   --> the same
 //! ```
 //!
-//! A recording has such a mapping only where it succeeded. Where the pool of this machine is too small for
-//! it, that is counted, and the mapping has ordinary pages.
+//! A recording contains such a mapping only if the call succeeded. If the pool of this machine is too
+//! small for it, a refusal is counted, and the mapping has ordinary pages.
 
 use std::collections::BTreeMap;
 

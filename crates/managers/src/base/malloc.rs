@@ -8,8 +8,9 @@
 //! ```
 //!
 //! A trace has the calls of the allocator as it was set in the recording. Here the heap reaches at least as far
-//! at any time. The kernel knows nothing of the allocator: what is modelled is what it would have been asked.
-//! Of private memory of 2M and more, `mmap` does not say whether it is the allocator's: all of it is taken to be.
+//! at any time. The kernel does not know the allocator: the model only changes the requests that the kernel
+//! would have received. A call of `mmap` does not show whether private memory of 2M and more is for the
+//! allocator, so all such memory is treated as the allocator's.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! What `os.linux.version` changes: rules that came with a version, and settings that did not exist before.
+//! The effect of `os.linux.version`: rules that came with a version, and settings that did not exist
+//! before.
 //!
 //! | since | what |
 //! |---|---|

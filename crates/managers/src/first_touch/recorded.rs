@@ -9,9 +9,9 @@
 //!   fault --> the frame that was told, taken from memory by its number
 //! ```
 //!
-//! A trace can also say by events how pages are translated ([`trace::Event::Translation`]): then pages have the
-//! sizes that these say, and their frames unless rows have other ones (`translated`). Where events say no
-//! frame, any free one is taken.
+//! A trace can also contain events that describe translations ([`trace::Event::Translation`]). Then pages have
+//! the sizes and the frames of these events, unless rows give other frames (`translated`). If an event gives
+//! no frame, any free frame is used.
 //!
 //! Everything else is as in [`FirstTouch`]: a page is unmapped with its region. With an
 //! `os.page_size` above the base page, a page has that size where its region allows it and its

@@ -24,7 +24,7 @@ pub struct Options {
     pub thread: Option<u32>,
 }
 
-/// What has been written.
+/// The amounts that were written.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
     /// The number of records or lines.

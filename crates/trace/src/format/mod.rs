@@ -19,8 +19,8 @@
 //! * **CHNK**: some accesses with all that is needed to read them, see below.
 //! * **INDX**: 24 bytes per chunk, in their order: u32 bytes of the frame, u32 its CRC, u32
 //!   accesses, u32 events, u64 instructions. The chunks follow the HEAD without gaps.
-//! * **TAIL**: u64 offset of the INDX frame. It ends the file. A file without a whole TAIL was
-//!   cut: its chunks are whole until the first frame that is not.
+//! * **TAIL**: u64 offset of the INDX frame. It ends the file. A file without a complete TAIL is
+//!   truncated: its chunks are valid up to the first incomplete frame.
 //!
 //! The *digest* of a trace is the SHA-256 of everything before the first chunk, followed by
 //! length and CRC (as in the frame) of every chunk.

@@ -96,7 +96,7 @@ pub enum Format {
     Ramulator,
     /// A trace for USIMM.
     Usimm,
-    /// The text of `perf script`, with the addresses of data.
+    /// The output of `perf script` as text, with the addresses of data.
     Perf,
     /// A text table, with or without column names.
     Csv,

@@ -40,7 +40,7 @@ const RANDOM_HEAP: u64 = 0x200_0000;
 /// How a kernel places mappings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KernelLayout {
-    /// The seed of what is random in the addresses; `None`: nothing is, as with `setarch -R` or
+    /// The seed of random addresses; `None`: addresses are not random, as with `setarch -R` or
     /// `randomize_va_space=0`.
     pub seed: Option<u64>,
     /// Which memory is placed so that pages of 2M fit.

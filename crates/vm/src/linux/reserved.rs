@@ -12,8 +12,8 @@
 //! has its promises for itself; the child of a fork has none, so that its copies need pages that are not
 //! promised. Promises for shared memory are the memory's.
 //!
-//! An access of a trace has happened, so that a fault for which there is no page is counted and brings in a
-//! base page. The kernel ends the process.
+//! The accesses of a trace have happened. If the pool has no page for a fault, the fault is therefore
+//! counted, and a base page is mapped. The kernel ends the process.
 
 use alloc::vec::Vec;
 use core::ops::Range;

@@ -41,7 +41,8 @@ pub struct PoolCounts {
     pub free_hugepages: u64,
     /// Free pages that are promised to mappings.
     pub resv_hugepages: u64,
-    /// Pages that came from free memory when the pool was empty, and go back there.
+    /// Pages that came from free memory when the pool was empty. They return to free memory when
+    /// they are freed.
     pub surplus_hugepages: u64,
     /// The most pages that may come so.
     pub nr_overcommit_hugepages: u64,

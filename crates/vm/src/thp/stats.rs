@@ -42,7 +42,7 @@ stats! {
     underused_split
     /// Blocks of anonymous memory now.
     nr_anon
-    /// Those of them of which a part is unmapped.
+    /// Blocks of anonymous memory of which a part is unmapped.
     nr_anon_partially_mapped
 }
 
