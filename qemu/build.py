@@ -54,7 +54,7 @@ NEEDS = {
 LIBRARIES = {"libglib-2.0.a": "libglib2.0-dev", "libpcre2-8.a": "libpcre2-dev"}
 """Static libraries that it links, and Debian's packages that have them."""
 KINDS = ("user", "system")
-"""The kinds of programs, each of which has a folder of its own to be compiled in."""
+"""The kinds of programs; each kind is compiled in a folder of its own."""
 ROMS = "pc-bios/optionrom"
 """The folder of the code that a machine runs before its kernel."""
 
@@ -70,7 +70,7 @@ def settings() -> dict[str, Any]:
 
 
 def cache() -> Path:
-    """Where sources and builds are kept."""
+    """The folder of sources and builds."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get(CACHE_VARIABLE) or Path(home) / "pagewalk" / "qemu").absolute()
 
@@ -79,7 +79,7 @@ def cache() -> Path:
 
 
 def source(about: dict[str, Any]) -> Path:
-    """The file of QEMU's sources, whose SHA-256 is right."""
+    """The file of QEMU's sources; its SHA-256 has been checked."""
     given = os.environ.get(SOURCE_VARIABLE)
     kept: Path = cache() / "source" / about["file"]
     if given is None and kept.is_file() and digest(kept) == about["sha256"]:
@@ -126,7 +126,7 @@ def mirror(about: dict[str, Any]) -> str:
 
 
 def by_apt(address: str, to: Path) -> None:
-    """Fetches a file as apt fetches packages: by its transports, proxies and keys."""
+    """Fetches a file as apt does: with its transports, proxies and keys."""
     helper = "/usr/lib/apt/apt-helper"
     command = [helper, "-o", "APT::Sandbox::User=root", "download-file", address, str(to)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -140,7 +140,7 @@ def by_apt(address: str, to: Path) -> None:
 
 
 def check(path: Path, about: dict[str, Any], name: str) -> None:
-    """Refuses a file that is not the one that was asked for."""
+    """Refuses a file whose SHA-256 is not the expected one."""
     found = digest(path)
     if found != about["sha256"]:
         fail(
@@ -169,11 +169,11 @@ class Crate:
     version: str
     licence: str
     folder: Path | None
-    """Where it lies, if it is one of ours."""
+    """The folder of the crate, if it is one of ours."""
 
 
 def crates(about: dict[str, Any]) -> list[Crate]:
-    """The crates that the recorder's library is made of."""
+    """The crates that are linked into the recorder's library."""
     command = ["cargo", "tree", "--quiet", "--locked", "--edges", "normal", "--prefix", "none"]
     command += ["--format", "{p}|{l}", *features(about["recorder"])]
     said = run(command, "cargo does not tell the recorder's crates", cwd=ROOT)
@@ -187,13 +187,13 @@ def crates(about: dict[str, Any]) -> list[Crate]:
 
 
 def features(recorder: dict[str, Any]) -> list[str]:
-    """What tells cargo which crate is meant, and how it is built."""
+    """The arguments for cargo that select the crate and the kind of build."""
     package = ["--package", recorder["package"], "--no-default-features"]
     return [*package, "--features", ",".join(recorder["features"])]
 
 
 def key(about: dict[str, Any], parts: list[Crate]) -> str:
-    """What a build is known by: everything that it is made of."""
+    """The key of a build: a digest of everything that goes into it."""
     hashed = hashlib.sha256()
     folders = [HERE, *(crate.folder for crate in parts if crate.folder)]
     for folder in folders:
@@ -233,7 +233,7 @@ def needs() -> None:
 
 
 def unpacked(about: dict[str, Any], file: Path, to: Path) -> Path:
-    """The tree of QEMU's sources, as it was released."""
+    """The folder of QEMU's sources as they were released."""
     tree = to / "tree"
     if (to / "unpacked").is_file():
         return tree
@@ -262,7 +262,7 @@ def python(requirements: list[str], to: Path) -> Path:
 
 
 def prepare(tree: Path, pristine: Path) -> None:
-    """Puts our calls and our files into QEMU's tree."""
+    """Inserts our calls and copies our files into QEMU's tree."""
     table = HERE / "insertions.toml"
     try:
         insert.insert_all(tree, pristine, insert.read(table))
@@ -279,7 +279,8 @@ def prepare(tree: Path, pristine: Path) -> None:
 
 
 def replace(new: Path, old: Path) -> bool:
-    """Copies a file if it differs, so that what depends on it is not made again for nothing."""
+    """Copies a file if it differs, so that files that depend on it are not compiled again
+    needlessly."""
     if old.is_file() and old.read_bytes() == new.read_bytes():
         return False
     beside = old.with_name(f".{old.name}.{os.getpid()}")
@@ -289,7 +290,7 @@ def replace(new: Path, old: Path) -> bool:
 
 
 def library(recorder: dict[str, Any], tree: Path) -> None:
-    """Compiles the recorder into QEMU's tree; if it differs, all programs are linked again."""
+    """Compiles the recorder into QEMU's tree; if it has changed, all programs are linked again."""
     target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute()
     command = ["cargo", "build", "--quiet", "--locked", "--release", *features(recorder)]
     ran = subprocess.run(command, cwd=ROOT, check=False)
@@ -337,7 +338,7 @@ def program(kind: str, name: str) -> str:
 
 
 def logged(command: list[str], folder: Path, log: Path) -> None:
-    """Runs a command whose words go into a file, of which an error shows the end."""
+    """Runs a command with its output in a file; an error shows the end of that file."""
     with log.open("w") as file:
         ran = subprocess.run(command, cwd=folder, stdout=file, stderr=file, check=False)
     if ran.returncode != 0:
@@ -350,7 +351,7 @@ def logged(command: list[str], folder: Path, log: Path) -> None:
 
 
 def linked(map_file: Path) -> set[Path]:
-    """The archives outside of QEMU's own build from which the linker took something, by its map."""
+    """The archives outside of QEMU's own build that the linker used, from its map."""
     archives = set()
     for line in map_file.read_text(errors="replace").splitlines():
         found = re.match(r"(/\S+\.a)\(", line)
@@ -389,7 +390,7 @@ def audit(about: dict[str, Any], maps: list[Path], parts: list[Crate]) -> str:
 
 
 def run(command: list[str], otherwise: str, cwd: Path | None = None) -> str:
-    """What a command says; ends the build with `otherwise` if it fails."""
+    """The output of a command; ends the build with `otherwise` if the command fails."""
     ran = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     if ran.returncode != 0:
         said = (ran.stderr.strip() or ran.stdout.strip()).splitlines()
@@ -403,7 +404,7 @@ def say(what: str) -> None:
 
 
 def build(kinds: list[str]) -> dict[str, Path]:
-    """Builds what is not built yet: the folder of finished programs, by kind."""
+    """Builds the programs that are not built yet; returns the folder of each kind."""
     about = settings()
     parts = crates(about)
     name = key(about, parts)
@@ -433,7 +434,7 @@ def build(kinds: list[str]) -> dict[str, Path]:
 
 
 def finish(about: dict[str, Any], kind: str, folder: Path, to: Path, parts: list[Crate]) -> None:
-    """Checks what was linked, and puts stripped programs where they are kept."""
+    """Checks the linked archives, and stores stripped programs in the cache."""
     programs = [program(kind, name) for name in about["build"][kind]]
     # The recorder of programs is no part of the programs for whole systems.
     parts = parts if kind == "user" else []

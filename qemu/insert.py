@@ -28,12 +28,12 @@ ORDER = ("after", "before", "instead_of")
 
 
 class NotFoundError(Exception):
-    """A place that is not in QEMU's sources exactly once."""
+    """The error for a place that is not exactly once in QEMU's sources."""
 
 
 @dataclass(frozen=True)
 class Insertion:
-    """What is inserted at one place."""
+    """An insertion: a place and the inserted text."""
 
     file: str
     function: str | None
@@ -43,7 +43,7 @@ class Insertion:
 
 
 def read(path: Path) -> list[Insertion]:
-    """Reads `insertions.toml`; `ValueError` says what is wrong with a table of it."""
+    """Reads `insertions.toml`; raises `ValueError` if a table of it is wrong."""
     tables = tomllib.loads(path.read_text(encoding="utf-8")).get("insertion", [])
     return [insertion(table, f"{path}, table {at}") for at, table in enumerate(tables, 1)]
 
@@ -62,9 +62,9 @@ def insertion(table: dict[str, Any], where: str) -> Insertion:
 
 
 def inserted(source: str, insertions: list[Insertion]) -> str:
-    """The text of one file with all that is inserted into it.
+    """The text of one file with all insertions.
 
-    Places are looked for in the text as QEMU has it, not in what other insertions add.
+    Places are searched for in QEMU's original text, not in the text of other insertions.
     """
     changes = []
     for change in insertions:
@@ -84,7 +84,7 @@ def inserted(source: str, insertions: list[Insertion]) -> str:
 
 
 def find(source: str, change: Insertion) -> tuple[int, int]:
-    """Where the fragment is; `NotFoundError` if it is not there exactly once."""
+    """The position of the fragment; raises `NotFoundError` if it is not there exactly once."""
     bodies = [(0, len(source))]
     where = change.file
     if change.function is not None:
@@ -105,7 +105,7 @@ def find(source: str, change: Insertion) -> tuple[int, int]:
 
 
 def functions(source: str, name: str) -> list[tuple[int, int]]:
-    """From where to where the definitions of a function are, as QEMU's style writes them.
+    """The ranges of lines of a function's definitions, in QEMU's style.
 
     The name stands on a line that begins in the first column, or on the one after it; the body's
     braces stand in the first column.
@@ -121,9 +121,9 @@ def functions(source: str, name: str) -> list[tuple[int, int]]:
 
 
 def insert_all(tree: Path, pristine: Path, insertions: list[Insertion]) -> None:
-    """Changes the files of `tree`, and keeps what they were in `pristine`.
+    """Changes the files of `tree`, and keeps the originals in `pristine`.
 
-    A file is written only if that changes it, so that no more is compiled again than has to be.
+    A file is written only if its text changes, so that nothing is compiled again needlessly.
     """
     files = {change.file for change in insertions}
     kept = {path.relative_to(pristine).as_posix() for path in pristine.rglob("*") if path.is_file()}

@@ -14,18 +14,19 @@
  *   | the end                      |   tight: room(); go to again
  *   +------------------------------+
  *
- * A callback costs some 3 ns: QEMU has to save the guest's registers for each. The code that is put
- * here in its place is one instruction of the host for an access: of what a fixed block does, only
- * the addresses are not known when it is translated. The rest is in the block's descriptor. Where an
- * access faults, the block is left, and what is behind stays NONE, as all of a span is at first.
+ * A callback takes some 3 ns, because QEMU has to save the guest's registers for it. The code that
+ * replaces it here is one instruction of the host per access: only the addresses of a fixed block's
+ * accesses are unknown when the block is translated. Everything else is in the block's descriptor. If
+ * an access faults, the block is left, and the following records stay NONE, the initial value of all
+ * records of a span.
  *
- * An instruction that QEMU runs with the help of its own C code may access memory there, and keeps
- * its callbacks; and of a block with branches inside nobody knows which accesses it makes. These
- * blocks are not fixed: each access has a record with its tag, and moves the cursor on. So records of
- * both kinds stand in the order in which the accesses were made.
+ * An instruction that QEMU executes by its own C code may access memory in that code, so it keeps its
+ * callbacks. It is not known in advance which accesses a block with internal branches makes. Such
+ * blocks are not fixed: each access has a record with its tag, and advances the cursor. So records of
+ * both kinds are in the order in which the accesses were made.
  *
- * A block begins with PAGEWALK_ROOM records to spare in its span, and so does what follows a callback;
- * so no access has to look.
+ * At the beginning of a block, and after each callback, at least PAGEWALK_ROOM records of the span are
+ * free, so accesses need not check for space.
  */
 #include "qemu/osdep.h"
 #include "cpu.h"
@@ -44,7 +45,7 @@
 #define TAG_STORE (1 << 14)
 #define RECORD_VALUE_SHIFT 16
 #define RECORD_BYTES 8
-/* Temporaries and constants that a block's code needs, and those that each access needs. */
+/* The number of temporaries and constants that the code of a block needs, and the number that each access needs. */
 #define BLOCK_TEMPS 48
 #define ACCESS_TEMPS 4
 
@@ -77,7 +78,7 @@ void pagewalk_gen_call(PagewalkCallback *callback)
     tcg_gen_call2(callback, &info, NULL, tcgv_i32_temp(vcpu), tcgv_ptr_temp(tcg_constant_ptr(NULL)));
 }
 
-/* Whether an operation stores what QEMU tells plugins of values, or what only devices need. */
+/* Whether an operation stores a value that QEMU passes to plugins, or that only devices need. */
 static bool is_needless(const TCGOp *op)
 {
     intptr_t value = offsetof(CPUState, neg.plugin_mem_value_low) - sizeof(CPUState);
@@ -133,10 +134,10 @@ bool pagewalk_survey(PagewalkBlock *block)
 {
     const DisasContextBase *db = tcg_ctx->plugin_db;
     g_autofree unsigned long *placed = bitmap_new(tcg_ctx->nb_labels + 1);
-    /* Addresses of 32 bits are all recorded. */
+    /* All 32-bit addresses are recorded. */
     const bool is_narrow = tcg_ctx->addr_type == TCG_TYPE_I32;
     bool has_started = false, has_branched = false, divides = false, is_met = false;
-    /* How often ways have met since the block began, and when the first access came. */
+    /* How often control flow has joined since the block began, and this number at the first access. */
     unsigned joined = 0, first = 0;
     uint16_t recorded = 0;
     int instruction = -1;
@@ -166,14 +167,14 @@ bool pagewalk_survey(PagewalkBlock *block)
             }
             continue;
         case INDEX_op_plugin_mem_cb:
-            /* One record is the block's own, and one a callback's. */
+            /* One record is for the block itself, and one for a callback. */
             if (block->accesses == PAGEWALK_ROOM - 2 || instruction < 0) {
                 return false;
             }
             access = &block->access[block->accesses++];
             access->tag = tag_of(op->args[1], instruction);
             access->from = PAGEWALK_RECORDED;
-            /* Without its alignment an access leaves the block in another way. */
+            /* An access without its required alignment leaves the block in another way. */
             if (!is_narrow && !(get_memop(op->args[1]) & MO_AMASK)) {
                 pagewalk_values_derive(arg_temp(op->args[0]), recorded, block->pc, access);
             }
@@ -202,7 +203,7 @@ bool pagewalk_survey(PagewalkBlock *block)
             break;
         }
         if (target && test_bit(target->id, placed)) {
-            /* It loops: an access in it may run more than once. */
+            /* The block has a loop: an access in it may run more than once. */
             return false;
         }
         if (has_started) {
@@ -214,7 +215,7 @@ bool pagewalk_survey(PagewalkBlock *block)
         }
     }
     if (!block->is_fixed || divides) {
-        /* Nobody sees how far such a block comes. */
+        /* It is not known how many accesses such a block makes. */
         for (unsigned i = 0; i < block->accesses; i++) {
             block->access[i].from = PAGEWALK_RECORDED;
         }
@@ -239,7 +240,7 @@ static TCGv_ptr gen_next(const PagewalkOrder *order)
     return next;
 }
 
-/* Moves the cursor on to that many records behind `cursor`. */
+/* Advances the cursor to this number of records after `cursor`. */
 static void gen_advance(TCGv_ptr next, TCGv_ptr cursor, unsigned records)
 {
     TCGv_ptr moved = tcg_temp_ebb_new_ptr();
@@ -253,18 +254,18 @@ void pagewalk_write(const PagewalkBlock *block, const PagewalkOrder *order)
     TCGOp *start = pagewalk_start(), *op;
     TCGLabel *again = gen_new_label(), *tight = gen_new_label();
     TCGv_ptr cursor, next;
-    /* Records from `cursor` to the next, and whether that is known. */
+    /* The number of records between `cursor` and the next record, and whether it is known. */
     unsigned records = 1, index = 0;
 #ifdef CONFIG_USER_ONLY
     bool is_known = true;
 #else
-    /* An access may fill QEMU's TLB, which is an event among the records. */
+    /* An access may fill QEMU's TLB, and the fill is an event between the records. */
     bool is_known = false;
 #endif
     int instruction = -1;
 
     tcg_ctx->plugin_insn = NULL;
-    /* Those that the block has freed are in use where we write. */
+    /* Temporaries that the block frees later are in use at the place where this code is inserted. */
     tcg_temp_ebb_reset_freed(tcg_ctx);
     cursor = tcg_temp_ebb_new_ptr();
 
@@ -277,7 +278,7 @@ void pagewalk_write(const PagewalkBlock *block, const PagewalkOrder *order)
             records += block->access[i].from == PAGEWALK_RECORDED;
         }
     }
-    /* TCG looks before each label. */
+    /* TCG checks this before each label. */
     tcg_gen_discard_ptr(cursor);
     gen_set_label(again);
     next = gen_next(order);
@@ -321,7 +322,7 @@ void pagewalk_write(const PagewalkBlock *block, const PagewalkOrder *order)
         if (order->is_fixed) {
             tcg_gen_st_i64(address, cursor, records * RECORD_BYTES);
         } else {
-            /* An address has no more than 48 bits, or is the extension of its 48th: it was not at fault. */
+            /* The access did not fault, so its address has at most 48 bits, or is sign-extended from bit 47. */
             TCGv_i64 record = tcg_temp_ebb_new_i64();
             tcg_gen_shli_i64(record, address, RECORD_VALUE_SHIFT);
             tcg_gen_ori_i64(record, record, access->tag);

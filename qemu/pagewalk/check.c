@@ -8,13 +8,13 @@
  *                QEMU's walk for debuggers: gives this physical address
  *                QEMU's TLB: holds this physical address, page size and rights
  *                CR0, CR3 and CR4: have the values that were reported last
- *                the fills before: a page that went elsewhere was invalidated in between
+ *                earlier fills: a page that has another frame now was invalidated in between
  *   a fault      its entries as above, up to the one that ends the walk; its error code follows from them
  *                next comes an interrupt with its vector, error code and address
  *   a page fault that is delivered was reported as a fault
  *
- * With several virtual CPUs at a time another one may change an entry after the walk. Then what is in
- * memory now says nothing, so that memory and QEMU's walk for debuggers are not asked.
+ * If several virtual CPUs run at the same time, another one may change an entry after the walk. The
+ * present contents of memory then prove nothing, so memory and QEMU's walk for debuggers are not checked.
  */
 #include "qemu/osdep.h"
 #include "cpu.h"
@@ -43,12 +43,12 @@
 
 /* The page sizes, by their logarithms. */
 static const unsigned shifts[] = { 12, 21, 22, 30 };
-/* Translations that are remembered for each virtual CPU: a power of two. */
+/* The number of translations that are kept for each virtual CPU: a power of two. */
 #define REMEMBERED (1 << 15)
-/* Differences that are printed. */
+/* The most differences that are printed. */
 #define PRINTED 20
 
-/* A translation that was reported, and was not invalidated since. */
+/* A translation that was reported and has not been invalidated since. */
 typedef struct Remembered {
     uint64_t page;
     uint64_t frame;
@@ -114,15 +114,15 @@ static bool is_alone(void)
 
 /* --- the walk ------------------------------------------------------------------------------------ */
 
-/* What the manual says of an access, given the entries that were read. */
+/* The result of an access according to the manual, for the entries that were read. */
 typedef struct Answer {
     uint64_t physical;
     unsigned shift;
     unsigned rights;
-    /* For a walk that ends early: there is no translation. */
+    /* Whether the walk ends early because there is no translation. */
     bool is_absent;
     bool is_key;
-    /* What is wrong with the entries. */
+    /* What is wrong with the entries, as text. */
     const char *wrong;
 } Answer;
 
@@ -160,7 +160,7 @@ static unsigned rights_of(
     return rights & permitted;
 }
 
-/* The manual's walk in 4-level and 5-level paging. */
+/* The walk in 4-level and 5-level paging according to the manual. */
 static Answer walk(CPUX86State *env, const PagewalkWalk *given, uint64_t address, bool is_user)
 {
     Answer answer = { };
@@ -263,7 +263,7 @@ static void check_walk(Vcpu *own, CPUX86State *env, const PagewalkFill *fill)
     }
 }
 
-/* Looks without changing anything: a probe for a store would mark the page as written. */
+/* Reads QEMU's TLB directly: a probe for a store would mark the page as written. */
 static void check_tlb(Vcpu *own, CPUX86State *env, const PagewalkFill *fill)
 {
     CPUTLB *tlb = &env_cpu(env)->neg.tlb;
@@ -292,7 +292,7 @@ static void check_controls(Vcpu *own, CPUX86State *env, const PagewalkFill *fill
 
     for (unsigned i = 0; i < ARRAY_SIZE(numbers); i++) {
         int number = numbers[i];
-        /* A reset sets CR3 without a write; before paging is on it means nothing. */
+        /* A reset sets CR3 without a write; CR3 has no meaning before paging is on. */
         if (number == 3 && !(env->cr[0] & CR0_PG_MASK)) {
             continue;
         }
@@ -303,7 +303,7 @@ static void check_controls(Vcpu *own, CPUX86State *env, const PagewalkFill *fill
     }
 }
 
-/* Where a translation is remembered, if it is. */
+/* The slot of a translation among those that are kept. */
 static Remembered *place_of(Vcpu *own, uint64_t page, unsigned shift)
 {
     uint64_t hash = ((page >> shift) * 0x9e3779b97f4a7c15ull + shift) * 0xd6e8feb86659fd93ull;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The code of a block whose accesses are counted where they surely hit: see crates/recorder/src/sure.rs.
+ * The code of a block whose accesses are counted if they are guaranteed to hit: see
+ * crates/recorder/src/sure.rs.
  *
- *   again:  if not [state] < 0: to told             < 0 is: has its highest bit
+ *   again:  if not [state] < 0: to told             < 0 means: the highest bit is set
  *           [block] = its number; [state] = 0
  *   load    [addresses] = its address
  *           word = [its page's]; [old] = word; held &= word
@@ -13,8 +14,8 @@
  *
  *   told:   told(); go to again
  *
- * The names in brackets are those of PagewalkTrail. All that a block loads here was stored by the block
- * before, so that each of these ways adds up: what they have to wait for is the clock alone.
+ * The names in brackets are fields of PagewalkTrail. Each value that a block loads here was stored by the
+ * previous block, so these dependencies add up over blocks; the only one that remains is the clock.
  *
  * There is no label between the first access and the last: temporaries end there.
  */
@@ -40,21 +41,21 @@ enum { FETCH, LOAD, STORE };
 #define WORD_AT(of) ((of) * 8)
 #define TRAIL(field) offsetof(PagewalkTrail, field)
 
-/* The code of a block, as far as it is written. */
+/* The code of a block, as far as it has been generated. */
 typedef struct Code {
     const PagewalkBlock *block;
     const PagewalkCount *count;
     TCGv_ptr trail;
     TCGv_i64 clock;
-    /* Has its highest bit as long as all pages are held. */
+    /* Its highest bit is set as long as all pages are held. */
     TCGv_i64 held;
-    /* Has bits above an offset's once an access has crossed into another page, if it has a value. */
+    /* Has bits above those of a page offset once an access has crossed into another page; valid if may_cross. */
     TCGv_i64 crossed;
     bool may_cross;
-    /* Of the access that is being written. */
+    /* The temporaries of the access whose code is being generated. */
     TCGv_ptr place;
     TCGv_i64 word;
-    /* Of which address, and of how many bytes, `place` was computed last. */
+    /* The address and the number of bytes for which `place` was computed last. */
     bool has_found;
     PagewalkAccess found;
     unsigned recorded;
@@ -91,7 +92,7 @@ static void gen_begin(Code *code, TCGLabel *again, TCGLabel *told)
     tcg_gen_st_i64(tcg_constant_i64(code->count->number), code->trail, TRAIL(block));
     tcg_gen_st_i64(tcg_constant_i64(0), code->trail, TRAIL(state));
     if (!code->count->is_counted) {
-        /* The addresses of blocks before are there. */
+        /* The trail still has the addresses of previous blocks. */
         for (unsigned i = 0, at = 0; i < code->block->accesses; i++) {
             if (code->block->access[i].from == PAGEWALK_RECORDED) {
                 tcg_gen_st_i64(tcg_constant_i64(NONE), code->trail, TRAIL(addresses) + at++ * 8);
@@ -111,7 +112,7 @@ static void gen_count(Code *code, TCGv_ptr place, int of)
     code->kept++;
 }
 
-/* Whether the pages of the fetch are held, whose word was loaded: not if there are two. */
+/* Whether the page of the fetch, whose word was loaded, is held; false if the fetch is from two pages. */
 static void gen_fetch_held(Code *code)
 {
     if (is_one_page(code->block->pc, last_byte(code->block))) {
@@ -134,7 +135,7 @@ static void gen_fetch(Code *code)
     gen_count(code, place, FETCH);
 }
 
-/* Takes up again what was left behind where ways meet. */
+/* Loads temporaries from the trail again, after control flow has joined. */
 static void gen_resume(Code *code)
 {
     tcg_gen_ld_i64(code->clock, code->trail, TRAIL(clock));
@@ -142,7 +143,7 @@ static void gen_resume(Code *code)
     gen_fetch_held(code);
 }
 
-/* Computes where the words of the page are, and whether so many bytes there cross into another. */
+/* Computes the address of the page's words, and whether the access crosses into another page. */
 static void gen_find(Code *code, TCGv_i64 address, uint64_t bytes)
 {
     TCGv_i64 place = (TCGv_i64)code->place;
@@ -184,7 +185,7 @@ static void gen_access(Code *code, TCGv_i64 address, PagewalkAccess access)
         }
         place = words_of(code, first);
     } else {
-        /* An addition to memory has both accesses at one address. */
+        /* An addition to memory makes both of its accesses at the same address. */
         bool is_found = code->has_found && code->found.from == access.from
             && code->found.distance == access.distance && TAG_SIZE(code->found.tag) == bytes;
         if (!is_found) {
@@ -198,14 +199,14 @@ static void gen_access(Code *code, TCGv_i64 address, PagewalkAccess access)
     gen_count(code, place, of);
 }
 
-/* All accesses were made. */
+/* Generates the code after the block's last access. */
 static void gen_end(Code *code)
 {
     tcg_gen_addi_i64(code->clock, code->clock, code->kept * STEP + code->block->instructions * INSTRUCTION);
     tcg_gen_st_i64(code->clock, code->trail, TRAIL(clock));
     tcg_gen_and_i64(code->held, code->held, code->clock);
     if (code->may_cross) {
-        /* Negative if it is within a page. */
+        /* Negative if the access lies within one page. */
         tcg_gen_addi_i64(code->word, code->crossed, -(1ll << PAGE_SHIFT));
         tcg_gen_and_i64(code->held, code->held, code->word);
     }

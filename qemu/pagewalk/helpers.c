@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Which of the C functions that translated code calls may access the guest's memory.
+ * Determines which of the C functions that translated code calls may access the guest's memory.
  *
- * What accesses memory may fault, and then the guest's registers must be in their places. So QEMU says
- * of such a function that it reads them. Of a function that does not, or has no effect but its result,
- * it is known that it computes. Of some more it is known by their names.
+ * A function that accesses memory may fault, and then the guest's registers must be stored. So QEMU
+ * declares that such a function reads the registers. A function that does not read them, or that has
+ * no effect except its result, only computes. Some further functions are known by their names.
  */
 #include "qemu/osdep.h"
 #include "cpu.h"
@@ -33,7 +33,7 @@ static bool is_division(const char *name)
     return false;
 }
 
-/* Vectors, but for those that gather and scatter, and one number in a vector's register. */
+/* Operations on vectors, except gather and scatter, and on single numbers in vector registers. */
 static bool computes(const char *name)
 {
     static const char *const scalars[] = {

@@ -6,7 +6,7 @@
 
 /* Whether an operation, a call, may access the guest's memory. */
 bool pagewalk_may_access(TCGOp *op);
-/* Whether it may leave the block though it does not access memory: it divides. */
+/* Whether the call may leave the block although it does not access memory, because it divides. */
 bool pagewalk_divides(TCGOp *op);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The functions that QEMU calls at the places that insertions.toml names, for x86. Without a listener a call is a
+ * The functions that QEMU calls at the places named in insertions.toml, for x86. Without a listener, a call costs a
  * load and a branch. An access that hits QEMU's TLB makes none of these calls.
  */
 #ifndef PAGEWALK_HOOKS_H
@@ -26,19 +26,19 @@ static inline void pagewalk_invalidates(CPUX86State *env, uint64_t address, bool
 
 extern const PagewalkListener *pagewalk_listener;
 
-/* A walk begins, or begins anew because another CPU has changed an entry. */
+/* Called when a walk begins, or begins again because another CPU has changed an entry. */
 static inline void pagewalk_walks(PagewalkWalk *walk)
 {
     walk->count = 0;
 }
 
-/* A walk goes to the entry at `address`. */
+/* Called when a walk reaches the entry at `address`. */
 static inline void pagewalk_steps(PagewalkWalk *walk, uint64_t address)
 {
     walk->entries[walk->count++] = (PagewalkEntry) { .address = address };
 }
 
-/* It reads that entry, again if another CPU has changed it. */
+/* Called when the walk reads that entry, and again if another CPU has changed it. */
 static inline uint64_t pagewalk_reads(PagewalkWalk *walk, uint64_t value)
 {
     walk->entries[walk->count - 1].value = value;

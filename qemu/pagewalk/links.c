@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Going from block to block without a look-up.
+ * Jumps from block to block without a look-up.
  *
  *   the end of QEMU's list for a block      what is put there
  *   +-------------------------------+
@@ -11,27 +11,29 @@
  *   | lookup_tb_ptr; goto_ptr       |
  *   +-------------------------------+
  *
- * A block of QEMU's jumps straight to the next (`goto_tb`) only where both are in one page. Everything
- * else, a call into another page or a return, asks a function that finds the block by the program
- * counter, the flags of the CPU, and a table: 8 ns, and for a program of many small functions most of
- * what QEMU costs. But each block has two direct exits, and those that it does not use can serve. The
- * first time, such an exit leads to QEMU's main loop, which finds the block and links the two; and
- * whenever it throws the second away, since its page was written or unmapped, it takes the link back.
- * That a program has one address space makes both possible: in a whole machine, the page of the second
- * block could be another one the next time.
+ * QEMU lets a block jump directly to the next block (`goto_tb`) only if both are in the same page. Any
+ * other jump, such as a call into another page or a return, calls a function that finds the block by
+ * the program counter, the flags of the CPU, and a table. This call takes 8 ns, which is most of QEMU's
+ * time for a program of many small functions. However, each block has two direct exits, and the unused
+ * exits are used here. The first time, such an exit leads to QEMU's main loop, which finds the block and
+ * links the two blocks. Whenever QEMU discards the second block, because its page was written or
+ * unmapped, it removes the link. Both is possible because a program has a single address space: in a
+ * whole machine, another page could be at the address of the second block the next time.
  *
- * Into other pages QEMU jumps by itself, once pagewalk_links_pages is set (translator_use_goto_tb).
+ * QEMU itself makes direct jumps into other pages once pagewalk_links_pages is set
+ * (translator_use_goto_tb).
  *
- * The exit of an indirect jump belongs to the first target it meets, whose address is kept in a slot.
- * Nearly nine of ten jumps of sqlite3 go to the first two targets. Two threads could fill a slot at
- * once, and the one's address would stand beside the other's link: so there are slots only in code for
- * a process with one thread.
+ * Each exit of an indirect jump belongs to one of the first two targets of the jump, whose address is
+ * kept in a slot. Nearly nine of ten indirect jumps of sqlite3 go to the first two targets. Two threads
+ * could fill a slot at the same time, so that the address of one thread is stored with the link of the
+ * other. So only code for a process with one thread has slots.
  *
- * A link leaves out that the flags are compared. Flags with which a block begins follow from those of
- * the block before and from what is known when that is translated, with these exceptions: what calls a
- * function, which gets no link; whether 32-bit Arm code is Thumb, which is part of a slot's address; and
- * instructions after which the next block is looked up because they changed the flags, to which the way
- * is straight: the program counter is a constant there, and they get no link.
+ * A link omits the comparison of flags. The flags at the beginning of a block follow from the flags of
+ * the previous block, and from facts that are known when that block is translated, with three
+ * exceptions. The first is a block that calls a function; it gets no link. The second is whether 32-bit
+ * Arm code is Thumb code; this is part of a slot's address. The third are instructions that change the
+ * flags, after which the next block is looked up; the program counter is a constant there, and they get
+ * no link.
  */
 #include "qemu/osdep.h"
 #include "cpu.h"
@@ -41,16 +43,16 @@
 #include "pagewalk/emit.h"
 #include "pagewalk/helpers.h"
 
-/* Temporaries and constants that the exits of a block need. */
+/* The number of temporaries and constants that the exits of a block need. */
 #define LINK_TEMPS 24
 #define EXITS 2
 #define SLOTS (1 << 20)
-/* No instruction is at this address, nor at that of 32 bits. */
+/* There is no instruction at this address, or at its lower 32 bits. */
 #define FREE UINT64_MAX
 
 bool pagewalk_links_pages;
 
-/* What is not used of it takes no memory. Blocks are translated under QEMU's lock. */
+/* Unused parts take no memory. Blocks are translated under QEMU's lock. */
 static uint64_t slots[SLOTS];
 static unsigned slots_used;
 
@@ -69,8 +71,8 @@ static uint64_t *new_slot(void)
 }
 
 /*
- * The register of the guest that is its program counter. That of 32-bit Arm has the name of that of
- * AArch64, and stands before it.
+ * The guest register that is the program counter. In 32-bit Arm it has the same name as in AArch64,
+ * and is found before it.
  */
 static TCGTemp *counter(void)
 {
@@ -87,7 +89,7 @@ static TCGTemp *counter(void)
     return NULL;
 }
 
-/* Where the program goes, in 64 bits. */
+/* The target of the jump, as 64 bits. */
 static TCGv_i64 gen_target(TCGTemp *counter)
 {
     TCGv_i64 target = tcg_temp_ebb_new_i64();
@@ -107,14 +109,14 @@ static TCGv_i64 gen_target(TCGTemp *counter)
     return target;
 }
 
-/* Leaves the block by a direct exit. */
+/* Generates a direct exit from the block. */
 static void gen_exit(unsigned exit)
 {
     tcg_gen_goto_tb(exit);
     tcg_gen_exit_tb(tcg_ctx->gen_tb, exit);
 }
 
-/* Whether an operation, which is no call, writes a temporary, and whether it makes it a constant. */
+/* Whether an operation other than a call writes a temporary, and whether the value is a constant. */
 static bool writes(const TCGOp *op, const TCGTemp *temp, bool *is_constant)
 {
     for (unsigned i = 0; i < tcg_op_defs[op->opc].nb_oargs; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What the recorder (crates/recorder/src/machine.rs) asks of a whole machine, and the plugin `pagewalk` of
- * qemu-system. The functions that only programs need do nothing here.
+ * Functions for the recorder (crates/recorder/src/machine.rs) of a whole machine, and the plugin `pagewalk` of
+ * qemu-system. Functions that are only for programs do nothing here.
  */
 #include "qemu/osdep.h"
 #include "cpu.h"
@@ -37,8 +37,8 @@ uint64_t pagewalk_physical(unsigned int vcpu, uint64_t address)
 }
 
 /*
- * What QEMU's own TLB says of an access that has just been made: the physical address of its first byte, and the
- * logarithm of the page's size. False if the TLB has no entry for it. `about` is QEMU's description of the access.
+ * The translation in QEMU's own TLB for an access that has just been made: the physical address of its first byte, and
+ * the logarithm of the page's size. False if the TLB has no entry for it. `about` is QEMU's description of the access.
  */
 bool pagewalk_lookup(unsigned int vcpu, uint32_t about, uint64_t address, uint64_t *physical, uint8_t *size_log)
 {
@@ -65,7 +65,7 @@ uint64_t pagewalk_register(unsigned int vcpu, int number)
     return cpu ? cpu_env(cpu)->regs[number] : 0;
 }
 
-/* Where the kernel has the data of this processor: the base of GS while it runs. */
+/* The address of the kernel's data for this processor: the base of GS while the kernel runs. */
 uint64_t pagewalk_kernel_gs(unsigned int vcpu)
 {
     CPUState *cpu = qemu_get_cpu(vcpu);
@@ -97,15 +97,15 @@ static void forget_code(CPUState *self, run_on_cpu_data data)
 }
 
 /*
- * Before recording begins: no virtual CPU keeps a translation that was not reported, and all code is translated
- * anew. That is done behind the block that runs.
+ * Called before recording begins. Drops all translations that were not reported from the TLB of every virtual CPU, and
+ * discards all translated code. Both happen after the current block.
  */
 void pagewalk_begin(unsigned int vcpu)
 {
     async_safe_run_on_cpu(qemu_get_cpu(vcpu), forget_all, RUN_ON_CPU_NULL);
 }
 
-/* Stops the machine after the block that runs, for a snapshot. */
+/* Stops the machine after the current block, for a snapshot. */
 void pagewalk_pause(unsigned int vcpu)
 {
     vm_stop(RUN_STATE_PAUSED);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the recorder asks of a process that runs a program, and what the plugin interface does not tell. */
+/* Functions for the recorder of a process that runs a program, where the plugin interface has none. */
 #include "qemu/osdep.h"
 #include "cpu.h"
 #include "qemu.h"
@@ -10,7 +10,7 @@
 #include "user-mmap.h"
 #include "pagewalk/recorder.h"
 
-/* What QEMU adds to a guest's address to reach it. */
+/* The number that QEMU adds to a guest address to get the host address. */
 uintptr_t pagewalk_guest_base(void)
 {
     return guest_base;
@@ -43,8 +43,9 @@ void pagewalk_regions(void *context, int each(void *, uint64_t, uint64_t, uint64
 }
 
 /*
- * Forgets all translated code: blocks are translated and recorded anew. In a callback of a system call
- * that may be `now`, before this returns: no thread in one runs translated code.
+ * Discards all translated code, so that blocks are translated and recorded again. In a callback of a
+ * system call this may happen `now`, before the function returns: a thread in such a callback runs no
+ * translated code.
  */
 void pagewalk_flush(unsigned int vcpu, bool now)
 {
@@ -138,7 +139,7 @@ void *pagewalk_mmap(void *place, size_t bytes, int rights, int flags, int file, 
         errno = ENOMEM;
         return MAP_FAILED;
     }
-    /* It is reserved there, and given back if it cannot be used. */
+    /* The memory is reserved at that address, and freed if it cannot be used. */
     place = g2h_untagged(start);
     mapped = mmap(place, bytes, rights, flags | MAP_FIXED, file, offset);
     if (mapped == MAP_FAILED) {
@@ -149,7 +150,7 @@ void *pagewalk_mmap(void *place, size_t bytes, int rights, int flags, int file, 
     return mapped;
 }
 
-/* The rest is of whole machines, which this QEMU does not run. */
+/* The remaining functions are for whole machines, which this QEMU does not run. */
 
 int pagewalk_install(uint64_t id, const void *about, int argc, char **argv)
 {

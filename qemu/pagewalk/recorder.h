@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What Pagewalk's recorder (crates/recorder, in Rust) and our files in QEMU say to each other.
+ * The interface between Pagewalk's recorder (crates/recorder, in Rust) and our files in QEMU.
  *
  *   QEMU translates a block
  *     |  qemu_plugin_tb_trans_cb                      the recorder's callback, as any plugin's
  *     v
  *   recorder ---- pagewalk_survey ---> block.c        what does the block access, and how?
  *            <--- PagewalkBlock -----
- *     it gives the block a number, and writes down what was found
+ *     it assigns a number to the block, and stores the block's description
  *            ---- pagewalk_write ----> block.c        puts stores into the block's list of operations
  *              or pagewalk_count ----> counted.c
  *            ---- pagewalk_link -----> links.c        gives an indirect jump direct exits
  *
- * Everything else of the recorder goes by QEMU's plugin interface. Shapes and numbers are those of
+ * For everything else the recorder uses QEMU's plugin interface. Layouts and numbers are those of
  * crates/ring and crates/recorder/src/inside.rs, where they are checked.
  */
 #ifndef PAGEWALK_RECORDER_H
@@ -22,17 +22,17 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Accesses that a block has room for: ring::SPAN_ROOM. */
+/* The most accesses of a block: ring::SPAN_ROOM. */
 #define PAGEWALK_ROOM 128
 /* The most instructions of a block: TCG_MAX_INSNS. */
 #define PAGEWALK_INSTRUCTIONS 512
-/* In PagewalkAccess.from: the address follows from no other, and is recorded. */
+/* In PagewalkAccess.from: the address cannot be computed from another one, and is recorded. */
 #define PAGEWALK_RECORDED UINT16_MAX
 
 typedef struct PagewalkAccess {
-    /* The distance from what `from` says: 0 the block's start, 1 + n the address n of those that are recorded. */
+    /* The distance from `from`: 0 is the block's start, 1 + n the recorded address with index n. */
     uint64_t distance;
-    /* As ring::Tag has it. */
+    /* A ring::Tag. */
     uint16_t tag;
     uint16_t from;
 } PagewalkAccess;
@@ -43,13 +43,13 @@ typedef struct PagewalkBlock {
     uint32_t bytes;
     uint32_t instructions;
     uint32_t accesses;
-    /* Whether it makes all of its accesses, in their order, unless a fault ends it. */
+    /* Whether the block always makes all of its accesses, in order, unless a fault ends it. */
     bool is_fixed;
-    /* Whether it makes those in their order that it makes, and may be left by a branch. */
+    /* Whether the block makes its accesses in order, but may be left by a branch before it has made all. */
     bool is_straight;
-    /* Whether ways meet before its first access. */
+    /* Whether control flow joins before its first access. */
     bool is_behind;
-    /* A bit for each instruction that calls functions which may access memory. */
+    /* A bit for each instruction that calls helper functions which may access memory. */
     uint64_t calls[PAGEWALK_INSTRUCTIONS / 64];
     PagewalkAccess access[PAGEWALK_ROOM];
 } PagewalkBlock;
@@ -58,14 +58,14 @@ typedef void PagewalkCallback(unsigned int vcpu, void *argument);
 
 /* How a block is to record itself. */
 typedef struct PagewalkOrder {
-    /* Its first record. */
+    /* The first record of the block. */
     uint64_t record;
-    /* The cursor of virtual CPU 0, and how many bits its number is shifted to find that of another. */
+    /* The cursor of virtual CPU 0, and by how many bits a CPU's number is shifted to find the cursor of that CPU. */
     void *next;
     uint32_t next_shift;
     /* Whether virtual CPU 0 runs alone. */
     bool is_alone;
-    /* Whether its record tells how many addresses follow; otherwise each access has a record with its tag. */
+    /* Whether its record contains the number of addresses; otherwise each access has a record with its tag. */
     bool is_fixed;
     /* A position in a span (`next & span_mask`) above `roomy` needs `room` first. */
     uint64_t span_mask;
@@ -75,14 +75,14 @@ typedef struct PagewalkOrder {
     PagewalkCallback *before;
 } PagewalkOrder;
 
-/* How a block whose accesses are counted is to do that, or else leave its addresses in the trail. */
+/* How a block counts its accesses, or otherwise leaves its addresses in the trail. */
 typedef struct PagewalkCount {
     struct PagewalkTrail *trail;
     uint64_t number;
     /* Whether its accesses are counted, and where the words of the page at address 0 are. */
     bool is_counted;
     uint64_t words;
-    /* Called where the block before has left something to tell. */
+    /* Called if the previous block has left something to report. */
     PagewalkCallback *told;
 } PagewalkCount;
 
@@ -97,32 +97,32 @@ typedef struct PagewalkTrail {
     uint64_t addresses[PAGEWALK_ROOM];
 } PagewalkTrail;
 
-/* Looks at the block that is being translated; false if it has something unknown, or is too large. */
+/* Examines the block that is being translated; false if it contains unknown operations, or is too large. */
 bool pagewalk_survey(PagewalkBlock *block);
-/* Puts code into the same block, as it was found. */
+/* Inserts the recording code into the block that pagewalk_survey has examined. */
 void pagewalk_write(const PagewalkBlock *block, const PagewalkOrder *order);
 void pagewalk_count(const PagewalkBlock *block, const PagewalkCount *count);
-/* Lets its indirect jump go straight to the first two targets that it meets. One virtual CPU runs alone. */
+/* Lets the block's indirect jump go directly to its first two targets. Only one virtual CPU may run. */
 void pagewalk_link(const PagewalkBlock *block);
-/* QEMU throws its translations away. */
+/* Makes QEMU discard all translated code. */
 void pagewalk_forget_links(void);
 
-/* What the plugin interface does not tell: see process.c. */
+/* Functions that the plugin interface does not have: see process.c. */
 uintptr_t pagewalk_guest_base(void);
 const char *pagewalk_program(void);
 void pagewalk_regions(void *context, int each(void *, uint64_t start, uint64_t end, uint64_t flags));
 void pagewalk_flush(unsigned int vcpu, bool now);
 
-/* The recorder's: the program has accessed `address` and gets a signal for it. */
+/* Defined by the recorder. Called when the program has accessed `address` and gets a signal for it. */
 void pagewalk_faulted(unsigned int vcpu, uint64_t address, bool is_fetch, bool is_write);
-/* The recorder's: QEMU is about to end itself by the signal that ends the program. */
+/* Defined by the recorder. Called when QEMU is about to end itself by the signal that ends the program. */
 void pagewalk_ends(void);
 /* Whether a signal ends a program that has no handler for it: `signal` is the program's number of it. */
 bool pagewalk_is_fatal(int signal);
-/* Whether code may jump straight into other pages: set once the recorder is there. */
+/* Whether code may jump directly into other pages: set once the recorder is loaded. */
 extern bool pagewalk_links_pages;
 
-/* Of a whole machine: see machine.c. */
+/* For whole machines: see machine.c. */
 int pagewalk_install(uint64_t id, const void *about, int argc, char **argv);
 bool pagewalk_read(unsigned int vcpu, uint64_t address, void *to, size_t bytes);
 uint64_t pagewalk_physical(unsigned int vcpu, uint64_t address);
@@ -134,8 +134,8 @@ void pagewalk_begin(unsigned int vcpu);
 void pagewalk_pause(unsigned int vcpu);
 
 /*
- * Where programs of 64 bits are loaded that need not be at a certain address, and where their mappings begin. A host's
- * kernel puts neither QEMU's heap nor QEMU's mappings there, so that addresses do not change from run to run.
+ * The address at which position-independent 64-bit programs are loaded, and the address at which their mappings begin.
+ * The host's kernel puts neither QEMU's heap nor QEMU's mappings there, so addresses do not change from run to run.
  */
 #define PAGEWALK_PROGRAM 0x400000000000ull
 #define PAGEWALK_MAPPINGS 0x2aaaaaaab000ull

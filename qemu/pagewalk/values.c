@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Which addresses of a block follow from others.
+ * Determines which addresses of a block can be computed from others.
  *
  *   the block               QEMU's list              value          where the address comes from
  *   mov rax, [rbp - 8]      A0 = rbp + -8            rbp - 8        it is recorded
@@ -8,10 +8,10 @@
  *   mov rcx, [rbp - 64]     A0 = rbp + -64           rbp + 0        8 behind the first
  *   mov rdx, [rip + 100]    A0 = 0x401064            0x401064       100 behind the block's start
  *
- * A block's list is gone through once, and each temporary has a value: a root, and how far from it.
- * Moves and additions of constants keep the root, and one pure operation on the same values has one
- * root. Whatever else writes a temporary gives it a new one. So two addresses with one root are as
- * far from each other whenever the block runs.
+ * The list of a block is processed once. Each temporary has a value: a root, and the distance from this
+ * root. Moves and additions of constants keep the root. A pure operation on equal values has the same
+ * root each time. Any other operation that writes a temporary gives it a new root. So the distance
+ * between two addresses with the same root is the same whenever the block runs.
  */
 #include "qemu/osdep.h"
 #include "tcg/tcg.h"
@@ -19,14 +19,14 @@
 #include "pagewalk/values.h"
 
 typedef struct Value {
-    /* 0: nothing is known. */
+    /* 0: the value is unknown. */
     uint32_t root;
     uint64_t distance;
 } Value;
 
-/* The root of what is known when the block is translated. */
+/* The root of values that are known when the block is translated. */
 #define CONSTANT 1
-/* Pure operations that are remembered: equal ones are seldom far apart. */
+/* The number of pure operations that are kept for comparison: equal operations are seldom far apart. */
 #define REMEMBERED 64
 #define INPUTS 3
 #define CONSTANTS 2
@@ -43,7 +43,7 @@ static __thread struct {
     uint32_t roots;
     Pure pure[REMEMBERED];
     unsigned pure_count;
-    /* Roots of addresses that are recorded. */
+    /* The roots of the recorded addresses. */
     struct {
         uint16_t number;
         Value value;
@@ -87,7 +87,10 @@ static void set_value(TCGArg temp, Value value)
     values.temps[temp_idx(arg_temp(temp))] = value;
 }
 
-/* Whether an operation gives the same whenever its arguments are the same, as far as addresses are made of them. */
+/*
+ * Whether an operation has equal results for equal arguments, among the operations from which addresses are
+ * computed.
+ */
 static bool is_pure(TCGOpcode opcode)
 {
     switch (opcode) {
@@ -119,7 +122,7 @@ static bool is_pure(TCGOpcode opcode)
     }
 }
 
-/* What a pure operation gives. */
+/* The value of a pure operation. */
 static Value compute(const TCGOp *op, unsigned count, unsigned constants)
 {
     Pure now = { .opcode = op->opc };
@@ -140,7 +143,7 @@ static Value compute(const TCGOp *op, unsigned count, unsigned constants)
             Value *from = second->root == CONSTANT ? first : second;
             return (Value) { .root = from->root, .distance = first->distance + second->distance };
         }
-        /* The sum of two values is as far from the sum of their roots as both together. */
+        /* The distance of a sum from the sum of the roots is the sum of both distances. */
         distance = first->distance + second->distance;
         first->distance = second->distance = 0;
         break;

@@ -5,13 +5,13 @@
 #include "tcg/tcg.h"
 #include "pagewalk/recorder.h"
 
-/* Nothing is known yet. */
+/* Begins with all values unknown. */
 void pagewalk_values_begin(void);
-/* Goes on behind `op`, the next of the block. */
+/* Processes `op`, the next operation of the block. */
 void pagewalk_values_pass(const TCGOp *op);
 /*
- * How the address in `temp` follows from those that are recorded, of which the next would be number
- * `next`, or from the block's start; access->from says so if it does not.
+ * How the address in `temp` is computed from a recorded address, or from the block's start. `next` is
+ * the number of the next recorded address. If it cannot be computed, access->from says so.
  */
 void pagewalk_values_derive(const TCGTemp *temp, uint16_t next, uint64_t pc, PagewalkAccess *access);
 
