@@ -279,8 +279,7 @@ def prepare(tree: Path, pristine: Path) -> None:
 
 
 def replace(new: Path, old: Path) -> bool:
-    """Copies a file if it differs, so that files that depend on it are not compiled again
-    needlessly."""
+    """Copies a file if it differs, so that nothing is compiled again needlessly."""
     if old.is_file() and old.read_bytes() == new.read_bytes():
         return False
     beside = old.with_name(f".{old.name}.{os.getpid()}")
