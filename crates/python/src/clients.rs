@@ -30,7 +30,7 @@ pub(crate) fn small_clients(
     seed: u64,
 ) -> PyResult<String> {
     let Some(costs) = &machine.machine.description().os.costs else {
-        return Err(refused("the machine has no os.costs: what a switch takes is not known"));
+        return Err(refused("the machine has no os.costs, so the cost of a switch is not known"));
     };
     let [root, segments, line, entry] = costs.of_switch();
     let plan = ClientsPlan {

@@ -68,7 +68,7 @@ def key(trace: Trace, digest: str) -> str:
 
 
 def _unstored(trace: Trace) -> str:
-    """What tells a generator's trace, or another tool's file, from others."""
+    """The property that identifies a generator's trace, or a file of another tool."""
     if trace.source.startswith("generate:"):
         return json.dumps(trace.header.get("command"))
     path = trace.source.split(":", 1)[-1] if ":" in trace.source else trace.source

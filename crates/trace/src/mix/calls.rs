@@ -11,9 +11,9 @@
 //!
 //! * pipes, by the bytes that were written and not yet read. A write of more than [`PIPE_BUF`] bytes
 //!   fills the available room and waits for the rest; a smaller write waits for room for all of it
-//!   (pipe(7)). A read takes the available bytes until it has as many as it got in the recording. An end
-//!   of file waits until all processes that have written to the pipe have ended, or have passed its time
-//!   of the recording.
+//!   (pipe(7)). A read takes the available bytes until it has as many as it got in the recording. A read
+//!   at the end of file waits until all processes that have written to the pipe have ended, or have
+//!   passed the time of this read in the recording.
 //! * `wait4`: it waits for the end of the child that it reports.
 //! * `vfork`, and `clone` with `CLONE_VFORK`: they wait for the child's `execve` or end.
 //!

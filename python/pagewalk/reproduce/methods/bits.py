@@ -1,9 +1,9 @@
 """The sizes of MMU caches in bits; no program is run.
 
-Parameters: `machine` and `designs`, a name for each and its settings. A row is an array of a
-design, named by its level where there are several; columns are how many arrays the design has,
-and the bits of an entry's tag and of its data. With `circuits`, columns are what §4.4 of B10 says
-the circuits take instead.
+Parameters: `machine` and `designs`, settings by name. There is a row per array of a design, named
+after its level if there are several arrays. The columns are the number of arrays of the design,
+and the bits of an entry's tag and of its data. With `circuits`, the columns are the costs of
+circuits by §4.4 of B10 instead.
 """
 
 from typing import Any

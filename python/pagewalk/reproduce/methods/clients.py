@@ -1,13 +1,24 @@
-"""Clients of a server in small spaces, more of them than slots (U02 section 5).
+"""Clients of a server in small spaces, with more clients than slots (U02 section 5).
 
-Parameters: `machine`, whose `[os.costs]` are the prices; `clients` (a column each), `ring` (how
-many talk to each other), `large` (programs that are never small), `slot_bytes`, `entries` (of its
-root that a client has pages under), `calls`, `stay` (calls until another ring goes on), `schedule`
-(who has a slot), `revoke` (rows of each) and `seed`.
+Parameters:
 
-Rows, a policy each: `roots` and `entries`, looked through and emptied for a slot that changes hands
-(none where none did); `recycled`, such slots per 1000 switches; `loads`, roots loaded per 1000
-switches; `mean` and `worst`, cycles of a switch.
+* `machine`: its `[os.costs]` are the prices;
+* `clients`: the numbers of clients, a column each;
+* `ring`: the number of clients that communicate with each other;
+* `large`: the number of programs that are never small;
+* `slot_bytes`, and `entries`: the number of root entries below which a client has pages;
+* `calls`: the number of calls, and `stay`: the number of calls until another ring takes over;
+* `schedule`: which space gives up a slot;
+* `revoke`: the policies of revoking a slot, with rows of their own;
+* `seed`.
+
+Rows, for each policy:
+
+* `roots`, `entries`: roots searched and entries emptied per slot that is given to another space
+  (no number if no slot was);
+* `recycled`: slots given to another space per 1000 switches;
+* `loads`: roots loaded per 1000 switches;
+* `mean`, `worst`: cycles of a switch.
 """
 
 import json

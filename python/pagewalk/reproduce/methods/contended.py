@@ -1,15 +1,20 @@
 """A program with large pages beside others on one processor (G98 figure 7).
 
-Parameters: `machine`, `accesses`, `set`, `foreground` (a program), `start` (where the region begins
-whose misses count, which has nearly all of the program's), `wish` (the rule that gives it large
-pages), `backgrounds` (rows: a name for each, its program or generator, and its rule), `threads`
-(columns: how many of them run beside it), and `turns` (how many the foreground's run is divided
-into).
+Parameters:
+
+* `machine`, `accesses`, and `set`, changes for every run;
+* `foreground`: the program that is measured;
+* `start`: the address of the program's region whose misses are counted, which has nearly all of
+  them;
+* `wish`: the place rule that gives large pages to the foreground;
+* `backgrounds`, the rows, by name: a program or a generator, and its place rule;
+* `threads`, the columns: the numbers of background programs;
+* `turns`: the number of turns into which the run of the foreground is divided.
 
 Numbers say by how much the foreground's performance with large pages, beside the others, is higher
-than with base pages and no others, in per cent. In rows `NAME, beside the same` it is compared with
-base pages beside the same others. Its time is the program's when it runs alone, and the translation
-of its region beside the others.
+than with base pages and no others, in per cent. In rows `NAME, beside the same` it is compared
+with base pages beside the same others. The time of the foreground is the program's time when it
+runs alone, plus the translation cycles of its region beside the others.
 """
 
 from typing import Any

@@ -1,22 +1,23 @@
 """Loads on memory management under locks, in virtual time (K94 section 5.3).
 
-Parameters: `work`, `locking` and `cpus` as `pagewalk.hat` takes them, perhaps `tables`, `hat_only`,
-`lock_kind` and `shootdowns`, and `without`, pairs of a table and a scheme that it cannot have; and
-`measure`:
+Parameters: `work`, `locking` and `cpus` as for `pagewalk.hat`; optionally `tables`, `hat_only`,
+`lock_kind` and `shootdowns`; `without`, pairs of a table and a scheme that do not work together;
+and `measure`, one of:
 
-* `throughput`: a row per load, scheme and table (what there is one of is left out of its name), a
-  column per number of processors: operations per million cycles;
-* `gain`: by how much less, in per cent, an operation takes under `locking[1]` than under
-  `locking[0]`; a row per load, a column per number of processors;
-* `contention`: on the one number of processors, a row per class of locks: the share of acquisitions
-  that found it held in per cent (`held`), acquisitions per operation (`taken`), cycles waited per
-  operation (`waited`); and rows `all SCHEME`: taken are the mutexes of all classes, and waited is
-  for the HAT layer's locks;
-* `pools`: throughput of one load and scheme per row, for each of `pools` (name, scheme, bytes or 0
-  for no limit);
-* `lock_kinds`: a row per load, scheme and kind of lock, of `lock_kinds`;
-* `shootdowns`: a row per way to tell processors to forget;
-* `contexts`: the same for each of `contexts` (name, contexts or 0 for no limit, threshold).
+* `throughput`: operations per million cycles, with a row per load, scheme and table and a column
+  per number of processors. A part that is the same in all rows is left out of their names;
+* `gain`: by how many per cent an operation takes less time under `locking[1]` than under
+  `locking[0]`, with a row per load and a column per number of processors;
+* `contention`: for a single number of processors, with a row per class of locks: `held`, the share
+  of acquisitions that found the lock held, in per cent; `taken`, acquisitions per operation;
+  `waited`, cycles waited per operation. In the rows `all SCHEME`, `taken` counts the mutexes of
+  all classes, and `waited` only the HAT layer's locks;
+* `pools`: the throughput of one load, with a row for each of `pools` (name, scheme, bytes or 0 for
+  no limit);
+* `lock_kinds`: the throughput with a row per load, scheme and kind of lock (`lock_kinds`);
+* `shootdowns`: the throughput with a row per kind of shootdown;
+* `contexts`: the throughput for each of `contexts` (name, number of contexts or 0 for no limit,
+  threshold).
 """
 
 from typing import Any

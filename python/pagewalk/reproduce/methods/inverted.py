@@ -1,13 +1,12 @@
 """Inverted tables against a cached radix tree, program by program (B10 chapter 5).
 
-An inverted table is as large as memory, so each program gets a memory that it fills: the least
-power of two that holds its pages and their table. The table, of twice as many places as frames,
-is then from a quarter to half full.
+The size of an inverted table depends on the size of memory, so each program gets a memory that it
+fills: the least power of two that holds its pages and their table. A table with twice as many
+places as frames is then from a quarter to half full.
 
 Parameters: `machine`, `programs`, `accesses`, `set` (changes for every run), `averages`, `columns`
-(a name for each, and its design and number; a number of `walks`, or `fill`), and `sized_by`: the
-design whose run says how many pages there are. Designs called in `fitted` get the memory that the
-program fills.
+(by name: a design and a number of `walks`, or `fill`), and `sized_by`: the design whose run
+determines the number of pages. Designs in `fitted` get the memory that the program fills.
 """
 
 from typing import Any

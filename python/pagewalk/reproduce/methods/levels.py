@@ -1,9 +1,10 @@
-"""What the levels of a multi-level table above the lowest cost a software refill (E99 §5.5).
+"""The cost of the upper levels of a multi-level table in a software refill (E99 §5.5).
 
-Parameters: `machine`, `design`, `set`, `programs`, `accesses`, `node_instructions` (of the handler
-at each node), and `secondary_miss_cycles`: what a linear table takes where its own page misses
-the TLB. A row is a program, the last one their mean; columns are the cycles of the upper levels a
-refill, and the hit rate of page-table accesses at which a linear table takes as many.
+The upper levels are all levels except the lowest. Parameters: `machine`, `design`, `set`,
+`programs`, `accesses`, `node_instructions` (instructions of the handler at each node), and
+`secondary_miss_cycles` (cycles that a linear table takes if its own page misses the TLB). A row is
+a program, and the last row is their mean. The columns are the cycles of the upper levels per
+refill, and the hit rate of page-table accesses with which a linear table takes as many cycles.
 """
 
 from typing import Any

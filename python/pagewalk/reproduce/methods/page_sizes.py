@@ -1,25 +1,28 @@
-"""Programs with pages of several sizes, compared with the first of them (G98 section 7).
+"""Programs with pages of several sizes, compared with the first size (G98 section 7).
 
-Parameters: `machine`, `programs` (rows: a name for each, and the program or generator), `accesses`,
-`set` (changes for every run), `cpus` (processors, if the machine has several), `columns` (a name
-for each, and its changes: `os.place` and others; the first is what the others are compared with),
-and `measure`:
+Parameters:
 
-* `fewer`: TLB misses that are avoided, in per cent of the first column's;
-* `faster`: by how much performance is higher, in per cent: the first column's time divided by this
-  column's, minus one;
-* `share`: translation's share of the time, in per cent;
-* `dearer`: by how much more cycles translation takes, in per cent of the first column's;
-* `instructions`: of the refill handler, per refill.
+* `machine`, `accesses`, and `set`, changes for every run;
+* `programs`, the rows: programs or generators by name;
+* `cpus`: the number of processors, if the machine has several;
+* `columns`, by name: changes such as `os.place`; the other columns are compared with the first;
+* `measure`, one of:
+    * `fewer`: TLB misses that are avoided, in per cent of the first column's;
+    * `faster`: by how much performance is higher, in per cent: the first column's time divided by
+      this column's, minus one;
+    * `share`: translation's share of the time, in per cent;
+    * `dearer`: by how many more cycles translation takes, in per cent of the first column's;
+    * `instructions`: of the refill handler, per refill.
 
-Time is the program's, in the middle of its range, and translation's. A handler in the program's
-place is never hidden, so that translation's range is one number but for TLB lookups.
+The time is the program's, in the middle of its range, plus the translation cycles. A software
+refill handler is never hidden by other work, so the range of translation contains only TLB
+lookups.
 
-More columns: `best`, the greatest of all columns but the first, where `best` is true;
-`differences`, a name for each, and the two columns that it is the difference of; `beyond`, a name,
-and a share of the misses in per cent: what the best larger size gains over the first one that has
-lost so many. Rows in the end, where `extremes` is true: `(second)`, of each column the second
-greatest of all programs, and `(most)`.
+Further columns: `best`, if true, is the greatest number of all columns except the first;
+`differences` has by name two columns whose difference is shown; `beyond` has a name, and a share
+of the misses in per cent: the column is the gain of the best size over the first size that avoids
+this share. Further rows, if `extremes` is true: `(second)`, the second greatest number of all
+programs in each column, and `(most)`, the greatest.
 """
 
 from collections.abc import Callable

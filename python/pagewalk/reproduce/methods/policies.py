@@ -1,12 +1,16 @@
-"""MMU caches under two replacement policies: references to upper levels per walk (B10 table 4.5).
+"""MMU caches under two replacement policies: references to upper levels (B10 table 4.5).
 
-Parameters: `machine`, `set` (changes for every run), `programs`, `accesses`, `designs` (a name for
-each, and its settings besides the policy), `policies` (two; the second is the worse) and `base`:
-the design under the second policy to whose number all are normalised.
+Parameters:
 
-A row is a design: the averages over the programs under both policies, by how much the second is
-worse, and by how much it is with each program. The last row has the misses per walk of `base` as
-they are: under both policies, and with each program under the first.
+* `machine`, `programs`, `accesses`, and `set`, changes for every run;
+* `designs`, the rows, by name: settings other than the policy;
+* `policies`: two policies, of which the second is expected to be worse;
+* `base`: the design to whose number under the second policy all numbers are normalised.
+
+The columns are the averages of references per walk over the programs under both policies, the
+increase from the first policy to the second, and this increase for each program. The last row has
+the misses per walk of `base` without normalisation: under both policies, and for each program
+under the first.
 """
 
 from typing import Any

@@ -2,18 +2,19 @@
 
 These are E99's "mapping benchmarks" (§3.3).
 
-Parameters: `machine`, `designs`, `rounds`, `beside_bytes` (a segment mapped beside, untouched),
-and either
+Parameters: `machine`, `designs`, `rounds`, `beside_bytes` (the bytes of a further segment that is
+mapped but never touched), and either
 
-* `pages`: adjacent pages, protected one by one (row PROT1) or at once (PROTN), then unprotected
-  one by one in random order, each by an IPC that maps it again; a column a design; or
-* `regions`: bytes of regions in which `pages` pages lie at random; one row per design, one column
-  per region. All are protected by one operation on the region, and unprotected page by page by an
-  IPC each, which is not counted: the figures are of protecting. Designs
-  in `alone` have a row without the segment beside too, and one of how much dearer it makes them.
+* `pages`: the number of adjacent pages, which are protected one by one (row PROT1) or at once
+  (PROTN), and then unprotected one by one in random order, each by an IPC that maps the page
+  again; with a column per design; or
+* `regions`: the sizes of regions in which `pages` pages are at random places; with a row per
+  design and a column per region. All pages are protected by one operation on the region, and
+  unprotected one by one by an IPC each. Only protecting is counted. Designs in `alone` also have a
+  row without the further segment, and a row with the ratio of both.
 
-Numbers are cycles per page and round: those of references to tables and mapping lists, in the
-caches of the machine, and one for each instruction of the kernel's path.
+Numbers are cycles per page and round: the cycles of references to tables and mapping lists in the
+machine's caches, and one cycle per instruction of the kernel's path.
 """
 
 import random

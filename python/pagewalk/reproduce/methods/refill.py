@@ -1,14 +1,17 @@
-"""Programs on a machine with one page table after another: what refills cost, what tables take.
+"""Programs on a machine with different page tables: the cost of refills, and the size of tables.
 
-Parameters: `machine`, `programs` (rows: a name for each, and the program), `designs` (columns),
-`accesses`, `set` (changes for every run), `trap_cycles` (what a refill takes besides, where the
-runs leave that out), `derived` (columns more: a name, and two designs with `/` or `-` between
-them), `compared` (designs whose largest number over their smallest is the column `spread`), and
-`measure`:
+Parameters:
 
-* `refill`: cycles per refill: translation cycles over walks, at their highest;
-* `space`: bytes of tables in use over pages mapped at the end;
-* `elapsed`: all cycles, over those of the first design.
+* `machine`, `accesses`, and `set`, changes for every run;
+* `programs`, the rows: programs by name;
+* `designs`, the columns: page tables;
+* `trap_cycles`: cycles to add to each refill, if the runs leave them out;
+* `derived`, further columns by name: two designs with `/` or `-` between them;
+* `compared`: the designs whose largest number divided by their smallest is the column `spread`;
+* `measure`, one of:
+    * `refill`: cycles per refill: the upper bound of translation cycles, divided by the walks;
+    * `space`: bytes of tables in use, divided by the pages mapped at the end;
+    * `elapsed`: all cycles, divided by those of the first design.
 """
 
 from collections.abc import Callable

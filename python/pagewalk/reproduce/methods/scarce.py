@@ -4,10 +4,12 @@ Parameters: `machine`, `programs` (rows), `accesses`, `set` (changes for every r
 memory that a program takes with base pages (columns, in per cent), `designs` (a name for each, and
 its changes; the first is what the others are compared with), and `measure`:
 
-* `time`: of all of the run, with the kernel's work and waiting for disks, over the first design's;
-* `work`: the share of the kinds of kernel work whose counts are the first design's, in per cent;
-* `downgrades`, `large_out`: large pages made smaller, and large pages that left memory whole;
-* `split`: downgrades per large page that left memory whole.
+* `time`: the time of the whole run, with the kernel's work and waits for disks, divided by the
+  first design's;
+* `work`: the share of the kinds of kernel work that have the same count as with the first design,
+  in per cent;
+* `downgrades`, `large_out`: large pages made smaller, and large pages evicted as a whole;
+* `split`: downgrades per large page evicted as a whole.
 
 A row per program and design but the first; with `split` and the like, per program and design.
 """

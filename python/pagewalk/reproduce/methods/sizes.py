@@ -1,13 +1,17 @@
-"""MMU caches over their size: how often a walk need not read an entry of some level.
+"""MMU caches by their size: how often a walk need not read an entry of some level.
 
-Parameters: `machine`, `program` (or a generator), `accesses`, `level` (3: the entries that cover
-a gigabyte each; 2: those of two megabytes), `sizes` (columns: entries; of a split design, of each
-level; of a path cache, paths), `designs` (rows: a name, and settings besides the size), and
-`last` (the last size of some designs, where no more is asked of them).
+Parameters:
 
-A hit is a walk that needs an entry of the level and does not read it: it is held, or skipped
-because one below it is. A page that is touched for the first time is walked for twice; the second
-walk, which finds all that the first one left, does not count.
+* `machine`, `program` (or a generator), `accesses`;
+* `level`: 3 for the entries that cover one gigabyte each, 2 for those that cover two megabytes;
+* `sizes`, the columns: the number of entries; for a split design the number per level, and for a
+  path cache the number of paths;
+* `designs`, the rows, by name: settings other than the size;
+* `last`: the largest size of some designs, if they are not measured with larger sizes.
+
+A hit is a walk that needs an entry of the level but does not read it: the entry is in the cache,
+or the walk skips it because an entry of a lower level is in the cache. The first touch of a page
+causes two walks. The second walk finds all entries that the first one read, and does not count.
 """
 
 from typing import Any

@@ -1,19 +1,31 @@
 """The time that small spaces save programs that run together (U02 sections 4.4 to 4.9).
 
-Parameters: `machine`; `kernel`, whose path is added (`Trace`); `runs` (what each changes in the
-machine, the first being what is compared with); `columns` (by name: `trace`, a program or a
-generator; `accesses` of it; `warmup`, those at its beginning that do not count, or `last`, those
-at its end that do, as many before them warming the machine; `pipe`, bytes that a pipe holds;
-`kernel`, in place of the experiment's; `set`, what else changes in the machine; `members`, the
-programs that are small in all but the first of `runs`, the others being large; `always`, those that
-are small in the first too, as Linux is); `windows`, parts of equal length of what counts; `each`,
-columns for one of many requests by `name`: `fewer` and `more`, columns whose programs make some,
-and `requests`, how many more.
+Parameters:
 
-Rows, for each of `runs`: `cycles`, with every miss of the data caches and of the TLBs paid for in
-full; `itlb`, `dtlb`, misses; `lines`, lines that the trace cache builds; `delivered`, fetches
-that it delivers; with `windows` `least` and `mean`, cycles of a window. For each but the first of
-`runs`, `saved`, `itlb saved` and so on: the share of the first's that it does not have.
+* `machine`;
+* `kernel`: the model of a kernel whose path is added at system calls (`Trace`);
+* `runs`: for each run the changes of the machine; the others are compared with the first;
+* `columns`, by name:
+    * `trace`: a program or a generator, with its number of `accesses`;
+    * `warmup`: the number of accesses at the beginning that are not counted; or `last`: the number
+      of accesses at the end that are counted, after a warm-up of the same length;
+    * `pipe`: the bytes that a pipe holds;
+    * `kernel`, in place of the experiment's, and `set`, further changes of the machine;
+    * `members`: the programs that are small in all runs except the first; the others are large;
+    * `always`: the programs that are small in all runs, as Linux is;
+* `windows`: the number of parts of equal length into which the counted accesses are divided;
+* `each`, by name: a column for a single one of many requests, with `fewer` and `more`, two columns
+  whose programs make different numbers of requests, and `requests`, the difference.
+
+Rows, for each of `runs`:
+
+* `cycles`: with the full latency of every miss of the data caches and of the TLBs;
+* `itlb`, `dtlb`: misses;
+* `lines`: lines that the trace cache builds;
+* `delivered`: fetches that the trace cache delivers;
+* with `windows`, `least` and `mean`: the cycles of a window;
+* for each run except the first, `saved`, `itlb saved` and so on: the share of the first run's
+  count that this run saves.
 """
 
 import json

@@ -1,17 +1,18 @@
-"""Page tables of spaces that are sparse: bytes per page (E99 §3.3, "sparse benchmarks").
+"""Page tables of sparse spaces: bytes per page (E99 §3.3, "sparse benchmarks").
 
-* `uniform`: single pages anywhere in 64 bits of address;
-* `file`: objects anywhere, as long as files are.
+* `uniform`: single pages at random 64-bit addresses;
+* `file`: objects at random addresses, with the lengths of files.
 
-Parameters: `machine`, `designs`, `pages` (how many, a list), `chains` (designs of which the
-references of a walk are counted too), and `over`: whether the columns are `pages` (one row per
-design and distribution) or `designs` (one row per distribution, averaged over the numbers of
-pages). The placement decides where the pages lie.
+Parameters: `machine`; `designs`; `pages`, a list of numbers of pages; `chains`, the designs for
+which the references of a walk are counted too; and `over`. If `over` is `pages`, the columns are
+the numbers of pages, and there is a row per design and distribution. If it is `designs`, the
+columns are the designs, and there is a row per distribution with averages over the numbers of
+pages. The placement is the seed of the pages' addresses.
 
-Over designs there are three rows more: the `worst case` of a guarded table, in which every node has
-two entries in use (Liedtke 1996), so that each page but the first brings a node; both that and
-`uniform` over their numbers with nodes of two entries; and, of `uniform`, the number with the most
-pages over that with the fewest.
+With `over = "designs"` there are further rows. `worst case` is a guarded table in which every node
+has two entries in use (Liedtke 1996), so that each page except the first needs another node. Two
+rows divide `worst case` and `uniform` by their numbers with nodes of two entries. One row divides
+the number of `uniform` with the most pages by that with the fewest.
 """
 
 import bisect

@@ -1,20 +1,21 @@
-"""Successful predictions of a SpecTLB per walk, over its size (B10 figures 6.3 and 6.4).
+"""Successful predictions of a SpecTLB per walk, by its size (B10 figures 6.3 and 6.4).
 
-Parameters: `machine`, `set` (changes for every run), `programs` (a name for each), `accesses`,
-`warmup`, `sizes` (columns: entries) and `policies`. A row is a program, under several policies one
-for each of both; with two policies, a further one is the first's rate over the second's. The
-placement is the seed of random replacement too.
+Parameters: `machine`, `set` (changes for every run), `programs` (by name), `accesses`, `warmup`,
+`sizes` (columns: numbers of entries) and `policies`. There is a row per program and policy. With
+two policies, a further row per program is the rate of the first divided by that of the second. The
+placement is also the seed of random replacement.
 
-The numbers of a run, which the method `walks` has columns of too:
+The numbers of a run, which can be columns of the method `walks` too:
 
-* `spec_attempts`, `spec_right`, `spec_wrong`: predictions per walk, those that were right and those
-  that were wrong. Walks that faulted have none: the thesis's simulator sees no such walk;
-* `spec_mistaken`: wrong ones per prediction;
-* `spec_dram`: references to memory per walk that were overlapped; `spec_dram_share`: the share of
-  all references to memory;
-* `spec_cached`: the share of the accesses that missed which a cache served;
-* `spec_devices`: predictions in 1000 walks that reached a page which a device had;
-* `nested_right`: of the host's walks, the share that its SpecTLB predicted rightly;
+* `spec_attempts`, `spec_right`, `spec_wrong`: predictions, right predictions and wrong predictions
+  per walk. Predictions in walks that faulted are not counted, because the thesis's simulator has
+  no such walks;
+* `spec_mistaken`: wrong predictions per prediction;
+* `spec_dram`: references to memory per walk that a prediction overlapped; `spec_dram_share`: their
+  share of all references to memory;
+* `spec_cached`: the share of the accesses that missed the TLB which a cache served;
+* `spec_devices`: predictions per 1000 walks that reached a page of a device;
+* `nested_right`: the share of the host's walks that its SpecTLB predicted rightly;
 * `critical`: references per walk that no right prediction of guest or host overlaps.
 """
 

@@ -1,13 +1,21 @@
 """Which program runs after which, among programs that run together (U02 section 5.2).
 
-Parameters: `columns` (by name: `trace`, a program or a generator, `accesses` of it, and `kernel`,
-whose path is added, if any); `slots` of a group.
+Parameters:
 
-Rows: `switches`, all; `to and from Linux`, the share that a Linux at user level is part of;
-`within groups`, the share that stays among the spaces of one group of those that are found, or is
-to or from a space that is in all of them; `groups` of more than one space with those that are in
-all, and `largest` of them, in spaces; `partners`, the spaces that one is switched to from, the
-mean over spaces without Linux.
+* `columns`, by name: `trace`, a program or a generator, its number of `accesses`, and `kernel`, if
+  a kernel's path is added;
+* `slots`: the small spaces for which a group has room.
+
+Rows:
+
+* `switches`: all switches;
+* `to and from Linux`: the share of switches from or to a Linux at user level;
+* `within groups`: the share of switches between spaces of the same group, or from or to a space
+  that is in all groups;
+* `groups`: the number of groups of more than one space, and `largest`: the number of spaces of the
+  largest group, both with the spaces that are in all groups;
+* `partners`: the number of spaces from which a space is switched to, as the mean over the spaces
+  without Linux.
 """
 
 from typing import Any

@@ -1,12 +1,12 @@
-"""A task is made, gets and touches one page, and is deleted (E99 §3.3, "tasking benchmarks").
+"""A task is created, gets and touches one page, and is deleted (E99 §3.3, "tasking benchmarks").
 
-The page is the system's own, which maps it to the task by an IPC: a node of its mapping tree comes
-and goes with the task.
+The page belongs to the system, which maps it to the task by an IPC: a node of the page's mapping
+tree is created and deleted with the task.
 
-Parameters: `machine`, `designs` (columns), `rounds`. Rows: counted work of a round, in cycles (of
-references, and of instructions, one each), instructions alone, bytes initialised and bytes of
-frames taken; and the time of the same structures on this host, as the least of several rounds'
-means.
+Parameters: `machine`, `designs` (columns), `rounds`. The rows are per round: cycles, as the sum of
+the references' cycles and one cycle per instruction; instructions; bytes initialised; bytes of
+frames allocated; and the time of the same structures on this host, as the least of the means of
+several rounds.
 """
 
 from typing import Any

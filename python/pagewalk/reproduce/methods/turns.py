@@ -1,17 +1,26 @@
 """The cost of a round of processes that take turns, in large and small spaces (U02 section 4).
 
-Parameters: `machine`, `set` (changes for every run), `trace` (a generator's, without its length),
-`vary` (columns: for a parameter of the generator its values; or by name what is put behind the
-trace), `accesses`, `warmup` and `runs`, rows of each: `set`, what it changes in the machine,
-`machine`, another one, `trace`, what it adds to the generator's parameters, and `turns`, changes of
-who runs in a round, the kernel's among them; `against`, the run that it is compared with, in place
-of the first, and `free`, one in which a switch takes nothing.
+Parameters:
 
-Rows, for each of `runs`: `cycles` of a round, with every miss of the data caches and of the TLBs
-paid for in full; `itlb`, `dtlb`, misses in it; `lines`, lines of the trace cache that it builds, or
-of code that the first cache is brought where there is none. For each but the first of `runs`
-`saved`: the share of the first's cycles, or of those that it is compared with, that it does not
-take. With `free`, `overhead`: the cycles beyond those of that run.
+* `machine`, and `set`, changes for every run;
+* `trace`: a generator, without its length;
+* `vary`, the columns: values of one parameter of the generator, or by name a text that is appended
+  to the trace;
+* `accesses` and `warmup`;
+* `runs`, by name: `set`, changes of the machine; `machine`, in place of the other one; `trace`,
+  further parameters of the generator; `turns`, the number of switches per round, including those
+  of the kernel; `against`, the run with which it is compared, in place of the first;
+* `free`: the run in which a switch costs nothing.
+
+Rows, for each of `runs`:
+
+* `cycles` per round, with the full latency of every miss of the data caches and of the TLBs;
+* `itlb`, `dtlb`: misses per round;
+* `lines`: lines per round that the trace cache builds or, without a trace cache, lines of code
+  that are loaded into the first-level cache;
+* for each run except the first, `saved`: the share that it saves of the cycles of the run with
+  which it is compared;
+* with `free`, `overhead`: the cycles in addition to those of that run.
 """
 
 from typing import Any

@@ -1,32 +1,37 @@
-"""Programs on a machine with one design after another: what a walk costs in references.
+"""Programs on a machine with different designs: the cost of a walk in references.
 
-Parameters: `machine`, `programs` (rows: a name for each, and the program or generator),
-`accesses`, `warmup` (how many of them run first without being counted), `fetches`, `set` (changes
-for every run), `averages` (rows besides: a name, and the
-rows it averages; after the first of them come the least and the most of its rows), and
-`columns`: a name for each, and its design and number; and `spread` (bytes), where the program's
-mappings are put apart by so much. Numbers are averages a walk:
+Parameters:
 
-* `instructions`, `accesses`, `dram`: of the program, between two walks; dram: those of its
-  accesses that no cache served;
+* `machine`, `accesses`, `fetches`, and `set`, changes for every run;
+* `programs`, the rows: programs or generators by name;
+* `warmup`: the number of accesses at the beginning that are not counted;
+* `averages`, further rows by name: the rows of which each is the average. After the first average
+  come the least and the greatest of its rows;
+* `columns`, by name: a design and one of the numbers below;
+* `spread`: bytes by which the program's mappings are moved apart, if any.
+
+Numbers are averages per walk:
+
+* `instructions`, `accesses`, `dram`: of the program between two walks; `dram` counts its accesses
+  that no cache served;
 * `lookups`: of the MMU cache;
-* `references`: of a walk for a page that had been touched before;
-* `walk_dram`: of these, what memory served; `walk_l2`: what a cache did;
-* `references_1000`: references of all walks, in 1000 accesses of the program;
-* `misses_1000`: walks in 1000 accesses of the program;
-* `all_references`: of a walk, in both dimensions of a virtual machine, whatever page it is for;
-* `upper`: references above the lowest level, which an MMU cache is there to save;
-* `spared`: what such a cache served of the three entries above the lowest level;
+* `references`: of walks for pages that had been touched before;
+* `walk_dram`: those of `references` that memory served; `walk_l2`: those that a cache served;
+* `references_1000`: references of all walks per 1000 accesses of the program;
+* `misses_1000`: walks per 1000 accesses of the program;
+* `all_references`: of all walks, in both dimensions of a virtual machine;
+* `upper`: references above the lowest level, which an MMU cache can save;
+* `spared`: the number of the three entries above the lowest level that the MMU cache served;
 * `beyond`: the share of walks for pages touched before that took more references than the least:
-  those that a software TLB or TSB did not serve, or that went along a chain;
-* `l2_share`: of the references, the share that a cache served;
+  walks that a software TLB or TSB did not serve, or that followed a chain;
+* `l2_share`: the share of the references that a cache served;
 * `table_bytes`: bytes of the table per page;
-* `small`: the share of walks whose page is a base page;
-* `reserved`: memory that is held back for pages to come and not in use, of that in use at the end;
-* those of a SpecTLB, in `speculation`.
+* `small`: the share of walks for base pages;
+* `reserved`: memory that is reserved and not in use, divided by the memory in use at the end;
+* the numbers of a SpecTLB in `speculation`.
 
-All are over TLB misses. A page that is touched for the first time is walked for twice, and the
-second walk finds in the caches what the first one left: it adds nothing to what memory serves.
+All numbers are over TLB misses. The first touch of a page causes two walks. The second walk finds
+in the caches what the first one read, so it adds nothing to the references that memory serves.
 """
 
 from collections.abc import Callable
