@@ -194,7 +194,7 @@ def _sentence(
 
 
 def _over(samples: Mapping[str, Sample]) -> str:
-    """What the entries are counted over."""
+    """The sample from which the entries are counted, in words: its pages and accesses, or all."""
     parts = [
         f"one page of {size} in {one.one_in}" for size, one in samples.items() if one.one_in > 1
     ]

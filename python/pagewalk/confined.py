@@ -48,10 +48,10 @@ def check(small: int | None, sysroot: Path | None) -> None:
 
 
 def found(command: str, small: int | None, sysroot: Path | None) -> str:
-    """The program that `command` means, inside the folder if there is one.
+    """The path of the program `command`, inside the folder if one is given.
 
     Raises:
-        Error: It is not there, or it is no program that can be confined.
+        Error: The program does not exist, or it cannot be confined.
     """
     path = command
     if sysroot is not None and "/" not in command:
@@ -81,7 +81,7 @@ def found(command: str, small: int | None, sysroot: Path | None) -> str:
 
 
 def _unfit(path: Path) -> str:
-    """Why the program cannot be confined; empty if it can, or is not there."""
+    """Why the program cannot be confined; empty if it can or if it does not exist."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD)
@@ -95,7 +95,7 @@ def _unfit(path: Path) -> str:
 
 
 def _end(path: Path) -> int:
-    """Where the program's image ends, by its program headers; 0 if it has no 32 bits."""
+    """The end address of the program's image by its program headers; 0 if not of 32 bits."""
     try:
         with path.open("rb") as file:
             head = file.read(_FILE.size)

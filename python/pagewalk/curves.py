@@ -89,7 +89,7 @@ def curve(
     """Counts the misses of fully associative LRU TLBs of every size.
 
     Args:
-        trace: A trace, or what `Trace` takes.
+        trace: A trace, or a value that `Trace` accepts.
         page_sizes: As in `["4K", "2M"]`; 4K or larger.
         lookups: Which lookups to count: `data` (loads and stores), `fetch` (instructions) or `all`
             (data and fetch in one TLB); if several are given, each has a TLB of its own.

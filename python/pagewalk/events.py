@@ -49,7 +49,7 @@ def stat(
     """The events of a run, with the cycles that each takes.
 
     Args:
-        trace: A trace, or what `Trace` takes, to simulate; or results of an earlier run.
+        trace: A trace, or a value that `Trace` accepts, to simulate; or results of an earlier run.
         machine: As for `Machine`.
         set: Settings to change, as for `Machine`.
         progress: Called about ten times per second; `True` shows a bar by tqdm.

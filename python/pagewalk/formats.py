@@ -1,4 +1,4 @@
-r"""Tables and charts as files: the end of a file's name says what it is.
+r"""Tables and charts as files, in the format that the end of the file's name selects.
 
 ```
  .parquet .pq .arrow .feather .csv .json    each row and column, exactly as counted
@@ -59,7 +59,7 @@ class Made(NamedTuple):
     """The content of a JSON file."""
     shown: "Callable[[], Table]"
     charts: "Callable[[], Mapping[str, Chart]]"
-    """The charts by their names; none if nothing is drawn."""
+    """The charts by name; empty if nothing is drawn."""
 
 
 def end(path: str | os.PathLike[str]) -> str:

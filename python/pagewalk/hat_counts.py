@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 
 class LockCounts(NamedTuple):
-    """What the locks of one class have cost.
+    """Acquisitions, waiting and holding of the locks of one class.
 
     Attributes:
         acquisitions: How often a lock of the class was acquired.

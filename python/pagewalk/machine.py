@@ -175,7 +175,7 @@ class Machine(Tabled):
         """Runs all of `trace` through the machine, without holding the interpreter's lock.
 
         Args:
-            trace: A trace, or what `Trace` takes.
+            trace: A trace, or a value that `Trace` accepts.
             check: Check each translation against the page table, and check that counts agree with
                 each other; slower.
             progress: Called about ten times per second; `True` shows a bar by tqdm.

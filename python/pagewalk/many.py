@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pagewalk.report.model import Cell, Table
 
 Source = Trace | str | os.PathLike[str]
-"""A trace, or what `Trace` takes."""
+"""A trace, or a value that `Trace` accepts."""
 Design = Machine | str | os.PathLike[str]
-"""A machine, or what `Machine` takes."""
+"""A machine, or a value that `Machine` accepts."""
 
 
 class Runs(list[Results], Tabled):
@@ -98,8 +98,8 @@ def run_many(
     """Runs each trace on each machine. For variants of one machine, `sweep` is faster.
 
     Args:
-        traces: Traces, or what `Trace` takes.
-        machines: Machines, or what `Machine` takes.
+        traces: Traces, or values that `Trace` accepts.
+        machines: Machines, or values that `Machine` accepts.
         executor: The executor of the runs, as `dask.distributed.Client(...).get_executor()`; its
             workers must find traces and machines under the same names. If absent, this process.
         progress: Called with the number of runs done and of all runs; `True` shows a bar by tqdm.

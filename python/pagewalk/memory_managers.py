@@ -265,7 +265,7 @@ def managers(
     """Runs each of `traces` under every memory manager, on the same machine and memory.
 
     Args:
-        *traces: Traces, or what `Trace` takes; not a pipe, as each is read twice.
+        *traces: Traces, or values that `Trace` accepts; not a pipe, because each is read twice.
         machine: As for `Machine`.
         set: Settings to change, as for `Machine`; not `os.manager`. Settings that only some
             managers have, as `os.linux`, apply to these managers. A setting that a row is named

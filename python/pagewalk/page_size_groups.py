@@ -5,9 +5,9 @@
  all at one size: each group's misses and memory there, beside those with base pages
 ```
 
-What a region misses where all regions have large pages is close to what it misses where it alone
-has them: its own large pages take few entries of the TLB, whatever the others have. So one run per
-size stands for a run per region and size. What is chosen by these estimates is run afterwards.
+The misses of a region when all regions have large pages are close to its misses when it alone has
+them, because its own large pages take few entries of the TLB in both cases. So one run per size
+replaces a run per region and size. The choice that these estimates lead to is then run itself.
 """
 
 import re

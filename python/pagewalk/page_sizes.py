@@ -125,7 +125,8 @@ def advise(
     """Runs `trace` with base pages, with one size for all regions, and with the best set of sizes.
 
     Args:
-        trace: A trace, or what `Trace` takes; not a pipe, as it is read several times.
+        trace: A trace, or a value that `Trace` accepts; not a pipe, because it is read several
+            times.
         machine: As for `Machine`. Its memory manager must give pages of requested sizes: `irix`,
             as on `origin-2000`; or `first-touch`, as on most machines, and `linux`, which give 2M.
             Without one, the machine of this computer's processor (`here.at_hand`).
@@ -416,7 +417,10 @@ class _Runs:
         return found
 
     def _worth_at(self, at: int, tried: Try) -> Worth:
-        """What a group saves and adds in a run in which all groups have the same size."""
+        """The cycles that a group saves and the memory that it adds.
+
+        Both are from a run in which all groups have the same size.
+        """
         before, after = self.parts[self.none][at], self.parts[tried][at]
         rows = self.base_results["regions"]
         whole = sum(row["walk_cycles"] or 0 for row in rows)
@@ -515,10 +519,10 @@ class _Runs:
                     self.done[one] = self._run(one, json.loads(counted))
 
     def _count_regions(self, tries: Sequence[Try]) -> None:
-        """Runs those of `tries` that have not been, side by side, with counts by region.
+        """Runs those of `tries` that have no results yet, side by side, with counts by region.
 
-        A sweep, which reads the trace once, has no counts by region and page size, and takes more
-        time for one design than a run.
+        A sweep would read the trace only once. But its results have no counts by region and page
+        size, and it takes more time per design than a run.
         """
         new = [one for one in dict.fromkeys(tries) if one not in self.done]
         is_over = threading.Event()

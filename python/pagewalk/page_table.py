@@ -56,7 +56,7 @@ class PageTable:
     True
 
     Args:
-        machine: A machine, or what `Machine` takes.
+        machine: A machine, or a value that `Machine` accepts.
         set: Settings to change in it.
         metered: Count each reference; without, operations run at the host's speed and all
             counts but `table_bytes` and `nanoseconds` are zero.

@@ -21,7 +21,7 @@ NEARLY_ALL = 0.9
 
 
 def summary(data: "plain.Document", order: Order = BY_MISSES) -> str:
-    """The results of one run: what ran, the finding, then what it rests on."""
+    """The results of one run: the run's settings, the finding, then its basis."""
     accesses = values.accesses(data)
     parts = [_heading(data, accesses), finding(data), _switches(data), _tlbs(data, accesses)]
     parts.append("\n".join(text.paragraph(line) for line in tables.several_pages(data)))
@@ -124,7 +124,7 @@ def trace_summary(name: str, info: dict[str, Any]) -> str:
 
 
 def _real_pages(info: dict[str, Any]) -> str:
-    """The page sizes that the kernel gave to the program, as snapshots of `record --pages` say."""
+    """The page sizes that the kernel gave to the program, from snapshots of `record --pages`."""
     snapshots = info["snapshots"]
 
     def resident(snapshot: dict[str, Any]) -> int:
@@ -161,7 +161,7 @@ def _real_pages(info: dict[str, Any]) -> str:
 
 
 def _sizes(snapshot: dict[str, Any]) -> str:
-    """What was resident in a snapshot: all of it, and by page size."""
+    """The resident bytes in a snapshot, in total and by page size."""
     by_size = snapshot["resident_bytes"]
     total = sum(by_size.values())
     of = ", ".join(

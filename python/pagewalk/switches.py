@@ -84,7 +84,7 @@ def warnings(info: Mapping[str, Any]) -> list[str]:
 
 
 def graph(document: dict[str, Any], title: str) -> str:
-    """The graph as SVG: of the spaces with most switches, if there are many."""
+    """The graph as SVG; if there are many spaces, only of those with the most switches."""
     counts: dict[int, int] = {}
     for one, other, count in document["pairs"]:
         counts[one] = counts.get(one, 0) + count

@@ -29,7 +29,7 @@ class Tabled:
     drawn_first: Sequence[str] = ()
     """The charts that `plot` prefers where none is named."""
     nothing_drawn = "nothing is drawn of it"
-    """What `plot` says where there are no charts."""
+    """The message of `plot` if there are no charts."""
 
     def to_arrow(self) -> "pa.Table":
         """The result as a table."""
@@ -144,7 +144,7 @@ def polars_frame(table: "pa.Table") -> "polars.DataFrame":
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> "pa.Table":
-    """Rows as a table: a column for each name, `null` where a row has none of it."""
+    """Rows as a table: a column for each name, `null` if a row has no value for it."""
     import pyarrow as pa
 
     names = dict.fromkeys(name for row in rows for name in row)

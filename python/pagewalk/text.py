@@ -39,7 +39,7 @@ def bytes_of(name: str) -> int:
 
 
 def percent(value: float) -> str:
-    """A share of one, as per cent; shares too small to show say so."""
+    """A share of one, in per cent; a share too small to show is "less than" a bound."""
     if value == 0:
         return "0 %"
     if abs(value) < 0.0001:
@@ -48,7 +48,7 @@ def percent(value: float) -> str:
 
 
 def ratio(value: float) -> str:
-    """A plain ratio, with as many digits as say something."""
+    """A plain ratio, with as many digits as are useful."""
     if value == 0:
         return "0"
     if abs(value) < 0.001:
@@ -57,7 +57,7 @@ def ratio(value: float) -> str:
 
 
 def span(ends: "plain.Range[float] | plain.Range[int]", show: Callable[[float], str]) -> str:
-    """The range from `lo` to `hi`: `0 to 12.3 %`; one number where its ends look alike."""
+    """The range from `lo` to `hi`: `0 to 12.3 %`; one number if both are shown alike."""
     low, high = show(ends["lo"]), show(ends["hi"])
     if low == high:
         return high

@@ -35,7 +35,7 @@ def _told(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_pipe(source: str) -> bool:
-    """Whether a path, or `FORMAT:PATH`, is `-` or another pipe: what is there comes once."""
+    """Whether a path, or `FORMAT:PATH`, is `-` or another pipe, which can be read only once."""
 
     def is_other(path: str) -> bool:
         # A name that no file can have is none.

@@ -256,11 +256,12 @@ def _is_alive(pid: int, start: int) -> bool:
 
 @contextlib.contextmanager
 def _watcher(folder: Path, system: System) -> Iterator[None]:
-    """A process of its own that restores the knobs if this one is killed."""
+    """A separate process that restores the knobs if this one is killed."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        # Its child is nobody's, so that who waits for children here does not wait for it.
+        # The grandchild has no parent here, so that code that waits for children does not wait for
+        # it.
         if os.fork() == 0:
             _watch(reading, writing, folder, system)
         os._exit(0)

@@ -86,9 +86,9 @@ def _scan(file: int, start: int, end: int) -> Iterator[Range]:
 
 
 def words(pid: int, start: int, end: int) -> list[Range]:
-    """What is in memory, by the words of pagemap: for kernels without PAGEMAP_SCAN.
+    """The ranges in memory, from the words of pagemap: for kernels without PAGEMAP_SCAN.
 
-    Whether a page is large cannot be seen there, and `huge` is false everywhere.
+    pagemap does not tell whether a page is large; `huge` is always false.
     """
     found: list[Range] = []
     with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as file:  # noqa: PTH123

@@ -295,7 +295,8 @@ def _missing(
 ) -> Iterable[tuple[Why, int]]:
     """Bytes that have smaller pages than wanted, by reason.
 
-    `seen` is what is in memory, bytes by folios, and whether blocks are known to be large.
+    `seen` is a tuple: the ranges in memory; bytes by folio size; whether it is known which blocks
+    are large.
     """
     inside, by_folio, has_blocks = seen
     size = part.size

@@ -26,7 +26,7 @@ _ACCESSES = (
 
 NEAR_PLACES = ("l1d", "l2", "l3")
 PLACES = {*NEAR_PLACES, "memory"}
-"""What usually serves a walk reference: each has the same colour in every report."""
+"""The usual places that serve walk references; each has the same colour in every report."""
 
 IN_ORDER: Literal["diverging"] = "diverging"
 """The range of a theme's colours for ordered categories, of which there may be many."""
@@ -40,7 +40,7 @@ SYMBOL = 30
 
 
 def legend(names: Sequence[str], beside: int = 6, columns: int | None = None) -> alt.Legend:
-    """A legend above a chart, in as many columns as fit there, so that no name is cut off.
+    """A legend above a chart, with as many columns as fit, so that names are shown whole.
 
     Args:
         names: The names in the legend.
@@ -289,7 +289,7 @@ def together(figure: Figure) -> Chart:
 def miss_map(figure: Figure) -> Chart:
     """Misses over address (upwards) and time; a band of rows for each region.
 
-    Cells overlap by a pixel: rounded apart, they would show a grid that is not there.
+    Cells overlap by a pixel, because gaps from rounding would look like a grid.
     """
     places = [place for place, _ in figure.axis]
     names = [name for _, name in figure.axis]
@@ -418,7 +418,7 @@ def scaling(figure: Figure) -> Chart:
 
 
 def time_use(figure: Figure) -> Chart:
-    """Where processors' time goes: a bar per scheme of locks."""
+    """The uses of processors' time: a bar per locking scheme."""
     schemes = list(dict.fromkeys(row["scheme"] for row in figure.rows))
     parts = list(dict.fromkeys(row["part"] for row in figure.rows))
     return sized(
@@ -470,7 +470,7 @@ def named(places: Sequence[float], names: Sequence[str]) -> str:
 
 
 def _closed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows and, for steps that reach to its end, the last one again at its end."""
+    """The rows and, for charts of steps, a copy of the last row at the end of the axis."""
     return [*rows, {**rows[-1], "start": rows[-1]["end"]}]
 
 
@@ -518,8 +518,8 @@ _MORE = {
     "light": ["#0072b2", "#a64d8c", "#9a7400", "#2f7d6b", "#5566b5", "#8a8f96"],
     "dark": ["#56b4e9", "#d98cc0", "#d9b84a", "#6fbfa8", "#98a6ee", "#6c757f"],
 }
-"""Colours of categories behind the first three. Readers who see no red or no green can distinguish
-them, and the contrast of each with the background is at least 3."""
+"""Colours of all categories after the first three. Readers who see no red or no green can
+distinguish them, and the contrast of each with the background is at least 3."""
 
 
 def theme(shade: Literal["light", "dark"]) -> dict[str, Any]:

@@ -148,7 +148,7 @@ def _entries(entries: int) -> str:
 
 
 def _points(entries_max: int, an_octave: int) -> list[int]:
-    """Numbers of entries at even distances on a logarithmic scale, the last one among them."""
+    """Numbers of entries at equal distances on a logarithmic scale, and `entries_max`."""
     points, step = [], 0
     while (entries := round(2 ** (step / an_octave))) < entries_max:
         points.append(entries)

@@ -67,7 +67,7 @@ LARGE = 2 << 20
 """Size from which a free block counts as large: the next page size of most machines."""
 
 MEMORY = ("anonymous", "file", "shared", "tables", "reserved")
-"""What frames in use or held back are for, in the order in which they are drawn."""
+"""Uses of frames that are in use or reserved, in the order in which they are drawn."""
 
 SWAP = "in swap"
 """Pages in swap, shown beside the uses of frames."""

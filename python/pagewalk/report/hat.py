@@ -49,7 +49,7 @@ def host_table(runs: Sequence["HostRun"]) -> Table:
 
 
 def charts(runs: Sequence["HatRun"]) -> "dict[str, Chart]":
-    """Throughput over processors and where the time goes, by load and page table."""
+    """Throughput over processors, and the uses of time, by load and page table."""
     from pagewalk.report import charts
 
     drawn = {}
@@ -83,7 +83,7 @@ def _said(setting: object) -> str:
 
 
 def sheet(document: dict[str, Any], runs: Sequence["HatRun"]) -> Sheet:
-    """The page's data: two figures per load and page table, and what the locks cost."""
+    """The page's data: two figures per load and page table, and the cost of locks."""
     settings = document["settings"]
     first, more = _waited(_histograms(runs))
     return Sheet(
@@ -101,7 +101,7 @@ def sheet(document: dict[str, Any], runs: Sequence["HatRun"]) -> Sheet:
 
 
 def summary(runs: Sequence["HatRun"], top: int) -> str:
-    """The runs as text for a terminal: the finding, throughput, then the locks waited for most.
+    """Text for a terminal: the finding, throughput, the locks with the longest waits.
 
     Args:
         runs: The runs.
@@ -279,7 +279,7 @@ def _processors(count: int) -> str:
 
 
 def _time(runs: Sequence["HatRun"]) -> Figure:
-    """Where the time goes on the most processors, by scheme."""
+    """The uses of time on the largest number of processors, by scheme."""
     most = max(run.cpus for run in runs)
     shown = [run for run in runs if run.cpus == most]
     rows = [
@@ -306,7 +306,7 @@ def _time(runs: Sequence["HatRun"]) -> Figure:
 
 
 def table(runs: Sequence["HatRun"]) -> Table:
-    """What the locks cost, of every load and page table."""
+    """The cost of locks for every load and page table."""
     costs = _table(runs)
     rows: list[list[Cell]] = [
         [run.work, run.table, *row] for run, row in zip(runs, costs.rows, strict=True)

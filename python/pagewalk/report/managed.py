@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pagewalk.report.charts import Chart
 
 LINUX = "os.manager=linux"
-"""What selects Linux's own manager, whose other settings a user can make."""
+"""The setting that selects Linux's own manager; a user of Linux can make its other settings."""
 
 _RUNS = ((0, 64 << 10, "runs < 64K"), (64 << 10, 2 << 20, "64K to 2M"), (2 << 20, 1 << 62, "2M up"))
 """Classes of contiguous runs by length in the table; the document has powers of two."""
@@ -89,7 +89,7 @@ def charts(managed: "plain.Managed") -> "dict[str, Chart]":
 
 
 def shown(managed: "plain.Managed") -> Table:
-    """Page sizes and costs by manager, of all traces."""
+    """Page sizes and costs by manager, for all traces."""
     head: list[str] = []
     rows: list[list[Cell]] = []
     numeric: list[bool] = []
@@ -129,9 +129,9 @@ def headline(table: "plain.ManagedTrace") -> str:
 
 
 def _on_linux(table: "plain.ManagedTrace") -> str:
-    """Which of Linux's settings misses least, as a further sentence.
+    """A sentence that names the setting of Linux with the fewest misses.
 
-    Empty if one of them misses least of all.
+    Empty if it has the fewest misses of all managers.
     """
     base = table["rows"][0]
     fewest = _least(table)
@@ -172,7 +172,7 @@ def _fewest(table: "plain.ManagedTrace") -> str:
 
 
 def _figures(table: "plain.ManagedTrace") -> Iterator["tuple[Figure, Chart]"]:
-    """What a trace's page shows: sizes and why, runs, misses, and what the kernel's work takes."""
+    """A trace's figures: sizes and their reasons, runs, misses, the cost of kernel work."""
     name, rows = table["trace"]["name"], table["rows"]
     shares = [
         {"manager": row["manager"], "of": size, "share": 100 * bytes_ / max(_mapped(row), 1)}

@@ -163,7 +163,8 @@ def comparison(
 def _differing(rows: Sequence[Row]) -> list[str]:
     """The measures in which the designs differ, or all that are known if they do in none.
 
-    Of measures that say the same of every design (all references from memory) the first is left.
+    If several measures show the same values for all designs (for example, if memory serves all
+    references), only the first of them is kept.
     """
     whole = [row for row in rows if "error" not in row]
     known = [one for one in MEASURES if any(row.get(one.key) is not None for row in whole)]

@@ -119,7 +119,7 @@ def miss_map(document: "plain.Document") -> Figure | None:
 
 
 def _lowest(heights: Sequence[int]) -> float:
-    """The height of the lowest band such that it is `BAND_SHARE_MIN` of all of them."""
+    """The height of the lowest band that makes it the share `BAND_SHARE_MIN` of all heights."""
     lowest = 1.0
     # A fixed point: the total grows with the lowest, by less than it.
     for _ in range(32):

@@ -28,9 +28,9 @@ class Table(NamedTuple):
     rows: list[list[Cell]]
     numeric: list[bool]
     bars: Sequence[float] = ()
-    """A share of one for each row, drawn behind its last cell; empty: none."""
+    """For each row a share between 0 and 1, drawn as a bar behind its last cell; empty: no bars."""
     keys: int = 1
-    """How many of the first columns name a row; where a page is narrow they are one column."""
+    """The number of first columns that name a row; on a narrow page they become one column."""
 
 
 class Card(NamedTuple):
@@ -48,12 +48,12 @@ class Figure(NamedTuple):
     sentence: str
     rows: list[dict[str, Any]]
     table: Table | None = None
-    """None where the page has one table for all of its figures."""
+    """`None` if the page has one table for all of its figures."""
     axis: Sequence[tuple[float, str]] = ()
     """Places on the y axis and their labels, where it is not a plain scale."""
     edges: Sequence[float] = ()
     facets: Sequence[str] = ()
-    """Names of the charts that it has beside each other, where it has several."""
+    """Names of the charts side by side in this figure, if it has several."""
     share: bool = False
     """Whether its values are shares of one."""
 
@@ -75,7 +75,7 @@ class Run(NamedTuple):
     settings: list[str]
     headline: str
     advice: str
-    """What to do about it, in a sentence; empty where no curve was counted."""
+    """The advice, in a sentence; empty if no curve was counted."""
     cards: list[Card]
     switches: Table | None
     """Why a processor went from one program to another, if there were several."""
@@ -101,9 +101,9 @@ class Run(NamedTuple):
     faults: Table | None
     work: Table | None
     processors: Table | None
-    """None where there is one processor."""
+    """`None` if there is one processor."""
     nodes: Table | None
-    """None where memory is one node."""
+    """`None` if memory is one node."""
     mmu_cache: Table | None
     spec_tlb: Table | None
     """Predictions of SpecTLBs; `None` if there is no SpecTLB."""
@@ -117,7 +117,7 @@ class Run(NamedTuple):
     functions: Table | None
     """`None` if the trace does not record which code an access is from."""
     sites: Table | None
-    """None where no allocations were marked."""
+    """`None` if no allocations were marked."""
     origin_notes: list[str]
     """Why some functions have no names."""
     timeline: Figure | None

@@ -15,7 +15,7 @@ _HEAD = ["misses", "first touches", "memory added", "cycles gained", "ms gained"
 
 
 def summary(advised: "plain.Advised") -> str:
-    """For a terminal: what is advised, what to write for it, then what it rests on."""
+    """Text for a terminal: the advice, the lines to write for it, then its basis."""
     large = [alike for alike in groups(advised) if alike[0]["size"] is not None]
     small = [alike for alike in groups(advised) if alike[0]["size"] is None]
     parts = [text.paragraph(headline(advised), "", "  ")]
@@ -47,7 +47,7 @@ def _lines(groups_: "Sequence[Sequence[plain.AdvisedRegion]]") -> list[str]:
 
 
 def shown(advised: "plain.Advised") -> Table:
-    """The table that people see in files: each group at each size, or each region with `exact`."""
+    """The table in files for people: each group or, with `exact`, each region at each size."""
     return alone(advised) if advised["exact"] else together(advised)
 
 
@@ -83,7 +83,7 @@ def render(advised: "plain.Advised") -> str:
 
 
 def _figure(advised: "plain.Advised") -> Figure:
-    """Gain against memory: a point for each set."""
+    """Gain over added memory: a point for each set of page sizes."""
     rows: list[dict[str, Any]] = [
         {
             "memory": run["memory_added_bytes"],
@@ -105,7 +105,7 @@ def _figure(advised: "plain.Advised") -> Figure:
 
 
 def to_write(advised: "plain.Advised") -> list[ToDo]:
-    """What to write for each region, and why."""
+    """The lines to write for each region, with reasons."""
     return [
         ToDo(
             f"{called(alike)}: {alike[0]['size'] or 'base pages'}",
@@ -117,7 +117,7 @@ def to_write(advised: "plain.Advised") -> list[ToDo]:
 
 
 def groups(advised: "plain.Advised") -> "list[list[plain.AdvisedRegion]]":
-    """The regions by group, most misses first; those that nothing makes large, each alone."""
+    """The regions by group, most misses first; a region that no method makes large is alone."""
     found: dict[Any, list[plain.AdvisedRegion]] = {}
     for at, region in enumerate(advised["regions"]):
         key = ("alone", at) if region["group"] is None else region["group"]
@@ -188,7 +188,7 @@ def chart(figure: Figure, cycles: bool) -> "Chart":
 
 
 def headline(advised: "plain.Advised") -> str:
-    """What is advised, in a sentence."""
+    """The advice, in a sentence."""
     best, name = advised["best"], advised["trace"]["name"]
     sizes = [size for one in advised["regions"] for size in one["together"]]
     obtained = [at["large_pages"] for one in advised["regions"] for at in one["together"].values()]

@@ -1,4 +1,4 @@
-"""The x axis of a sweep: which scale the values of a key ask for.
+"""The x axis of a sweep: the scale that fits the values of a key.
 
 ```
  16, 32, 64          powers of two: logarithmic, marked at powers
@@ -32,13 +32,13 @@ class Scale:
     values: list[Any]
     """As given."""
     numbers: dict[Any, int]
-    """Where each value stands; none where the values have no scale."""
+    """The position of each value; empty if the values have no scale."""
     sizes: bool
     """Whether they are sizes in bytes."""
 
     @property
     def marks(self) -> dict[int, str]:
-        """Positions and texts of the axis's labels, at most ten; none if any position will do."""
+        """Positions and texts of the axis's labels, at most ten; empty: labels at any positions."""
         low, high = min(self.numbers.values()), max(self.numbers.values())
         powers = [1 << bit for bit in range(64) if low <= 1 << bit <= high]
         if self.kind == "logarithmic":

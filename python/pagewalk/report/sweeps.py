@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from pagewalk.report.charts import Chart
 
 ROWS_SHOWN = 40
-"""Designs in a table for people; all of them are in the Parquet file and the JSON document."""
+"""The greatest number of designs in a table for people.
+
+The Parquet file and the JSON document have all designs.
+"""
 
 TEXT_ROWS = 18
 """Designs in the text, of all traces, if no number is asked for."""
@@ -34,7 +37,7 @@ FAILED_SHOWN = 8
 NEAR = 0.01
 """The share of the best value within which another design is as good."""
 NEAR_NAMED = 3
-"""Most designs near the best one that are named."""
+"""The greatest number of designs near the best one that are named."""
 
 SEARCHES = "mmu_cache.searches"
 """The count that every design with an MMU cache has."""
@@ -44,10 +47,10 @@ TRACE_LETTERS = 20
 
 @dataclass(frozen=True)
 class View:
-    """Which designs the text and the page's table show, and in what order."""
+    """The designs that the text and the page's table show, and their order."""
 
     sort: str | None = None
-    """A measure, whose best value comes first, or a key that varies; as in the table if absent."""
+    """A measure (its best value comes first) or a key that varies; absent: the table's order."""
     top: int | None = None
     """How many designs, of each trace."""
 
@@ -62,7 +65,7 @@ class View:
             raise Error(f"--sort {self.sort}: choose one of {known}")
 
     def of(self, rows: Sequence[Row]) -> list[Row]:
-        """The rows, or the first of them, in that order; those without a value come last."""
+        """The rows, or the first ones, in that order; rows without a value come last."""
         key, measure = self.sort, BY_KEY.get(self.sort or "")
         if key is None:
             return list(rows[: self.top])
@@ -85,13 +88,13 @@ class Drawn:
     """The layout of a sweep's charts: the keys of axis, series and facets, and their labels."""
 
     x: str | None = None
-    """The key along the x axis; one whose values have distances if absent."""
+    """The key along the x axis; if absent, a key whose values have a scale."""
     color: str | None = None
     """The key whose values are series; if absent, all that are neither `x` nor a facet."""
     facet: str | None = None
     """The key whose values have a chart each; if absent, `trace`, and what `color` leaves."""
     measures: Sequence[str] = ()
-    """Which measures have charts; if none is named, those in which the designs differ."""
+    """The measures that have charts; if none is named, those in which the designs differ."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels of keys, of measures and, as `KEY:VALUE`, of values of keys."""
 
@@ -126,7 +129,7 @@ class Drawn:
     def keys(self, made: Mapping[str, Any]) -> tuple[str, list[str], list[str]]:
         """The key of the x axis, those of the series, and those of the facets.
 
-        Together they are all that vary, so that no two designs are drawn in one place.
+        Together they are all keys that vary, so that no two designs are drawn at the same place.
         """
         vary: Mapping[str, Sequence[Any]] = made["vary"]
         free = [key for key in vary if key not in (self.color, self.facet)]
@@ -269,8 +272,8 @@ def sheet(made: dict[str, Any], view: View = ALL, drawn: Drawn = AUTOMATIC) -> S
 def finding(made: dict[str, Any], view: View = ALL, drawn: Drawn = AUTOMATIC) -> str:
     """The best design by the first measure in which designs differ, in a sentence.
 
-    Of several traces it is that of the mean over them; empty where there is none, and where all
-    designs are alike.
+    With several traces, the design whose mean over the traces is best. Empty if there is no such
+    mean or if all designs are equal.
     """
     measures = _drawn_measures(made, drawn)
     sorted_by = BY_KEY.get(view.sort or "")
@@ -399,7 +402,7 @@ def _title(measure: Measure, made: Mapping[str, Any]) -> str:
 
 
 def _relative(made: Mapping[str, Any]) -> str:
-    """What designs are compared with, if they are shown as factors."""
+    """The design with which others are compared, if values are shown as factors."""
     base = made["comparison"]["normalize"]
     if not base:
         return ""
@@ -513,17 +516,17 @@ def _table(
 
 
 def _axis(vary: Mapping[str, Sequence[Any]], free: Sequence[str]) -> str:
-    """Of the keys that are free the one that makes the x axis: most values on a scale.
+    """The free key for the x axis: the one with the most values among keys with a scale.
 
-    Without any it is the key with the most values. Formats, policies, machines and a few sizes
-    have no scale and stand in the order given.
+    If no free key has a scale, the key with the most values. The values of formats, policies,
+    machines and of a few sizes have no scale and are shown in the given order.
     """
     keys = [key for key in free if key != TRACE] or list(free) or list(vary)
     return max(keys, key=lambda key: (scales.has_scale(vary[key]), len(vary[key])))
 
 
 def _drawn_measures(made: Mapping[str, Any], drawn: Drawn) -> list[Measure]:
-    """The measures that have charts; what no design has is left out."""
+    """The measures that have charts, without those that no design has."""
     if not drawn.measures:
         return _measures(made)
     designs = made["comparison"]["designs"]

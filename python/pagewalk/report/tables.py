@@ -139,7 +139,7 @@ def _array(array: "plain.MmuCacheArray") -> str:
 
 
 def _remembered(spec: "plain.SpecTlbCounts") -> str:
-    """What a SpecTLB has entries for."""
+    """The number of a SpecTLB's entries, and what each stands for."""
     if spec["page_size"] == "any":
         return f"{spec['entries']} instructions"
     return f"{spec['entries']} pages of {spec['page_size']}"
@@ -186,7 +186,7 @@ def spec_tlb(document: "plain.Document") -> Table | None:
 def spaces(document: "plain.Document") -> Table | None:
     """A row per effect of switches between spaces.
 
-    None where there was one space, it could not be small, and no trace cache held its code.
+    `None` if there was one space which could not be small, and no trace cache.
     """
     switches, small = document.get("space_switches"), document.get("small_spaces")
     trace_cache = document.get("trace_cache")

@@ -47,7 +47,7 @@ def size(document: "plain.Document", pointer: str) -> Value:
 
 
 EVENTS_MIN = 100
-"""Fewer events than this say little: a rate of them is off by a tenth and more by chance alone."""
+"""With fewer events than this, chance alone changes a rate by a tenth or more."""
 
 
 def share(part: float, whole: float) -> Value:
@@ -139,7 +139,7 @@ def taken(document: "plain.Document") -> str:
 
 
 def short_ends(time: "plain.Time") -> list[str]:
-    """What the ends of translation's share mean, in a few words; nothing if it is one number."""
+    """The two ends of translation's share explained; empty if they are equal."""
     share, cycles = time["share"], time["translation_cycles"]
     if share["lo"] == share["hi"]:
         return []
@@ -151,7 +151,7 @@ def short_ends(time: "plain.Time") -> list[str]:
 
 
 def compared(documents: "Sequence[plain.Document]", names: Sequence[str]) -> str:
-    """Which of several machines misses least and spends least time, in a sentence or two.
+    """The machine with the fewest misses and the one with the least time, in a sentence or two.
 
     Args:
         documents: Results of one trace.
@@ -179,7 +179,7 @@ def share_range(time: "plain.Time") -> str:
 
 
 def share_ends(time: "plain.Time") -> list[str]:
-    """What the ends of that range take for granted; nothing if it is one number."""
+    """The assumptions behind the two ends of the range; empty if both ends are equal."""
     share, program, cycles = time["share"], time["program_cycles"], time["translation_cycles"]
     if share["lo"] == share["hi"]:
         return ["nothing of it can be hidden: the core waits for each miss"] if share["hi"] else []

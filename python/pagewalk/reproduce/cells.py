@@ -3,8 +3,8 @@
 Averages can agree where no cell does. So each table is also compared as a whole: by how much a
 cell is off on average, and whether the cells that are large in the paper are large in ours.
 
-The cells that both tables have are compared. Excluded are rows that are averages of other rows, and
-columns to which the other columns are normalised, because all of their numbers are equal.
+The cells that both tables have are compared. Rows that are averages of other rows are excluded. So
+are columns to which the other columns are normalised, because all numbers in them are equal.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Claims of a paper as checks of our numbers.
 
-A claim is one number, or one order, that can be computed from a table:
+A claim is a number or an order that can be computed from a table:
 
 * `value = CELL`, `ratio = [CELL, CELL]`, `spread = [CELLS]` (largest over smallest),
   `mean = [CELLS]`, `reaching = {row, level}` (the first size from which a row stays at or above a

@@ -34,7 +34,7 @@ RECORD = (*RUN, "ring", "recorder", "capture")
 
 
 def git(folder: Path, *arguments: str) -> str | None:
-    """What `git` prints in `folder`; `None` if it fails or is not there."""
+    """The output of `git` in `folder`; `None` if git fails or is not installed."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False
@@ -68,7 +68,7 @@ def check_saving(experiment: Experiment) -> None:
 
 
 def complaint(experiment: Experiment) -> str:
-    """Why the saved numbers do not count, or nothing: each band must be older than the numbers."""
+    """Why the saved numbers do not count, or ""; each band must be older than the numbers."""
     last = experiment.last()
     if last is None:
         return "not measured yet"
@@ -88,7 +88,7 @@ def complaint(experiment: Experiment) -> str:
 
 
 def as_measured(experiment: Experiment, measured: str) -> Experiment | None:
-    """The experiment as its file at the commit `measured` describes it, if there is one."""
+    """The experiment as described by its file in the commit `measured`, if there is one."""
     path = f"{measured}:./experiment.toml"
     stated = git(experiment.folder, "show", path)
     if stated is None:

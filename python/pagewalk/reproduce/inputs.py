@@ -128,7 +128,7 @@ MAKERS: dict[str, Callable[..., None]] = {
 
 
 def _words(bytes_: int, rng: random.Random) -> Iterator[str]:
-    """Words and line breaks, `bytes_` bytes of them or a few more."""
+    """Words and line breaks: `bytes_` bytes or a few more."""
     vocabulary = _vocabulary(rng)
     weights = [1 / (rank + 1) for rank in range(len(vocabulary))]
     made = 0

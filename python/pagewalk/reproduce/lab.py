@@ -5,8 +5,9 @@ r"""`Lab`: where an experiment gets its traces and its runs, each made once and 
              program, version, inputs, length    trace, machine, this build of Pagewalk
 ```
 
-The name of each file is a digest of all that determines its contents, so no file is ever stale. The
-CPU seconds of each are kept beside it, so that the time of an experiment without a cache is known.
+The name of each file is a digest of all that determines its contents, so no file is ever stale.
+Each file's CPU seconds are stored beside it, so that the time that an experiment takes without a
+cache is known.
 """
 
 import functools
@@ -46,7 +47,7 @@ Results = dict[str, Any]
 
 
 class Lab:
-    """Programs, designs, and a cache for what is made of them.
+    """Programs, designs, and a cache of traces and results.
 
     Args:
         experiments: The folder of the experiments.
@@ -92,7 +93,7 @@ class Lab:
         return [] if self.placement is None else [f"memory.placement={self.placement}"]
 
     def program(self, name: str) -> programs.Program:
-        """The program called `name`; `fastcgi@20` is `fastcgi` with 20 in place of its `{value}`.
+        """The program `name`; `fastcgi@20` is `fastcgi` with 20 in place of its `{value}`.
 
         Raises:
             Error: `programs.toml` has none of that name.

@@ -51,7 +51,7 @@ class Outcome:
 
     @property
     def agreement(self) -> Agreement | None:
-        """How our table agrees with the paper's, if it printed one."""
+        """The agreement of our table with the paper's, if the paper has one."""
         experiment = self.experiment
         if experiment.published is None or self.smoke:
             return None
@@ -102,11 +102,11 @@ def reproduce(experiment: Experiment, lab: Lab, smoke: bool = False) -> Outcome:
 
     Args:
         experiment: What to measure.
-        lab: Where traces and runs come from.
+        lab: Makes the traces and the runs.
         smoke: Whether to run with tiny sizes, which only shows that the experiment works.
 
     Raises:
-        Error: It cannot be measured here: the message says what is missing.
+        Error: The experiment cannot be measured here; the message says what is missing.
         WorkError: Measuring failed.
     """
     parameters = {**experiment.parameters, **(experiment.smoke if smoke else {})}
@@ -176,7 +176,7 @@ def relabelled(experiment: Experiment) -> str:
 
 
 def stale(experiment: Experiment, lab: Lab) -> str:
-    """Why the saved numbers must be measured again, or nothing."""
+    """Why the saved numbers must be measured again, or ""."""
     complaint = history.complaint(experiment)
     if complaint:
         return complaint

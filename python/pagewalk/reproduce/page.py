@@ -190,7 +190,7 @@ def _figure(made: Outcome) -> Figure:
 
 
 def _points(table: Numbers, plot: dict[str, Any], whose: str) -> list[dict[str, Any]]:
-    """The points that are drawn of a table, one per row; none if no plot is requested."""
+    """The points of a table in a plot, one per row; empty if no plot is requested."""
     if not plot:
         return []
     wanted = plot.get("rows") or list(table.rows)

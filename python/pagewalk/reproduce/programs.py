@@ -36,15 +36,16 @@ class Program:
         name: Its name there.
         what: What it is and does.
         source: A file of `workloads/`, or nothing.
-        package: The Debian package that has it, or nothing.
-        command: The command; `{name}` is an input's path, and its first word is left out where
-            there is a source.
-        inputs: What is made before it runs: a name, and a maker of `inputs` with its parameters.
+        package: The Debian package that contains it, or nothing.
+        command: The command, without its first word if there is a source; `{name}` stands for an
+            input's path.
+        inputs: Inputs that are made before it runs: by name a function of the module `inputs` and
+            its parameters.
         stdin: Which input it reads as its standard input, or nothing.
-        skip: Accesses to pass over, so that starting up is not what is recorded.
+        skip: Accesses that are skipped, so that the program's start is not recorded.
         accesses: The least number of accesses that touch all of its memory; no recording is
             shorter.
-        i386: Debian packages for i386 that have it, in a folder of its own; or none.
+        i386: Debian packages for i386 that contain it, unpacked in a separate folder; or none.
         small: The bytes of addresses to which it is confined (MiB in the file), or `None`.
         calls: Whether its calls are recorded.
         tools: Further files that a command of 32-bit programs needs: a name, and a file of
@@ -72,7 +73,7 @@ class Program:
 
     @property
     def confined(self) -> list[object]:
-        """How it is recorded as a program of 32 bits: part of its trace's name, if it is one."""
+        """Settings of the recording of a 32-bit program, part of its trace's name; else empty."""
         return [self.i386, self.small, self.calls, "one processor"] if self.i386 else []
 
     def root(self, folder: Path, install: bool) -> Path | None:

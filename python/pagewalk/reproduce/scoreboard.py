@@ -86,7 +86,7 @@ def outcome(made: Outcome) -> str:
 
 
 def side_by_side(paper: Table | None, ours: Table) -> str:
-    """Both tables in one: under each name the paper's row, then ours."""
+    """Both tables in one: for each name the paper's row, then ours."""
     columns, rows = merged(paper, ours)
     shown = _thinned(columns)
     form = formatter(rows)

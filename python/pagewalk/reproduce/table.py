@@ -64,7 +64,7 @@ class Table:
 
 
 def over(tables: Sequence[Table], number: Callable[[list[float]], float] = median) -> Table:
-    """The median of each cell of tables with the same rows and columns, or another `number`."""
+    """For tables with the same rows and columns, the median of each cell, or another `number`."""
     first = tables[0]
     rows: dict[str, list[float | None]] = {}
     for name in first.rows:

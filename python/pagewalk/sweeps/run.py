@@ -48,8 +48,8 @@ def sweep(
     is simulated once.
 
     Args:
-        trace: A trace, or what `Trace` takes, or several of these. With several, the table has a
-            column `trace`, and the text and the page have the mean over the traces.
+        trace: A trace, or a value that `Trace` accepts, or several of these. With several, the
+            table has a column `trace`, and the text and the page have the mean over the traces.
         machine: As for `Machine`, or several of these. With several, each is swept, and the table
             has a column `machine`.
         vary: The keys of the machine file that vary, with their values: a sequence, or a text such
@@ -196,7 +196,7 @@ def _traces(
 
 
 def _names(traces: "Sequence[Trace]") -> list[str]:
-    """What tells the traces apart: their names, or their paths where two names are the same."""
+    """The traces' names or, if two of them have the same name, the traces' paths."""
     names = [one.name for one in traces]
     return names if len({*names}) == len(names) else [one.source for one in traces]
 

@@ -121,7 +121,7 @@ class Session:
             self.line += ["-drive", drive, "-device", f"virtio-blk-pci,drive={name}"]
 
     def restores(self, snapshot: Path) -> None:
-        """Makes it go on from a snapshot."""
+        """Makes the machine continue from a snapshot."""
         file = snapshot.open("rb")
         os.set_inheritable(file.fileno(), True)
         self._kept.append(file)
@@ -147,14 +147,14 @@ class Session:
             end.close()
 
     def close(self) -> None:
-        """Lets go of all descriptors."""
+        """Closes all descriptors."""
         for one in [*self._ends, *self._kept, self._monitor, self._serial]:
             with suppress(OSError):
                 one.close()
 
     @property
     def serial(self) -> str:
-        """What came on the serial line."""
+        """The text that the guest wrote to the serial line."""
         return self._said.decode(errors="replace").replace("\r", "")
 
     def _message(self, until: float) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def find(kernel: str | None) -> Packages:
 
 
 def _modules_of(kernel: Path) -> Path | None:
-    """The modules of the version that the kernel names: beside it, or installed here."""
+    """The folder with modules of the kernel's version: beside the kernel, or installed here."""
     version = version_of(kernel)
     for root in (kernel.parent.parent, kernel.parent, Path("/")):
         folder = root / "lib" / "modules" / version

@@ -27,7 +27,7 @@ from pagewalk._native import Error
 MOST_BYTES = 384 << 20
 """Bytes of a payload: the guest unpacks it into its memory."""
 _EXTENSIONS = {"site-packages", "dist-packages"}
-"""Folders with what was installed later: a command needs a part of it, which `--with` names."""
+"""Folders of software that was installed later; `--with` names the parts that a command needs."""
 _LIBRARY = re.compile(r"\s*(?:(\S+) => )?(/\S+) \(0x")
 _MISSING = re.compile(r"\s*(\S+) => not found")
 
@@ -51,7 +51,7 @@ def pack(command: Sequence[str], stdin: bytes, more: Iterable[str], to: Path) ->
     """Writes the payload for `command` to the file `to`.
 
     Raises:
-        Error: The program or a library of it is missing, or it is all too large.
+        Error: The program or one of its libraries is missing, or the files are too large together.
     """
     program = _found(command[0])
     folder = Path.cwd()
@@ -135,7 +135,7 @@ def _add_tree(path: Path, files: set[Path], without: Collection[str] = ()) -> No
 
 
 def _installed_with(program: Path) -> list[Path]:
-    """The folders in which its installation has the rest of it."""
+    """The folders with the rest of the program's installation."""
     found = []
     for path in {program, program.resolve()}:
         prefix, name = path.parent.parent, path.name

@@ -39,7 +39,7 @@ class SystemRecording:
         kernel: The kernel, a bzImage; by default that of the distribution's package for clouds.
         initrd: An initial file system whose files the guest has too.
         memory: Bytes of the guest's memory.
-        cpus: Its processors. With one, two recordings of the same are equal.
+        cpus: Its processors. With one processor, two recordings of the same command are equal.
         more: Files and folders that the guest has at the same paths, besides the command's own.
         boot: Whether the boot of the kernel is recorded too.
         fetches: Whether to record instruction fetches.
@@ -104,7 +104,7 @@ class SystemRecording:
 
         Raises:
             Error: Something that the guest needs is missing.
-            WorkError: The guest did not come to its end, or the trace cannot be written.
+            WorkError: The guest did not finish, or the trace cannot be written.
         """
         refuse_no_trace(output)
         machine.qemu()
@@ -262,7 +262,7 @@ def _snapshots(made: machine.Machine, disk: Path, folder: Path) -> Path:
 def _pause(
     session: machine.Session, disk: Path, folder: Path, to: Path, restored: bool = False
 ) -> None:
-    """Runs a machine to its next pause, and writes a snapshot of it."""
+    """Runs a machine until its next pause and writes a snapshot of the machine."""
     output = folder / "scratch"
     _empty(output)
     session.disks(disk, output)
@@ -299,7 +299,7 @@ def _to_end(session: machine.Session, plugin: bool) -> None:
 
 
 def _with_words(child: "subprocess.Popen[bytes]", error: WorkError) -> WorkError:
-    """The error, with what QEMU has said if it has ended."""
+    """The error, with QEMU's messages if QEMU has ended."""
     child.kill()
     said = child.stderr.read().decode(errors="replace").strip() if child.stderr else ""
     return WorkError(f"{error}; QEMU said `{said.splitlines()[-1]}`") if said else error

@@ -1,12 +1,13 @@
-"""Pages of a sparse space are loaded and unloaded, by the size of its areas (K94 §6.2).
+"""Loading and unloading the pages of a sparse space, by the size of its areas (K94 §6.2).
 
-Parameters: `machine`, `designs`, `pages` (of the space), `areas` (pages of an area, a list). A row
-per design, a column per size; and per design a row `NAME, bytes` of table bytes in use per page.
-Areas lie at random places of a 32-bit space, each at a multiple of its size. Each page is loaded by
-an operation of its own, area by area, and each area unloaded by one, in another random order.
+Parameters: `machine`, `designs`, `pages` (of the space), `areas` (a list of sizes, in pages per
+area). There is a row per design and a column per size, and per design a row `NAME, bytes`: bytes of
+its table in use per page. Areas lie at random places of a 32-bit space, each at a multiple of its
+size. Pages are loaded area by area, each by one operation. Then areas are unloaded in another
+random order, each by one operation.
 
-Numbers are cycles per page: of references to tables and page-frame descriptors in the caches of the
-machine, and one for each instruction of the kernel's path.
+Numbers are cycles per page: the cycles of references to tables and page-frame descriptors through
+the caches of the machine, and one cycle for each instruction of the kernel's path.
 """
 
 import random

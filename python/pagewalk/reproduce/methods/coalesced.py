@@ -1,15 +1,16 @@
-"""Large pages out of memory that was used before, by how hard the daemon tries (G98 section 6.4).
+"""Large pages from used memory, by the effort of the daemon (G98 section 6.4).
 
-Parameters: `machine`, `program`, `accesses`, `region` (for which sizes are requested), `sizes`
-(columns), `aged` (a name for each, and `memory.aged`), `levels`, `ordered` (a name for each, and
-`memory.ordered`), `daemon` (keys of `os.coalesced` besides `level`), `watermark` (bytes of free
-pages of the size in question that the daemon makes), and `measure`:
+Parameters: `machine`, `program`, `accesses`, `region` (the region for which page sizes are
+requested), `sizes` (columns), `aged` (by name: values of `memory.aged`), `levels`, `ordered` (by
+name: values of `memory.ordered`), `daemon` (keys of `os.coalesced` other than `level`), `watermark`
+(bytes of free pages of the size in question that the daemon makes), and `measure`:
 
 * `obtained`: the share of the requested bytes that is in pages of the requested size, in per cent;
 * `moved`: base pages migrated per large page obtained;
 * `flushed`: shootdowns for these migrations, per large page obtained.
 
-A row per state of memory, ordering and level. `none` is a level: there is no daemon.
+There is a row per state of memory, ordering and level. The level `none` stands for runs without the
+daemon.
 """
 
 from collections.abc import Iterator

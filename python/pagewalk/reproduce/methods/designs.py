@@ -1,7 +1,7 @@
-"""One program on one design after another: what a walk costs in references.
+"""One program on several designs: the cost of a walk in references.
 
-Parameters: `machine`, `program` (or a generator), `accesses`, `fetches`, `rows` (a name for each,
-and its settings) and `columns` (a name for each, and a number of `walks`).
+Parameters: `machine`, `program` (or a generator), `accesses`, `fetches`, `rows` (by name: settings
+of the machine) and `columns` (by name: one of the numbers that the method `walks` describes).
 """
 
 from typing import Any

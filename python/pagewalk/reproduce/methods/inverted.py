@@ -17,7 +17,10 @@ from pagewalk.reproduce.table import Table, mean
 
 PAGE = 4096
 TABLE_SHARE = 1 / 16
-"""Room for the table itself: at most 256 bytes per frame, of which the larger entries take most."""
+"""The share of memory for the table itself: at most 256 bytes per frame.
+
+Designs with larger entries use most of this.
+"""
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
@@ -60,7 +63,7 @@ def _memory(run: Results) -> int:
 
 
 def _fill(run: Results) -> float:
-    """The largest share of places that are taken, of twice as many as there are frames."""
+    """The largest share of the table's places in use; it has twice as many places as frames."""
     memory = run["memory"]
     pages_bytes = memory["frames_peak_bytes"] - memory["table_bytes"]
     return float(pages_bytes / memory["frames_total_bytes"] / 2)

@@ -1,7 +1,8 @@
-"""Numbers of other experiments side by side, as a summary's table has them.
+"""Numbers of other experiments side by side, for a table that summarises them.
 
-Parameters: `rows` (by name: `experiment`, and `cells` of its table, each a row and a column). The
-rows are `least` and `most` of the cells, one column for each name.
+Parameter: `rows`, by name: an `experiment` and `cells` of its table, each given by its row and
+column. The result has a column for each name, and two rows: `least` and `most` of the cells'
+numbers.
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ from pagewalk.reproduce.table import Table
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
-    """Measures the experiments that are named, unless what they need is in the cache."""
+    """Measures the named experiments; runs only what is not in the cache."""
     from pagewalk.reproduce.outcome import measure as measured
 
     table = Table(list(parameters["rows"]), {"least": [], "most": []})

@@ -1,4 +1,4 @@
-"""MMU caches by their size: how often a walk need not read an entry of some level.
+"""MMU caches by size: the share of walks that need not read an entry of a level.
 
 Parameters:
 

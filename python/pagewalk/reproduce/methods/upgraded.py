@@ -1,9 +1,9 @@
 """A file used three times: in base pages, with large pages requested, and upgraded (G98 §6.8).
 
 Parameters: `machine`, `program` (workloads/upgrade.c: use n maps the file at n times 256 MB),
-`accesses`, `set`. Rows, in the column `count`: misses of each use, `wished in base pages` (the
-share of the bytes for which the second use requests large pages that is in smaller pages, in per
-cent), and `upgraded` (of the file's bytes, in per cent).
+`accesses`, `set`. Rows, in the column `count`: misses of each use; `wished in base pages`, the
+bytes in smaller pages as a share of the bytes for which the second use requests large pages, in per
+cent; and `upgraded`, the upgraded share of the file's bytes, in per cent.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
-"""A small world whose numbers are exact: frames and entries counted one by one.
+"""Exact numbers of a small example: frames and entries counted one by one.
 
-Parameter: `world`, a figure of G98. A row per number, all in the column `count`.
+Parameter: `world`, the name of a figure of G98. Each number is a row of the column `count`.
 """
 
 from typing import Any
