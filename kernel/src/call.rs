@@ -83,7 +83,7 @@ where
         arguments: [u64; 6],
     ) -> After {
         let [first, second, third, ..] = arguments;
-        // What could make the kernel's own memory end is refused before that.
+        // Calls that could exhaust the kernel's own memory are refused before it is exhausted.
         let grows = matches!(
             number,
             Number::Spawn | Number::Fork | Number::Map | Number::Protect | Number::Ipc
@@ -299,7 +299,8 @@ where
         if !tasks.spaces[&space.0].is_paged {
             return [BAD, 0];
         }
-        // What is mapped on would store to pages that both have.
+        // Otherwise spaces to which pages were passed on could store to pages that parent and child
+        // share.
         self.take_back(space, Flexpage::all().range());
         let Some(child) = self.new_space(tasks, true, None) else { return [MEMORY, 0] };
         let forked = self.kernel(|kernel| kernel.fork(space, child));

@@ -68,7 +68,7 @@ unsafe impl GlobalAlloc for Heap {
                 blocks.free[list] = unsafe { *(free as *const usize) };
                 return free as *mut u8;
             }
-            // What is skipped for alignment is at most as large as the block: pages and less, but for tables.
+            // The bytes skipped for alignment are at most as many as the block's, and at most a page.
             let start = blocks.next.next_multiple_of(bytes.min(4096));
             if start + bytes > blocks.end {
                 return ptr::null_mut();

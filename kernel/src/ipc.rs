@@ -157,9 +157,10 @@ where
         let (part, at) = page.into_window(window, hot_spot);
         let range = part.range();
         let pages = range.last().get().wrapping_sub(range.start().get()) / 4096 + 1;
-        // What the kernel pages takes from nobody else: what it says of a page would not be true.
+        // A space that the kernel pages takes pages from no other space, because the kernel's
+        // record of the page would become wrong.
         let is_refused = giver == taker || tasks.spaces[&taker.0].is_paged || pages > PAGES_MAX;
-        // And what it pages it gives nobody for good: its regions have it.
+        // And such a space cannot grant its pages, because its regions contain them.
         let is_paged = tasks.spaces[&giver.0].is_paged;
         if is_refused || is_granted && is_paged {
             return BAD;

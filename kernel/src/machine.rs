@@ -94,7 +94,7 @@ impl Frames for Below<'_> {
     }
 }
 
-/// What to run after a trap of a thread.
+/// The thread to run after a trap of a thread.
 pub enum After {
     /// The same thread.
     Same,
@@ -187,7 +187,8 @@ where
     /// Ends a space without threads.
     pub fn end_space(&self, tasks: &mut Tasks, space: HatSpace) {
         let Some(place) = tasks.spaces.remove(&space.0) else { return };
-        // What was mapped on goes before its frames have other owners.
+        // Mappings that were passed on to other spaces are removed before the frames get other
+        // owners.
         let whole = Flexpage::all().range();
         let _ = self.hat.revoke(space, whole, false, &mut |_, _| (), &mut self.below());
         shootdown::enter(arch::this(), arch::kernel_root());

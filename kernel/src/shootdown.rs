@@ -86,7 +86,7 @@ static LOST: AtomicU64 = AtomicU64::new(0);
 static PENDING: AtomicU64 = AtomicU64::new(0);
 static SENDER: PolledMutex<()> = PolledMutex::free(());
 static SENT: AtomicUsize = AtomicUsize::new(0);
-/// What is left out on purpose: flushes here (1), or on other processors (2).
+/// The flushes that tests omit on purpose: on this processor (1), or on other processors (2).
 static OMITTED: AtomicU8 = AtomicU8::new(0);
 
 struct Request(UnsafeCell<([Stale; STALE_MAX], usize)>);

@@ -126,7 +126,7 @@ pub fn pager() {
     assert_eq!((sender, tag, sum), (client, 0x2000, 150));
     (0..PAGES).for_each(|page| assert_eq!(load(AT + page * PAGE + 8), 150 + page, "seen where it came from"));
     assert!(faults > PAGES, "{faults} faults: data, stack, program");
-    // What was mapped is taken back, and comes again by faults, with what is there now.
+    // Mapped pages are taken back. Faults map them again, with their present contents.
     must(Number::Flush, &[flexpage(AT, 12, 0), 0]);
     must(Number::Flush, &[flexpage(AT + PAGE, 12, READ), 0]);
     store(AT, 1000);
@@ -217,7 +217,8 @@ pub fn map_grant_flush() {
     }
     ask(second, 0x20, [DATA, 22, 0]);
     assert_eq!((load(AT), ask(first, 0x10, [DATA, 0, 0])[4]), (22, 22));
-    // What the first flushes the second has no more; its next load faults, and gets the pager's page.
+    // A page that the first thread flushes is no longer mapped in the second. The second's next load
+    // faults and gets the pager's page.
     ask(first, 0x40, [0, flexpage(DATA, 12, 0), 0]);
     store(AT, 33);
     assert_eq!(ask(second, 0x10, [DATA, 0, 0])[4], 33);

@@ -56,7 +56,7 @@ extern "C" fn looks(processor: u64, at: u64) -> ! {
     let mut looked = 0;
     word(AT).fetch_add(1, SeqCst);
     loop {
-        // What is loaded is never older than what was told before.
+        // The loaded number is never older than the number that was announced before.
         let told = word(AT + 8).load(SeqCst);
         let found = load(at);
         assert!(found >= told, "{found} is older than {told}: a stale translation");

@@ -88,7 +88,7 @@ pub fn calls() {
                 Number::Exit | Number::Fork | Number::Shutdown | Number::Fail | Number::Print | Number::Wait => false,
                 // Waits for ever where nobody sends.
                 Number::Ipc => arguments[1] == u64::MAX,
-                // What is the program's own stays.
+                // The program's own pages stay mapped.
                 Number::Unmap | Number::Protect | Number::Map | Number::Discard => {
                     arguments[0] >= AT || arguments[0] == PAGE && arguments[1] <= PAGE
                 }

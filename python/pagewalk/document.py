@@ -2089,7 +2089,7 @@ class Document(Record):
     """Time, if the machine has all latencies that it needs."""
 
     not_modelled: list[str]
-    """What this run does not model."""
+    """Effects that this run does not model."""
 
     checked: bool
     """Whether each translation was compared with the page table."""

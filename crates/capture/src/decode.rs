@@ -202,7 +202,7 @@ impl Decoder {
                 Ok(1 + words)
             }
             Some(Control::Pad) => Ok(1 + record.value() as usize),
-            // What a killed thread left of a block that was skipped belongs to no block.
+            // The words of a skipped block of a killed thread belong to no block.
             Some(Control::Wide) => Ok(2),
             None if !record.is_control() => Ok(1),
             None => Err(Fault::Garbled(format!("a record {:#x}", record.0))),
@@ -437,7 +437,7 @@ impl Decoder {
         for (index, bits) in self.key[..3].iter_mut().enumerate() {
             *bits = (part.number >> (16 * index)) as u16;
         }
-        // What begins no block stands for a part that goes on with one.
+        // `Pad` stands for parts that continue a block and do not begin one.
         let control = part.control.unwrap_or(Control::Pad) as u16;
         self.key[3] = part.from << 5 | u16::from(part.cut) << 4 | control;
         if let Some(done) = part.done
@@ -501,7 +501,8 @@ impl Decoder {
         let mut ops = Vec::with_capacity(tags.len());
         for (index, &tag) in tags.iter().enumerate() {
             let tag = Tag(tag);
-            // What an instruction did that was left amid its repetitions counts for the one before it.
+            // Accesses of an instruction that was interrupted between its repetitions count for the
+            // instruction before it.
             let last = part.done.map_or(u16::MAX, |done| done.saturating_sub(1));
             let instruction = tag.instruction().min(last).saturating_sub(part.from);
             let address = match self.derived.get(index).copied().flatten() {

@@ -207,7 +207,7 @@ pub enum Error {
     /// The system refused something that recording needs.
     #[error("{what}: {error}")]
     System {
-        /// What was tried.
+        /// The action that failed.
         what: String,
         /// The system's error.
         error: io::Error,
@@ -225,7 +225,7 @@ pub enum Error {
     Garbled {
         /// The process identifier.
         pid: u32,
-        /// What is invalid.
+        /// Description of the invalid part.
         what: String,
     },
     /// Recording ended before the program did; what was recorded is kept.

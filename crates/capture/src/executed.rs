@@ -39,7 +39,7 @@ struct Common {
     /// The path of the session.
     path: String,
     is_over: AtomicBool,
-    /// What ran unrecorded, and why.
+    /// Programs that ran without being recorded, with reasons.
     notes: Mutex<Vec<String>>,
 }
 

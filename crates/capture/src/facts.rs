@@ -20,7 +20,7 @@ const PROT_EXEC: u32 = 4;
 /// The size in bytes of the range without rights that QEMU leaves below a stack.
 const GUARD_BYTES: u64 = 4096;
 
-/// What is known of a process and its address space. A fork's child inherits it.
+/// The recorded state of a process and its address space. A fork's child inherits it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     /// The guest's regions as reported: address of the first byte, end, flags.
@@ -95,7 +95,7 @@ pub(crate) struct Executing {
 }
 
 impl Facts {
-    /// What a child inherits.
+    /// The part that a child inherits.
     pub(crate) fn inherited(&self) -> Facts {
         Facts {
             stack: self.stack,
@@ -225,7 +225,7 @@ impl Facts {
         let mut registers = Some(Registers { rip, rsp: start.wrapping_add(16), rbp });
         while let Some(now) = registers.filter(|_| calls.len() < CALLS_MAX) {
             let holds = |image: &&Image| now.rip.wrapping_sub(image.start) < image.bytes;
-            // What was mapped last is there.
+            // The image that was mapped last is the one at this address.
             let Some(image) = self.images.iter().rev().find(holds) else { break };
             calls.push(now.rip);
             let offset = image.offset + (now.rip - image.start);

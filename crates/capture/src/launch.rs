@@ -17,7 +17,7 @@ use crate::session::{Session, Settings};
 use crate::signals::Guard;
 use crate::{Error, Options, tracee};
 
-/// What runs the program.
+/// The program that runs the recorded program.
 pub(crate) enum Runner {
     /// QEMU, with the recorder.
     Qemu(Qemu),
@@ -108,7 +108,7 @@ impl Prepared {
         Ok(Prepared { program, runner, session, command, one_cpu, aslr, follow, library, why_qemu })
     }
 
-    /// What the program will run in.
+    /// The engine in which the program will run.
     pub(crate) fn engine(&self) -> Engine {
         match self.runner {
             Runner::Qemu(_) => Engine::Qemu,
@@ -286,7 +286,7 @@ fn has_ended(child: &Child) -> bool {
         let mut found: libc::siginfo_t = std::mem::zeroed();
         let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
         let asked = libc::waitid(libc::P_PID, child.id(), &mut found, options) == 0;
-        // What cannot be asked for is left to `try_wait`.
+        // If `waitid` fails, `try_wait` finds out.
         !asked || matches!(found.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED)
     }
 }

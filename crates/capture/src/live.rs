@@ -211,7 +211,7 @@ impl Live {
                     self.supervisor.abandon();
                 }
             }
-            // What has come is worth a batch if nothing more comes.
+            // If nothing more arrives, the accesses so far are passed on as a batch.
             if batch.is_empty() {
                 self.supervisor.sleep();
             } else {

@@ -32,20 +32,20 @@ struct Told {
     entries: Box<[u64]>,
 }
 
-/// What is known of a whole machine.
+/// The recorded state of a whole machine.
 #[derive(Debug)]
 pub(crate) struct Machine {
     /// By number: the kernel, then a process for each address space.
     pub(crate) processes: Vec<Process>,
-    /// What is to be recorded of the kernel before all else.
+    /// The kernel's regions, which are recorded before everything else.
     regions: Vec<Event>,
     /// The numbers of the spaces that exist, by the physical address of their root.
     spaces: FxHashMap<u64, u32>,
-    /// What was recorded of the pages of each space; those of the kernel are in the space [`trace::KERNEL`].
+    /// The recorded pages of each space; those of the kernel are in the space [`trace::KERNEL`].
     told: FxHashMap<u32, FxHashMap<u64, Told>>,
     /// The space of each virtual CPU.
     here: Vec<u32>,
-    /// The virtual CPU and space of what was recorded last.
+    /// The virtual CPU and the space of the last recorded access or event.
     last: Option<(u32, u32)>,
     /// In a check: the number of accesses that were compared with QEMU's TLB, and of those that differ.
     pub(crate) checked: (u64, u64),

@@ -18,7 +18,7 @@ pub enum Engine {
     Native,
 }
 
-/// What to record, and how.
+/// The parts of the program to record, and the way of recording.
 ///
 /// It is read from a document that has all keys; a key is the field's name, or the name beside it, by which
 /// users know it. Paths and arguments are encoded as for [`OsString`], as they need not be text.
@@ -228,7 +228,7 @@ pub struct Outcome {
     pub processes: Vec<Recorded>,
     /// Notes on the recording.
     pub notes: Vec<String>,
-    /// What is missing, and why; empty if nothing is missing.
+    /// Missing parts of the recording, with reasons; empty if nothing is missing.
     pub lost: Vec<String>,
 }
 

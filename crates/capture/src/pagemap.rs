@@ -1,4 +1,4 @@
-//! What the kernel reports about a process's pages: `PAGEMAP_SCAN`, the words of pagemap, and the
+//! The kernel's information on a process's pages: `PAGEMAP_SCAN`, the words of pagemap, and the
 //! flags of frames.
 //!
 //! ```text

@@ -67,7 +67,7 @@ impl Sampler {
         Ok(Sampler { frames: Frames::open(), looked: Instant::now(), sampled: Vec::new() })
     }
 
-    /// What snapshots can say, for the header of a trace.
+    /// A note for a trace's header: the page sizes and addresses that its snapshots can contain.
     pub(crate) fn note(&self) -> &'static str {
         match self.frames {
             Some(_) => {
@@ -151,7 +151,7 @@ impl Sampled {
         let mut found = Vec::new();
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid)).ok()?;
         let mut at = 0;
-        // What lies between the engine's mappings.
+        // The program's mappings are those between the engine's mappings.
         for own in maps.lines().filter_map(Line::parse).filter(is_engines) {
             pagemap::translations(&self.pagemap, frames, at, own.start, &mut found)?;
             at = own.end;

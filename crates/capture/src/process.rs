@@ -78,7 +78,7 @@ impl<S> Output<S> {
     }
 }
 
-/// What is left of a process when its program has ended.
+/// The parts of a process that remain when its program has ended.
 pub(crate) struct Remains<S> {
     pub(crate) output: Output<S>,
     /// The program that the process has executed, with its arguments.
@@ -138,7 +138,7 @@ pub(crate) struct World {
     pub(crate) facts: Facts,
     pub(crate) blocks: Blocks,
     pub(crate) thread: u32,
-    /// What is known of a whole machine, if that is recorded.
+    /// The state of the whole machine, if a whole machine is recorded.
     pub(crate) machine: Option<Box<Machine>>,
 }
 
@@ -595,7 +595,7 @@ impl<S: Sink> Process<S> {
     }
 }
 
-/// What is kept of a process that has ended, for children that are found later.
+/// The parts of an ended process that are kept for children that are found later.
 pub(crate) struct Ended {
     pub(crate) slot: usize,
     pub(crate) generation: u32,

@@ -13,7 +13,8 @@ use crate::{Error, Options};
 
 /// The environment variable with a folder of QEMUs that contain the recorder.
 const FOLDER_VARIABLE: &str = "PAGEWALK_QEMU_DIR";
-/// What such a QEMU adds to its version, and the name under which it takes arguments for the recorder.
+/// The suffix of the version of a QEMU that contains the recorder, and the name of the option with the
+/// recorder's arguments.
 const INSIDE: (&str, &str) = ("(pagewalk)", "pagewalk");
 /// The environment variable with the path of the plugin.
 const PLUGIN_VARIABLE: &str = "PAGEWALK_PLUGIN";

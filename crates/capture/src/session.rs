@@ -243,7 +243,7 @@ impl Session {
         self.shared(next_offset(slot) + index * size_of::<Next>())
     }
 
-    /// What another thread of the host needs of the session.
+    /// The part of the session for another thread of the host.
     pub(crate) fn heads(&self) -> Heads {
         Heads(Arc::clone(&self.mapping))
     }

@@ -148,7 +148,7 @@ impl Signs {
     }
 }
 
-/// What the window of one process watches for.
+/// The places in one process that begin and end the window.
 #[derive(Debug, Default)]
 pub(crate) struct Lookout {
     /// The addresses of the symbols that begin and end the window.

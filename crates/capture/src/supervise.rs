@@ -21,7 +21,8 @@ use crate::{Engine, Error, Options};
 
 /// The number of ended processes that are remembered, for children that are found later.
 const ENDED_MAX: usize = 64;
-/// What is lost of a process that was killed with accesses that it had counted and not reported.
+/// The message about a process that was killed while it had counted accesses that were not
+/// reported.
 const UNCOUNTED: &str = "it was killed while guaranteed hits were only counted: those of its last \
                          million instructions may be missing from all counts; with --tell-all none \
                          are missing";
@@ -58,7 +59,7 @@ pub(crate) struct Supervisor<O: Outputs> {
     /// The first failure.
     pub(crate) failure: Option<Failure>,
     pub(crate) notes: Vec<String>,
-    /// What is missing of processes that have ended.
+    /// Messages about missing accesses of processes that have ended.
     lost: Vec<String>,
     /// Executed programs whose process has not been seen to end its earlier program.
     waiting: Vec<Waiting>,
@@ -181,7 +182,8 @@ impl<O: Outputs> Supervisor<O> {
             times.enumerate().filter_map(|(index, ns)| Some((ns?, index))).collect();
         times.sort_unstable();
         let Some(&(_, index)) = times.first() else {
-            // All from before some time has been decoded. What has not come yet is from after it.
+            // All from before some time has been decoded. All accesses that have not arrived yet
+            // are later.
             let now = now();
             self.discover();
             let bound = self.waiting.iter().map(|waiting| waiting.began_ns).fold(now, u64::min);
@@ -309,7 +311,8 @@ impl<O: Outputs> Supervisor<O> {
         }
     }
 
-    /// What is missing: of processes that have ended, and what found no room in the session.
+    /// Messages about missing accesses: of processes that have ended, and of those for which the
+    /// session had no room.
     pub(crate) fn take_lost(&mut self) -> Vec<String> {
         let mut lost = std::mem::take(&mut self.lost);
         match self.session.head().lost.load(Ordering::Relaxed) {
@@ -479,7 +482,8 @@ impl<O: Outputs> Supervisor<O> {
         }
         let same = |watched: &&mut Watched<O::Sink>| watched.process.pid == pid;
         if let Some(before) = self.processes.iter_mut().find(same) {
-            // It has executed this program. What is left of the one before comes first.
+            // It has executed this program. The remaining records of the program before are decoded
+            // first.
             before.dead = true;
             let generation = slot.generation.load(Ordering::Relaxed);
             self.waiting.push(Waiting { slot: slot_index, generation, pid, began_ns });
@@ -508,7 +512,7 @@ impl<O: Outputs> Supervisor<O> {
         self.add(slot_index, told, world);
     }
 
-    /// What is known of a program that begins.
+    /// The state of a program that begins.
     fn world(&self) -> World {
         let mut world = World::default();
         world.facts.is_native = self.is_native;

@@ -30,7 +30,7 @@ pub(crate) struct Window<S> {
     signs: Option<Watch>,
 }
 
-/// What begins or ends a window other than a number of accesses.
+/// The beginning or end of a window that is given in another way than by a number of accesses.
 #[derive(Debug)]
 struct Watch {
     signs: Arc<Signs>,

@@ -37,7 +37,7 @@ pub enum Error {
     Setting {
         /// The setting as it was given.
         setting: String,
-        /// What is wrong with it.
+        /// The reason for which it is wrong.
         what: String,
     },
     /// The trace could not be read.
@@ -79,7 +79,7 @@ pub enum Error {
     Access {
         /// The index of the access.
         access: u64,
-        /// What is wrong with the address.
+        /// The reason for which the address is wrong.
         what: String,
     },
     /// A translation differs from the page table, or counts contradict each other: an error of

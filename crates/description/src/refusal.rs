@@ -5,7 +5,7 @@
 pub struct Refusal {
     /// The key, such as `tlb.l1d.entries`.
     pub key: String,
-    /// What is wrong with its value, and what to write instead.
+    /// The reason for which its value is wrong, and possible values.
     pub what: String,
 }
 

@@ -76,7 +76,7 @@ pub fn with(description: &Description, key: &str, value: &Value) -> Result<Descr
 /// the key with the wrong value, if known from the text.
 fn said(error: &toml::de::Error, key: Option<String>) -> String {
     let said = error.message().replace('\n', "; ");
-    // What follows the message where it is of a value: "in `memory.aged`".
+    // The end of the message if it is about a value: "in `memory.aged`".
     let within = || {
         let all = error.to_string();
         all.lines().find(|line| line.starts_with("in `")).map(str::to_owned).unwrap_or_default()

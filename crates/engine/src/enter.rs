@@ -25,7 +25,7 @@ use crate::sys::{self, nr};
 const MACHINE: u32 = 62;
 const PAGE_BYTES: u64 = 4096;
 
-/// What a child takes over from its parent.
+/// The state that a child takes over from its parent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parent {
     slot: Slot,
@@ -78,7 +78,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// What a child that is forked now, with these flags of `clone`, needs to know.
+    /// The state for a child that is forked now with these `clone` flags.
     pub(crate) fn parent(&self, flags: u64) -> Parent {
         let blocks = self.process().blocks.load(Ordering::Relaxed);
         Parent { slot: self.slot, blocks, flags: flags as u32 }

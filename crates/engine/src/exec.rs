@@ -51,7 +51,7 @@ impl Engine {
         let process = self.recorder.process();
         process.executing.store(is_traced.into(), Ordering::Release);
         process.leaving.store((!is_traced).into(), Ordering::Release);
-        // What the new program inherits is the program's own.
+        // The new program inherits the program's own signal state, not the engine's.
         self.signals.give_back(false);
         self.signals.set_real_mask(self.signals.mask);
         let result = self.call(number, arguments);

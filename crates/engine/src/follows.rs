@@ -58,7 +58,7 @@ impl Follows {
         let mut values = Values::new();
         for (at, insn) in insns.iter().enumerate() {
             if let Rewritten::WritesGs(..) = insn.rewritten {
-                // What was known of addresses by way of gs is known no more.
+                // Forgets the known addresses that depend on gs.
                 sums.retain(|known| known.0.segment != Segment::Gs);
             }
             for access in &insn.accesses {
@@ -117,7 +117,7 @@ impl Follows {
 /// An unknown value, by its number, and the constant added to it.
 type Value = (u32, u64);
 
-/// What is known of the registers at a place in a block.
+/// The known values of registers at a place in a block.
 struct Values {
     registers: [Value; 16],
     fresh: u32,

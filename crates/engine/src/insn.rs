@@ -189,7 +189,7 @@ impl Reader {
         if rewritten == Rewritten::Gs && with_operand_at(&instruction, SCRATCH).is_none() {
             flow = Flow::Refused(ODD_GS);
         }
-        // What is pushed or moved is read first.
+        // Loads come before stores: the value that is pushed or moved is read first.
         accesses.sort_by_key(|access| access.stores && !access.loads);
         if matches!(instruction.mnemonic(), Mnemonic::Cmpsb | Mnemonic::Cmpsw | Mnemonic::Cmpsq)
             || instruction.mnemonic() == Mnemonic::Cmpsd && instruction.is_string_instruction()

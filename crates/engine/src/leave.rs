@@ -17,7 +17,7 @@ impl Engine {
         self.signals.give_back(true);
         let mut frame = self.context();
         frame.context.registers.floating = self.signals.save() as u64;
-        // What the program could overwrite by accident.
+        // Unmaps memory of the engine that the program could overwrite by accident.
         for (at, bytes) in [
             (self.recorder.base, SESSION_BYTES as u64),
             (self.recorder.view, 2 * CHUNK_BYTES as u64),

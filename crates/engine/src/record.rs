@@ -217,7 +217,7 @@ impl Recorder {
     pub(crate) fn next_span(&mut self, at: u64) -> u64 {
         let bytes = CHUNK_BYTES as u64;
         if self.is_off {
-            // What the block has written behind the guard is lost, as all of it.
+            // The whole record of the block is lost, including the part behind the guard page.
             self.moved(self.view);
             return self.view;
         }

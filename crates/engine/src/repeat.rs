@@ -6,7 +6,7 @@ use iced_x86::{Instruction, Mnemonic, Register};
 
 use crate::state::{ALIGNMENT, FLAGS, State};
 
-/// What a repeated instruction does with each element.
+/// The accesses of a repeated instruction to each element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Kind {
     pub(crate) mnemonic: Mnemonic,

@@ -56,7 +56,7 @@ pub(crate) struct Ended {
     pub(crate) is_there: &'static AtomicU32,
 }
 
-/// What the threads of a process share.
+/// The state that the threads of a process share.
 pub(crate) struct Shared {
     pub(crate) translator: Locked<Translator>,
     pub(crate) actions: Locked<Actions>,
@@ -391,7 +391,7 @@ impl Engine {
         let arguments = [7, 6, 2, 10, 8, 9].map(|register| state.register(register));
         let first = arguments[0];
         self.pc = next;
-        // What the kernel does to them.
+        // As `syscall` does: rcx is the next address and r11 the flags.
         state.set_register(1, next);
         state.set_register(11, state.get(FLAGS));
         let call = tell::call_of(number, arguments);
@@ -638,7 +638,7 @@ impl Engine {
         let control = if repeat.is_first { Control::Block } else { Control::Context };
         self.recorder.reserve(2 + 2 * (1 + count) as usize);
         self.recorder.put(&[Record::control(control, repeat.number.into()).0]);
-        // What is compared is read in QEMU's order.
+        // Both compared operands are read in the order in which QEMU reads them.
         let kinds = [(of, false, Tag::LOAD), (from, true, Tag::LOAD), (to, false, Tag::STORE)];
         for element in 0..count + u64::from(fault.is_some()) {
             for (_, is_source, bits) in kinds.into_iter().filter(|(is_made, ..)| *is_made) {

@@ -75,7 +75,7 @@ pub(crate) struct Entry {
     more: u32,
 }
 
-/// What a run of a block of this number of instructions adds to its word of an entry.
+/// The value that a run of a block with this number of instructions adds to its word of an entry.
 pub(crate) fn run(instructions: u32) -> u64 {
     1 | u64::from(instructions) << FETCHES_BITS
 }

@@ -46,7 +46,7 @@ impl Engine {
                 continue;
             }
             self.recorder.event(EventCode::Region, &[&[line.start, line.end, line.rights]]);
-            // What cannot be read cannot be translated.
+            // Only code that can be read can be translated.
             if is_new && line.rights & sys::PROT_READ != 0 {
                 let bytes = line.end - line.start;
                 self.code().mapped(line.start, bytes, line.rights, line.is_shared);
@@ -83,8 +83,8 @@ impl Engine {
         let how = if flags & MCL_ONFAULT != 0 { MLOCK_ONFAULT } else { 0 };
         for line in maps().split(|&byte| byte == b'\n').filter_map(parse) {
             if !ENGINE_MEMORY.contains(&line.start) && !translate::holds(line.start) {
-                // What cannot be loaded is left out, as by the kernel.
-                // SAFETY: contents and rights stay what they are.
+                // Mappings that cannot be loaded are skipped, as the kernel does. SAFETY: contents
+                // and rights stay what they are.
                 unsafe { sys::call(nr::MLOCK2, [line.start, line.end - line.start, how, 0, 0, 0]) };
             }
         }

@@ -718,7 +718,7 @@ impl Translator {
         }
         let mut next = self.end(region, pc, insn, &lent);
         let block_end = self.regions[region].hot.at;
-        // What comes behind it may be another thing later.
+        // The code after this block may be another block later.
         let is_whole = end.is_none();
         if let Some(exit) = end {
             self.leave_by(region, exit);
@@ -791,7 +791,7 @@ impl Translator {
                 self.leave_by(region, Exit::Syscall { pc, next: next_ip });
                 None
             }
-            // What does not raise anything after all.
+            // An instruction that raises no exception this time continues at the next one.
             Flow::Raises => Some(next_ip),
             Flow::Repeated | Flow::Assisted | Flow::Refused(_) => None,
         }

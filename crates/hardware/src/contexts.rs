@@ -32,7 +32,7 @@ pub fn tag_of_context(asid: Asid) -> u64 {
 /// The number of address bits by which virtually addressed caches identify lines.
 pub const VIRTUAL_CACHE_BITS: u32 = 32;
 
-/// What must be flushed before a space runs.
+/// The entries that must be flushed before a space runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stale {
     /// Nothing: all entries with the space's context are its own.
@@ -104,7 +104,7 @@ impl Contexts {
     pub fn enter(&mut self, processor: usize, space: u32) -> (Asid, Stale) {
         self.running[processor] = Some(space);
         let set = processor % self.numbers.len();
-        // What runs elsewhere keeps the context that it shares with this processor.
+        // Spaces that run on other processors keep their contexts, which this processor shares.
         let others = self.running.iter().enumerate().filter(|(other, _)| *other != processor);
         let kept: Vec<u32> =
             others.filter(|_| self.are_shared()).filter_map(|(_, space)| *space).collect();
@@ -202,7 +202,7 @@ mod tests {
             for bits in [0, 1, 2, 3] {
                 let mut contexts = Contexts::new(policy, bits, 2);
                 let mut tlbs: [BTreeSet<(u16, u32)>; 2] = Default::default();
-                // What runs: its context and its number.
+                // The running space: its context and its number.
                 let mut running = [None; 2];
                 let mut state = 0x2545_f491_4f6c_dd1d_u64;
                 let mut flushes = 0;

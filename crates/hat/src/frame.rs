@@ -346,7 +346,7 @@ impl List {
     /// Reduces the depth of the nodes from `next` on that were descendants of a removed node of
     /// `depth` by one.
     fn rise(&mut self, mut next: u32, depth: u8) {
-        // What is as deep as that node was is no child of it.
+        // The first node that is not deeper than `depth` is no descendant.
         while next != NONE && self.at(next).node.depth > depth {
             self.at(next).node.depth -= 1;
             next = self.at(next).next;

@@ -49,7 +49,7 @@ pub(crate) enum Passing {
     Grant,
 }
 
-/// What the taker already has for a page that is passed to it.
+/// The taker's state for a page that is passed to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Has {
     Nothing,

@@ -3,7 +3,7 @@ use pagetable::{Flush, Mapping};
 
 use crate::HatSpace;
 
-/// What the layer needs from its environment, which is a kernel's processors or a simulated
+/// The functions that the layer needs from its environment: a kernel's processors or a simulated
 /// machine.
 pub trait Platform {
     /// Makes every processor flush the entries that `flushes` name: the TLB entries of their pages

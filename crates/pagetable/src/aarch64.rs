@@ -565,7 +565,7 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Format
         usage: Usage,
         memory: &mut impl Memory,
     ) -> Option<u64> {
-        // What a walker has set, it sets no more: to invert it takes it back.
+        // A walker does not set again bits that it has set, so inverting them clears them.
         let written = if usage.dirty && Self::is_written(entry) { READ_ONLY } else { 0 };
         let bits = self.usage_bits(usage) & entry | written;
         (bits != 0).then(|| self.invert(level, at, bits, memory))

@@ -237,7 +237,7 @@ impl<const PAE: bool, const MARKS: bool> Format for X86Entries32<PAE, MARKS> {
 
     #[inline]
     fn passed_rights(&self, passed: u64) -> Rights {
-        // What has been passed was present.
+        // All passed entries were present.
         Self::rights((passed ^ NO_EXECUTE) | PRESENT)
     }
 

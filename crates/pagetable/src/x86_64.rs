@@ -222,7 +222,7 @@ impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Format
 
     #[inline]
     fn next_table(&self, entry: u64, level: u8) -> Option<PhysAddr> {
-        // What leads to a table is always present.
+        // An entry that leads to a table always has the present bit.
         let kept = entry & if level <= 3 { self.next_bits } else { FRAME | PRESENT };
         (kept as u8 == PRESENT as u8).then_some(PhysAddr::new(kept.wrapping_sub(PRESENT)))
     }
@@ -240,7 +240,7 @@ impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Format
 
     #[inline]
     fn passed_rights(&self, passed: u64) -> Rights {
-        // What has been passed was present.
+        // All passed entries were present.
         rights((passed ^ NO_EXECUTE) | PRESENT)
     }
 

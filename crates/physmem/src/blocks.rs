@@ -222,7 +222,7 @@ impl PageBlocks {
         let all = 1u32 << self.block_order;
         let alike = match (to, from) {
             (BlockType::Movable, _) => movable,
-            // What does not move is alike, whether it can be reclaimed or not.
+            // All immovable frames count as alike, reclaimable or not.
             (_, BlockType::Movable) => all - (free + movable),
             (_, _) => 0,
         };

@@ -160,7 +160,7 @@ impl Ram {
         let hat = table::new(description, SparseMemory::new(description.memory.size.0))?;
         let base = description.os.frame();
         let apart = keeps_tables_apart(&description.os);
-        // What is wrong with them is the same for each range.
+        // The lists' errors are the same for each range, so they are checked once.
         lists(description, base, hat.page_sizes(), None)?;
         let lists = |frames| {
             let made = lists(description, base, hat.page_sizes(), Some(frames));

@@ -131,7 +131,7 @@ pub struct Results {
     pub map: MissMap,
     /// Time, if the machine has all latencies that it needs.
     pub time: Option<Time>,
-    /// What this run does not model.
+    /// Effects that this run does not model.
     pub not_modelled: Vec<String>,
     /// Whether each translation was compared with the page table.
     pub checked: bool,
@@ -142,7 +142,7 @@ pub struct Results {
 pub struct TraceSummary {
     /// SHA-256 of the trace's contents; `None` if it is not known, as for a live program.
     pub digest: Option<String>,
-    /// What the trace records about itself.
+    /// The trace's header.
     #[serde(flatten)]
     pub header: HeaderSummary,
     /// For a live program: how its accesses were reported to the machine.

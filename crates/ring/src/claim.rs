@@ -145,7 +145,7 @@ impl Process {
             executes,
             last_pages,
             began_ns,
-            // What is there was written by who has counted that far.
+            // The writer of these words has counted them before.
             log: _,
             tag_log: _,
             // It is asked for before it is read.

@@ -49,7 +49,7 @@ pub enum Origin {
     Executed = 2,
 }
 
-/// What a process and the host have agreed on before an `execve`, in [`Process::tracing`]: the host
+/// The agreement of a process and the host before an `execve`, in [`Process::tracing`]: the host
 /// traces the process, so that it can put the engine into the new program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]

@@ -161,7 +161,7 @@ where
                 self.stores.insert((space, page));
                 Ok(())
             }
-            // What was recorded did happen, in a region that the recording does not tell of.
+            // The recorded access did succeed, in a region that the recording does not contain.
             Ok(_) | Err(Error::NoRegion(_) | Error::Denied { .. }) => Ok(()),
             Err(error) => Err(text(error)),
         }

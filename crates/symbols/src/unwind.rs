@@ -142,7 +142,7 @@ impl Tables {
             Some(_) => None,
         };
         let rip = saved(X86_64::RA).filter(|&rip| rip != 0)?;
-        // What the frame pointer was is needed by few functions.
+        // Few functions need the frame pointer's old value.
         Some(Registers { rip, rsp: frame, rbp: saved(X86_64::RBP).unwrap_or(0) })
     }
 }

@@ -145,7 +145,7 @@ mod tests {
                         allocations.allocate(first, last - first + 1, site);
                         model[range.clone()].fill(Some((site, true)));
                         starts[range].fill(false);
-                        // What is left of a block behind it begins there.
+                        // The rest of an earlier block begins behind the new one.
                         if let Some(next) = model.get(last as usize + 1) {
                             starts[last as usize + 1] |= next.is_some();
                         }

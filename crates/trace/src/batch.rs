@@ -122,7 +122,7 @@ pub struct Placed {
     pub at: u32,
     /// The thread that caused it.
     pub thread: u32,
-    /// What happened.
+    /// The event itself.
     pub event: Event,
 }
 
@@ -217,8 +217,8 @@ pub struct Hits {
 
 /// A time stamp: all accesses of the process before index `at` had been made by the time `ns`.
 ///
-/// Stamps determine the order of what several processes did. They do not give durations: a recorded
-/// program runs many times slower than alone, by a factor that varies.
+/// Stamps determine the order of accesses and events of several processes. They do not give
+/// durations: a recorded program runs many times slower than alone, by a factor that varies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stamp {
     /// An index in the batch; `len()` for the end of the batch.

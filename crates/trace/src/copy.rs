@@ -91,7 +91,8 @@ impl Copier {
         let fetch = meta.kind() == Kind::Fetch;
         let mut meta = meta;
         if fetch && !self.metas.is_empty() {
-            // What began after the last row of the group belongs to the group, not to this row.
+            // Instructions that began after the last row of the group belong to the group, not to
+            // this row.
             let left = meta.instructions().saturating_sub(1);
             meta = Meta::new(Kind::Fetch, meta.size(), meta.instructions() - left);
             self.end_group(left, writer)?;

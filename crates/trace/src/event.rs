@@ -490,7 +490,7 @@ mod tests {
             let json = serde_json::to_value(&event).unwrap();
             assert_eq!(json["event"], event.name());
             assert_eq!(serde_json::from_value::<Event>(json).unwrap(), event);
-            // What is steady of it stays so.
+            // The steady part of an event is itself steady.
             let steady = event.steady();
             assert_eq!(steady.as_ref().and_then(Event::steady), steady);
         }

@@ -72,7 +72,8 @@ impl Family {
         let first = match (from.events[..count].first(), segment) {
             (Some(event), _) => (!idle).then_some(event.thread),
             (None, Some(segment)) if !rows.is_empty() => Some(segment.thread),
-            // What it asks for is of its space. It has one thread.
+            // A request for the contents of TLBs is for the process's space. The process has one
+            // thread.
             (None, _) if from.asks => Some(0),
             (None, _) => from.hits.first().map(|hits| hits.thread),
         };

@@ -19,10 +19,10 @@ pub(crate) struct Halves<P> {
     source: P,
     header: Header,
     kernel_from: u64,
-    /// What the last event of the source says.
+    /// The processor and the space in the last event of the source.
     cpu: Option<u32>,
     space: u32,
-    /// Whether what was given last is of the kernel.
+    /// Whether the last access was one of the kernel.
     in_kernel: bool,
 }
 

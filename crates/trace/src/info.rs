@@ -1,4 +1,4 @@
-//! What a trace contains: everything that can be counted without a machine.
+//! The contents of a trace: everything that can be counted without a machine.
 //!
 //! ```text
 //!   Source --batches--> Census   page -> 64 lines by kind, accesses by kind, region
@@ -107,7 +107,7 @@ pub struct SpaceInfo {
     pub pages: u64,
 }
 
-/// What happened but is missing from the trace.
+/// Accesses and events that happened but are missing from the trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Missing {
     /// Accesses that were skipped, filtered or lost.
@@ -142,7 +142,7 @@ pub struct Info {
     pub spaces: Vec<SpaceInfo>,
     /// The number of events by type.
     pub events: BTreeMap<&'static str, u64>,
-    /// What the trace's gaps report.
+    /// The missing accesses and events, from the trace's gaps.
     pub missing: Missing,
     /// Warnings that occurred while it was read.
     pub warnings: Vec<String>,
@@ -248,7 +248,7 @@ impl Counting {
         }
     }
 
-    /// Makes `space` the space of what follows.
+    /// Makes `space` the space of the following rows and events.
     fn enter(&mut self, space: u32) {
         let next = self.spaces.remove(&space).unwrap_or_default();
         let before = std::mem::replace(&mut self.space, next);

@@ -90,7 +90,8 @@ impl PartFile {
         let Some(part) = &self.part else { return Ok(()) };
         self.file.sync_all().map_err(|error| self.error(error))?;
         if !self.overwrite && self.path.symlink_metadata().is_ok() {
-            // What came into being meanwhile is somebody else's; the part is kept for the user.
+            // A file of this name that appeared meanwhile belongs to somebody else and stays. The
+            // part is kept for the user.
             let text = format!(
                 "it was created meanwhile by somebody else; the trace is in {}",
                 part.display()

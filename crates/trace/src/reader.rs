@@ -183,7 +183,7 @@ impl Reader {
         &self.chunks
     }
 
-    /// Whether a chunk has translations. What cannot be read has none.
+    /// Whether a chunk has translations. A chunk that cannot be read counts as having none.
     fn has_translations(&self) -> bool {
         let mut beginning = [0; Head::BYTES_MAX];
         self.chunks.iter().any(|chunk| {

@@ -8,8 +8,8 @@
 //!
 //! Each process has its own encoder, so that its accesses predict each other as in a trace of one
 //! process, and each chunk belongs to one process. Chunks are in the file in the order in which
-//! they became full. What one process did can be read without the others, and stamps give the order
-//! between processes ([`crate::Stamp`]).
+//! they became full. The accesses and events of one process can be read without the others. Stamps
+//! give the order between processes ([`crate::Stamp`]).
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

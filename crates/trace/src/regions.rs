@@ -52,9 +52,9 @@ pub struct Region {
     /// Whether it was created by an `mmap` that is neither of a file nor for a thread's stack; its
     /// name then has a number.
     is_anonymous: bool,
-    /// What backs the region's pages, if an event said so.
+    /// The backing of the region's pages, if an event contains it.
     pub backing: Option<Backing>,
-    /// Whether, and when, its pages were brought in without being touched.
+    /// Whether and when its pages were loaded without an access.
     pub populated: Option<Populated>,
     /// The allocation site for which it was mapped, as an index into [`Regions::allocations`].
     pub site: Option<u32>,
@@ -64,8 +64,8 @@ pub struct Region {
     file: Option<(u32, u64)>,
 }
 
-/// What backs a region's pages; this determines whether, and by which request, an operating system can
-/// use large pages.
+/// The backing of a region's pages, which determines whether, and by which request, an operating
+/// system can use large pages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Backing {
     /// A private mapping without a file.
@@ -108,7 +108,7 @@ impl Backing {
         }
     }
 
-    /// What backs a mapping of the file at `path`, `shared` or private.
+    /// The backing of a mapping of the file at `path`, `shared` or private.
     fn of_file(path: &str, shared: bool) -> Backing {
         let is_of = |starts: &[&str]| starts.iter().any(|start| path.starts_with(start));
         match (is_of(&["/dev/shm/", "/dev/zero", "/memfd:", "/SYSV"]), shared) {
@@ -122,7 +122,7 @@ impl Backing {
     }
 }
 
-/// What brings in all pages of a region without their being touched, and when.
+/// The requests that load all pages of a region without an access, and the time when they do so.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Populated {
     /// The request that mapped the region, before any advice could be given: `MAP_LOCKED`, `MAP_POPULATE`, or
@@ -160,7 +160,7 @@ pub struct Location {
     pub offset: u64,
 }
 
-/// What is mapped at a range of addresses up to `last`; both ends are page boundaries.
+/// A mapping of a range of addresses up to `last`; both ends are page boundaries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Piece {
     last: u64,
@@ -183,7 +183,7 @@ pub struct Regions {
     thread_stacks: u32,
     /// The region of further anonymous mappings, used when there are too many of them.
     crowd: Option<RegionId>,
-    /// Whether `mlockall` makes later mappings be brought in at once.
+    /// Whether `mlockall` makes the system load all pages of later mappings at once.
     populates: bool,
     /// The lengths of attached shared-memory segments, by their start.
     segments: BTreeMap<u64, u64>,
@@ -310,7 +310,7 @@ impl Regions {
         }
     }
 
-    /// What is mapped now according to events: starts and lengths in bytes, by ascending address.
+    /// The current mappings according to events: starts and lengths in bytes, by ascending address.
     pub fn mapped(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.pieces.iter().map(|(&start, piece)| (start, (piece.last - start).saturating_add(1)))
     }
@@ -536,7 +536,7 @@ impl Regions {
         self.pieces.insert(first, Piece { last, id, rights });
     }
 
-    /// Records that what is mapped in `first..=last` has been brought in.
+    /// Records that all mapped pages in `first..=last` have been loaded.
     fn locked(&mut self, first: u64, last: u64) {
         let first = self.piece_at(first).map_or(first, |(start, _)| start);
         for piece in self.pieces.range(first..=last).map(|(_, piece)| piece) {
@@ -605,7 +605,7 @@ impl Regions {
         let rights = Rights::READ | Rights::WRITE;
         let first = before & !PAGE_MASK;
         let Some((first, last)) = pages(first, now - first) else { return };
-        // What lies in the break's own page already is data of the program.
+        // The rest of the break's page belongs to the program's data.
         let first = match self.piece_at(first) {
             Some((_, piece)) if piece.last < last => piece.last + 1,
             Some(_) => return,

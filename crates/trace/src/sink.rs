@@ -10,7 +10,8 @@ pub trait Sink {
     /// For a shape that [`Shape::check`] refuses, the next call that can fail returns the error.
     fn shape(&mut self, shape: &Shape) -> ShapeId;
 
-    /// Makes `thread` the thread of everything until the next such call. The first thread is 0.
+    /// Makes `thread` the thread of all rows and events until the next call of this function. The
+    /// first thread is 0.
     fn thread(&mut self, thread: u32);
 
     /// Records an execution of the block `shape`. `addrs` are, in order, the addresses of all its

@@ -241,7 +241,7 @@ pub enum Error {
         offset: u64,
         /// Empty, or what the offset is relative to if it is not the file itself.
         within: &'static str,
-        /// What is wrong and what to do about it.
+        /// A description of the error, and advice.
         what: String,
     },
     /// Invalid parameters of a trace.

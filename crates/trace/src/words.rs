@@ -51,18 +51,18 @@ pub struct Taken {
     pub accesses: u64,
 }
 
-/// What is usual for each block of a recorder.
+/// The usual shape and words of each block of a recorder.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usual {
     blocks: Vec<Option<Known>>,
-    /// What was last declared for each shape: the shape of some blocks changes back and forth.
+    /// The last declaration for each shape: the shape of some blocks changes back and forth.
     shapes: FxHashMap<ShapeId, Known>,
     tags: Vec<u16>,
     /// The most rows per word of any block so far; 0 before the first.
     rows_per_word: usize,
 }
 
-/// What is usual for a block.
+/// The usual shape and words of a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     pub(crate) shape: ShapeId,

@@ -223,7 +223,7 @@ impl World {
         }
         let Some(range) = range(of[1], of[2]) else { return done };
         let advice = if what == "advise" { of[3] } else { 0 };
-        // What a call that failed has done before.
+        // The range that a failed call had processed before it failed.
         let begun = match (result, what) {
             (0, _) => Some(range),
             (ENOMEM, "protect" | "lock" | "unlock") => self.vm.before_hole(space, range),

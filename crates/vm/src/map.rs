@@ -159,7 +159,7 @@ impl<H: Host> Kernel<'_, H> {
         self.within(space, |kernel, at| {
             kernel.pages_stay(|kernel| {
                 if first != from.start {
-                    // What lies where a hole would go stays (`remap_move`).
+                    // Mappings at the new addresses of holes stay (`remap_move`).
                     let source = from.start..from.start + moved;
                     let parts = match moved == count {
                         true => at.known.regions.parts(&source, |_| true),
@@ -458,7 +458,7 @@ impl<H: Host> Kernel<'_, H> {
             let frame = PhysAddr::new(frame.get() + into);
             let (hat, mut below) = self.hat();
             let moved = Translation { page, frame, ..mapping.translation };
-            // What finds no room in a table comes back by a minor fault.
+            // A minor fault loads pages for which a table has no room.
             if hat.load(at.space, moved, 1, &mut below).is_err() {
                 note_used(memory, site, base, &Mapping { translation: moved, ..*mapping });
             } else if mapping.usage != Usage::default() {

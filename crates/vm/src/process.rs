@@ -94,7 +94,8 @@ impl<H: Host> Kernel<'_, H> {
             let done = kernel.duplicate(at, child, &copied);
             Ok(((regions, anons, at.known.has_large, tables, at.known.group), done))
         })?;
-        // Two spaces are not locked at once. What hardware has of the child already is true of it.
+        // Two spaces are not locked at once. The translations of the child that hardware already
+        // has are correct.
         self.within(child, |kernel, at| {
             let (regions, anons, has_large, tables, group) = copied;
             at.known.group = group;

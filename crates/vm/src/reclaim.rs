@@ -133,7 +133,7 @@ impl<H: Host> Kernel<'_, H> {
                 self.stats(whole.len().ilog2(), |of| of.swpout += 1);
                 self.not_idle(frame);
             } else {
-                // What stays of a large page goes on in smaller ones.
+                // The rest of a large page stays in memory as smaller pages.
                 if whole.len() > 1 && went > 0 {
                     self.stats(whole.len().ilog2(), |of| of.swpout_fallback += 1);
                 }
@@ -188,7 +188,7 @@ impl<H: Host> Kernel<'_, H> {
     /// only `frame` (G98 section 6.9).
     fn whole_page(&self, frame: FrameId) -> Vec<FrameId> {
         let (at, base) = (self.address(frame), self.vm.base);
-        // FreeBSD makes a large page small again, and each part goes by itself.
+        // FreeBSD splits a large page and evicts each part separately.
         if self.vm.sizes.len() == 1 || self.vm.reserving.is_some() {
             return Vec::from([frame]);
         }

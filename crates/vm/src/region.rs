@@ -274,7 +274,8 @@ impl Regions {
         let goes_on = Region {
             pages: left.pages.end..right.pages.end,
             backing: left.backing.after(count),
-            // What lay apart before is placed as the left part's from here on.
+            // From here on, new pages are placed by the left region's rule; pages placed before
+            // keep their places.
             own: right.own,
             has_own: right.has_own,
             ..left.clone()

@@ -84,7 +84,7 @@ impl<H: Host> Kernel<'_, H> {
         let resident = |(page, anon): (u64, AnonId)| {
             let anon = self.anon(anon);
             match anon.place {
-                // What is shared with another space is not this object's.
+                // Pages that are shared with another space do not belong to this object.
                 PageLocation::Resident(frame) if anon.refs == 1 => {
                     Some(Neighbor { index: number(page), frame })
                 }
@@ -224,7 +224,7 @@ impl<H: Host> Kernel<'_, H> {
             })?;
         }
         self.load_large(at, region, block, frame, may_store, &mut How::Minor)?;
-        // What was done to the small pages was done to the large one.
+        // The large page takes over the referenced and dirty bits of the small pages.
         let start = self.vm.addr_of(block.start);
         self.hat.set_usage(space, start, used).map_err(Error::Table)?;
         Ok(())

@@ -257,7 +257,8 @@ impl<'a> Launcher<'a> {
     fn run(&mut self, signals: &Guard) -> Result<(), Error> {
         loop {
             let (pid, status, usage) = match self.pending.pop_front() {
-                // What is pending has stopped, and used nothing that is told at its end.
+                // A pending process has stopped and not ended, so that it has no usage to report
+                // yet.
                 Some((pid, status)) => (pid, status, Usage::default()),
                 None => match wait() {
                     Ok(stop) => stop,
@@ -400,7 +401,8 @@ impl<'a> Launcher<'a> {
         let space = Rc::clone(&process.space);
         (self.look)(pid);
         if !space.borrow().is_copy && process.is_wide {
-            // What is mapped now, small mappings that have become one too, in place of what was advised.
+            // Replaces the advised ranges by all ranges that are mapped now. Small mappings may have
+            // merged into one.
             space.borrow_mut().take(0, u64::MAX);
             for (start, end, rule) in self.ruled(pid) {
                 space.borrow_mut().add(start, end, rule);
@@ -456,7 +458,7 @@ impl<'a> Launcher<'a> {
         let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
         let now = pages.unwrap_or(0) * 4096;
         {
-            // What was given back since then may fill up again.
+            // Memory that was freed since then may be filled again.
             let mut space = space.borrow_mut();
             space.seen = space.seen.min(now);
             if now < space.seen + 2 * LARGE || space.site.is_none() {
@@ -720,7 +722,7 @@ impl<'a> Launcher<'a> {
         }
         let (start, end) = whole_pages(stop.tracee.registers.rax, asked.rsi);
         if flags & libc::MAP_FIXED != 0 {
-            // What was there is gone; it was looked at if it was unmapped in a call of its own.
+            // The earlier mapping is gone. It was sampled only if a separate call unmapped it.
             stop.space.borrow_mut().take(start, end);
         }
         if flags & libc::MAP_HUGETLB != 0 || stop.has_filter {

@@ -150,7 +150,7 @@ impl Break {
     }
 }
 
-/// What is advised in an address space.
+/// The advised ranges of an address space.
 #[derive(Default, Debug)]
 pub(super) struct Space {
     live: BTreeMap<u64, Live>,

@@ -13,7 +13,7 @@ const PR_SET_THP_DISABLE: i32 = 41;
 const EXCEPT_ADVISED: u64 = 2;
 const ADDR_NO_RANDOMIZE: libc::c_ulong = 0x0040000;
 
-/// What a child did when it failed before executing the program.
+/// The step at which a child failed before it executed the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum Step {

@@ -91,7 +91,7 @@ impl held::Sequence for NoSequence {
     }
 }
 
-/// What is counted in one thread, which is its process's only one.
+/// The counts of the thread of a process with one thread.
 pub(crate) struct Counter {
     state: State,
     pub(crate) table: Table,
@@ -194,7 +194,7 @@ impl Counter {
         self.is_on
     }
 
-    /// What translated code needs to know to count accesses; `None` if it does not count.
+    /// The data with which translated code counts accesses; `None` if it does not count.
     pub(crate) fn counting(&self) -> Option<Counting> {
         self.is_on.then(|| Counting { together: self.together, missed: detour::missed() })
     }

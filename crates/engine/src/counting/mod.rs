@@ -1,4 +1,4 @@
-//! What the engine does where translated code counts: at a miss, before system calls, and in repeated and
+//! The engine's work while translated code counts: at a miss, before system calls, and in repeated and
 //! assisted instructions; [`fault`] has faults and signals.
 
 mod fault;

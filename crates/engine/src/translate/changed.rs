@@ -32,7 +32,7 @@ const PAST_MAX: usize = 4;
 /// The processor's number of rcx.
 const RCX_NUMBER: u8 = 1;
 
-/// What retired blocks need to be found and used again.
+/// The data by which retired blocks are found and used again.
 #[derive(Default)]
 pub(super) struct Changed {
     /// By the address of a block's code: what was there before the block was retired.

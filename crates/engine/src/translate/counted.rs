@@ -420,7 +420,7 @@ impl Translator {
     /// Whether the next instructions at `pc` read status flags before they write them.
     fn reads_flags(&mut self, pc: u64) -> bool {
         let mut insns = self.ahead(pc);
-        // What the kernel or a handler sees does not matter here.
+        // The flags that the kernel or a signal handler sees do not matter here.
         insns.retain(|insn| {
             !matches!(
                 insn.flow,

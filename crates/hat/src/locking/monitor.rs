@@ -66,7 +66,7 @@ impl<D: Default> Default for Flagged<D> {
 impl<D: Default + Send, L: Locks> Array<D> for MonitorArray<D, L> {
     fn until<R>(&self, site: Site, number: u64, mut f: impl FnMut(&mut D) -> Option<R>) -> R {
         let wait = &self.waits[number as usize % WAITS];
-        // What is to be put back before the caller sleeps.
+        // An unchanged descriptor, which is put back before the caller sleeps.
         let mut back = None;
         loop {
             let mut was_busy = false;

@@ -353,7 +353,7 @@ impl Daemons {
 pub(super) fn daemons(description: &Description, thp: &Thp) -> Daemons {
     let os = &description.os;
     let knobs = linux(os).unwrap_or_default();
-    // What sleeps no time still lets programs run.
+    // A daemon that sleeps for 0 ms still lets programs run for a cycle.
     let cycles = |ms: u64| ms.saturating_mul(knobs.cycles_per_ms).max(1);
     let mut daemons = Daemons {
         alloc_sleep: cycles(knobs.khugepaged.alloc_sleep_millisecs),

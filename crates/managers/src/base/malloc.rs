@@ -33,7 +33,7 @@ const MAP_HUGETLB: u32 = 0x40000;
 /// Rights of `mmap`: to read and to store.
 const PROT_BOTH: u32 = 3;
 
-/// What the allocator asks for.
+/// The large pages that the allocator requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asks {
     Nothing,

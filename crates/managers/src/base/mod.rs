@@ -355,7 +355,7 @@ impl Base {
         let mut kernel = Kernel::new(&self.vm, hat, memory, &mut board).on_node(node as u8);
         let done = work(&mut kernel);
         self.scarce = kernel.wants_memory();
-        // What it has counted is the manager's now.
+        // The counts of the kernel become the manager's.
         drop(kernel);
         self.prices.requests += board.requests;
         self.decisions.made = board.decided;
@@ -442,7 +442,7 @@ impl Base {
         let told = regions.and_then(|regions| regions.rights_at(ask.addr.get()));
         let size = if is_told { self.vm.base() } else { BLOCK.max(self.vm.base()) };
         let block = VirtRange::of_page(ask.addr.page(size));
-        // What lies beside it there stays.
+        // Other mappings in the block stay.
         let range = self.vm.hole_around(space, ask.addr, block).unwrap_or(block);
         let rights = told.unwrap_or(Rights::ALL) | needed(ask.kind);
         let label = self.files.label(UNEXPLAINED);

@@ -124,7 +124,7 @@ impl FirstTouch {
         let mut flushes = vec![flush];
         for Mapping { translation, usage, .. } in moved {
             let Translation { page, frame, .. } = translation;
-            // What would not be aligned where it goes, goes in parts.
+            // A page that would not be aligned at its new address moves in base pages.
             let size = if distance & page.size().mask() == 0 { page.size() } else { self.base };
             for part in VirtRange::of_page(page).pages(size) {
                 let offset = part.start().get() - page.start().get();

@@ -58,7 +58,8 @@ pub(crate) struct Recorded {
     untold: BTreeSet<u64>,
     last_untold: u64,
     untold_max: usize,
-    /// What the trace says of pages by events; and the page sizes that the page table supports.
+    /// The pages that events of the trace describe; and the page sizes that the page table
+    /// supports.
     pub(super) translated: Translated,
     pub(super) sizes: Vec<PageSize>,
     /// The larger pages, by space, for which there was no frame.

@@ -77,7 +77,7 @@ struct Ahead {
     source: Box<dyn Source + Send>,
     batch: Batch,
     is_over: bool,
-    /// The space of what follows.
+    /// The space of the following rows and events.
     number: u32,
     /// Whether a snapshot may go on in the next batch.
     is_open: bool,
@@ -91,7 +91,7 @@ impl Ahead {
         while !self.is_over
             && (self.is_open || self.snapshots.get(&number).map_or(0, VecDeque::len) < count)
         {
-            // What is wrong with the trace is reported by who runs it.
+            // Errors in the trace are reported by the code that runs it.
             self.is_over = !matches!(self.source.next(&mut self.batch), Ok(true));
             let last = self.batch.events.last();
             self.is_open = last.is_some_and(|last| last.at as usize == self.batch.len());
@@ -126,12 +126,12 @@ impl Ahead {
     }
 }
 
-/// What the trace says of pages by events.
+/// The pages that events of the trace describe.
 #[derive(Default)]
 pub(super) struct Translated {
     /// Whether the trace has such events, as far as is known.
     pub(super) is_told: bool,
-    /// What events have said so far, by space.
+    /// The pages that events have described so far, by space.
     known: FxHashMap<u32, Known>,
     ahead: Option<Ahead>,
     /// The mapped pages, by space in the page table and first address.
@@ -205,7 +205,7 @@ impl Translated {
         Some((*size, paddr.map(PhysAddr::new)))
     }
 
-    /// What an event has said of the page at `addr` last, with a size of `sizes`.
+    /// The page at `addr` as the last event described it, with one of `sizes`.
     pub(super) fn told(
         &self,
         number: u32,

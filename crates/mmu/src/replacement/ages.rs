@@ -159,7 +159,8 @@ impl Ages {
             }
             ways.clear();
             ways.extend((0..stamps.len()).map(stamp));
-            // What differs are the uses of one set, so that a word has room for them and the way.
+            // The stamps are stored relative to the oldest of the set, so that a stamp and its way
+            // fit into a word.
             *base = ways.iter().copied().min().unwrap_or(0);
             for (way, stamp) in (0u64..).zip(ways.iter_mut()) {
                 *stamp = (*stamp - *base) << way_bits | way;

@@ -250,7 +250,7 @@ impl Elastic {
         if !self.settle(line, memory)
             && let Err(error) = self.rebuild(&[line], memory, frames, flush)
         {
-            // What was moved is still where it was.
+            // The old table still has the entries that were copied.
             if starts && let Some((next, _)) = self.next.take() {
                 next.free(frames);
             }

@@ -169,7 +169,7 @@ impl<F: Format> Radix<F> {
         // As a number alone: one comparison an entry.
         let entries = table.entries.unwrap_or(u64::MAX);
         let (mut seen, mut changed) = (0, 0);
-        // What must be flushed, in registers.
+        // The range to flush, in registers.
         let (mut first, mut last, mut pages, mut global) = (part.start, part.start, 0, false);
         let mut addr = part.start;
         loop {

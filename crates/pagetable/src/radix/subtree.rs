@@ -104,7 +104,7 @@ impl<F: Format> SubtreeTable for Radix<F> {
     fn covering(&self, space: Space, range: VirtRange, intent: Intent, memory: &impl Memory) -> u8 {
         let mut table = self.root_table(space);
         let is_held = self.format.spans().iter().any(|span| span.covers(range));
-        // What was found before may be in a table that another operation frees.
+        // A remembered table may be one that another operation frees.
         if self.remembers || !is_held || self.spaces.check(space).is_err() {
             return table.level;
         }

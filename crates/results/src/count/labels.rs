@@ -45,7 +45,7 @@ pub struct Layout {
     labels: Vec<(u32, RegionId)>,
     /// The part that was found last, by slot.
     recent: [Recent; RECENT],
-    /// What was determined before the run.
+    /// The properties that were determined before the run.
     foreseen: Told,
 }
 

@@ -503,7 +503,7 @@ impl Sampler {
         let mut counts = level.before.clone();
         counts.add(&level.open, self.seen);
         let total = self.single_before + self.seen.scale(self.single) + counts.of_crossings;
-        // What is left at the youngest place is known from the total alone.
+        // The hits at the youngest place follow from the total: they are the rest.
         let cold = counts.cold.min(total);
         let mut misses = cold.saturating_add(counts.deeper).min(total);
         let mut hits = vec![0; counts.hits.len()];

@@ -290,7 +290,7 @@ impl Run {
             (true, true) => self.accesses::<CHECK, VIRTUAL>(batch, span, to_miss, behind)?,
         };
         self.count(batch, from..end);
-        // What the trace cache has delivered went to no TLB.
+        // Fetches that the trace cache delivered did not reach a TLB.
         self.processors.here.counts.accesses[Kind::Fetch as usize] -= delivered;
         Ok(end)
     }

@@ -161,7 +161,8 @@ impl Run {
             if hits >= APART_MAX || linear.offset_in(size) + u64::from(bytes) > size.bytes() {
                 break;
             }
-            // What a cache knows of a line can be far though the line's page hits.
+            // The state of a line's cache set can be far away in the host's memory even if the
+            // line's page hits.
             if hits == 0 || ahead.caches_are_far() {
                 ahead.soon::<CACHES>((addrs, ran), (*who, *view), stack, behind);
             }

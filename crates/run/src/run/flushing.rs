@@ -34,7 +34,7 @@ pub(super) struct Flushing {
     asked: Flushes,
     /// The spaces whose flushes are broadcast.
     broadcast: BTreeSet<u32>,
-    /// What each processor is to flush at its next sweep.
+    /// The flushes that each processor makes at its next sweep.
     left: Vec<Vec<Left>>,
     /// Whether the shootdowns of the operation in progress may be left to a sweep.
     may_wait: bool,
@@ -176,7 +176,7 @@ impl Flushing {
         self.left.iter().flatten().any(is_there)
     }
 
-    /// What is left to `processor`, which sweeps it now.
+    /// The flushes that were left to `processor`, which makes them now.
     fn take(&mut self, processor: usize) -> Vec<(u32, Flush)> {
         let taken = self.left.get_mut(processor).map(std::mem::take).unwrap_or_default();
         if self.left.iter().all(Vec::is_empty) {

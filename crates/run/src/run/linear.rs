@@ -120,7 +120,8 @@ impl Run {
         let neighbour = VirtAddr::new(addr.get() ^ 1 << table.shift);
         let mut references: Vec<Reference> = Vec::new();
         if self.around.has_pairs {
-            // What the array has there is read beside the entry itself, at no price.
+            // The neighbour's entry in the array is read together with the entry itself, at no
+            // cost.
             let _ = self.stack.guest.walk(self.who.space, neighbour, Kind::Load, &mut references);
         }
         let mut nodes = references.iter().filter_map(|reference| reference.next());

@@ -76,7 +76,8 @@ impl Run {
             Err(Miss::Absent) => self.miss_all(place, AllMissed::here(why, region), behind),
             Err(said) => {
                 self.no_hit(second, addr, said);
-                // What the walk is for: an entry that forbids the access tells more than none.
+                // The cause of the walk is the result of the second lookup: an entry that forbids
+                // the access is more specific than no entry.
                 self.miss_all(place, AllMissed::here(said, region), behind)
             }
         }

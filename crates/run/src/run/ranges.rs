@@ -103,7 +103,8 @@ impl Run {
         let Run { hooks, processors, who, constants, stack, .. } = self;
         let Some(Ranges { table: Some(table), .. }) = &mut hooks.ranges else { return };
         table.note(who.number, page);
-        // What is mapped on both sides and was never walked for is part of the range too.
+        // Adjacent pages on both sides that are mapped, but had no walk yet, belong to the range as
+        // well.
         while let Some((range, first, rights)) = table.around(who.number, page.page.start()) {
             let beyond = [
                 range.start().get().checked_sub(1).map(|at| (at, first.get().wrapping_sub(1))),

@@ -121,7 +121,7 @@ impl Run {
         }
         let rows = std::mem::take(&mut self.rows);
         let is_whole = self.processors.here.trace_cache.is_none();
-        // What is left of the rows, as far as this span goes.
+        // The remaining rows within this span.
         let (before, wanted) = ((access - rows.from) as usize, span.len());
         let index = |place: usize| {
             if is_whole { place } else { rows.places.partition_point(|of| (*of as usize) < place) }

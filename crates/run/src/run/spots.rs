@@ -56,7 +56,8 @@ impl Run {
         Spot {
             phys: translation.apply(addr),
             size: translation.page.size(),
-            // What lay in one when it was placed still lies as if it did.
+            // A page that was placed in a reservation keeps its position even after the reservation
+            // is broken.
             reserved: marked || guest.is_some_and(|frame| self.stack.guest.is_reserved(frame)),
             marked,
             run: if wants_runs { self.run_around(addr, translation) } else { 0 },

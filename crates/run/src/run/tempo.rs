@@ -1,4 +1,4 @@
-//! What makes a run fast on its host without changing counts.
+//! Choices that make a run fast on its host and do not change counts.
 
 use super::{ahead::Ahead, dense::Worth, pace::Pace};
 

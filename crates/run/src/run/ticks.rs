@@ -104,7 +104,7 @@ fn expected(machine: &Machine, clock: Clock, period: u64) -> Vec<u64> {
     let mut walkers: Walkers = machine.walkers().unwrap();
     let (mut next, mut woken) = (period, Vec::new());
     for batch in batches(1) {
-        // What an event takes is over before the access that follows it.
+        // The time of an event ends before the access that follows it.
         for placed in &batch.events {
             run.event(placed, 0, &mut walkers).unwrap();
         }

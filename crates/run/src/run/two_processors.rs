@@ -70,7 +70,8 @@ struct Model {
     flushes: Flushes,
     /// The spaces that are flushed by broadcasts.
     broadcast: Vec<u32>,
-    /// What each processor is to flush at its next sweep: a space, and its first and last page.
+    /// The flushes that each processor makes at its next sweep: a space, and its first and last
+    /// page.
     left: [Vec<(u32, u64, u64, u64)>; 2],
 }
 

@@ -295,7 +295,8 @@ pub(super) fn key(description: &Description) -> Value {
     let mut key = serde_json::to_value(description).unwrap_or_default();
     for path in BEHIND {
         let (Some(last), tables) = (path.last(), &path[..path.len() - 1]) else { continue };
-        // What is due by the clock is in front, and so is what instructions add to it.
+        // Events at times of the clock belong to the front, and so does the time that instructions
+        // add to the clock.
         if *last == "cycles_per_instruction" && description.os.has_clock() {
             continue;
         }

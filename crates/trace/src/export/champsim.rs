@@ -150,7 +150,7 @@ impl Export {
         let instructions = u64::from(meta.instructions());
         match meta.kind() {
             Kind::Fetch => {
-                // What has begun since the last access belongs to the block that ends.
+                // Instructions that began since the last access belong to the block that ends.
                 self.block.begun = self.block.begun.saturating_add(instructions.saturating_sub(1));
                 self.close(Some(addr))?;
                 self.open = true;

@@ -31,7 +31,7 @@ pub struct Summary {
     pub records: u64,
     /// The number of bytes before compression.
     pub bytes: u64,
-    /// What could not be written, with counts.
+    /// Records that could not be written, with counts.
     pub warnings: Vec<String>,
 }
 

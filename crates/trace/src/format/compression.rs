@@ -32,7 +32,7 @@ pub(crate) use stored::Decompressor;
 #[cfg(miri)]
 use stored::Zstd;
 
-/// What a stream contains, as far as its compression depends on it.
+/// The kinds of contents of streams that are compressed differently.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Content {
     /// The local shape of each execution.

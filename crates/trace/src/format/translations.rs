@@ -15,7 +15,7 @@
 //! the frame, the rights and the entries are known, and from bit 5 on log2 of the page size minus 12.
 //! Then follow, in units of 4 KiB, the zigzag distance of the address, the varint number of pages (if
 //! several), the zigzag distance of the frame; a byte with the rights; the varint number of entries,
-//! and their zigzag distances in bytes. What is not known is left out.
+//! and their zigzag distances in bytes. Unknown fields are left out.
 
 use super::wire::{Bytes, put_varint, unzigzag, zigzag};
 use super::{Damage, EVENT_BYTES_FULL};
@@ -37,7 +37,7 @@ pub(super) const BYTES_MAX: usize = EVENT_BYTES_FULL + RECORD_BYTES_MAX;
 /// The fewest bytes of one record: it has at least five numbers.
 pub(super) const RECORD_BYTES_MIN: usize = 5;
 
-/// What the records so far lead to expect of the next one.
+/// The last values of each field, from which the next record is predicted.
 #[derive(Clone, Debug, Default)]
 struct Before {
     /// Accesses, and other events of the chunk.
@@ -159,7 +159,7 @@ pub(super) fn take_all(
     Ok(all)
 }
 
-/// What a record says of pages.
+/// Decodes the translation in a record.
 fn take(bytes: &mut Bytes<'_>, before: &Before) -> Result<Translation, Damage> {
     let sizes = u64::from(Translation::SHIFTS.end() - UNIT_SHIFT) + 1;
     let kind = bytes.varint_up_to((sizes << SIZE_SHIFT) - 1, "kind of a translation")?;

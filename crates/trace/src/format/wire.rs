@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What is wrong with some bytes; the reader of the file adds the file and the position.
+/// An error in encoded bytes; the reader of the file adds the file and the position.
 #[derive(Debug)]
 pub(crate) struct Damage(pub(crate) String);
 

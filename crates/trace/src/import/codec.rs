@@ -154,7 +154,7 @@ trait Member: Read {
     /// The least number of bytes of a stream: a shorter one is truncated, whatever the decoder
     /// reports.
     const BYTES_MIN: usize;
-    /// What may follow the last stream.
+    /// The bytes that may follow the last stream.
     const BEHIND: Behind;
 
     fn begin(input: Peeked<Self::Input>) -> Self;

@@ -14,7 +14,7 @@ use super::codec::Codec;
 /// The number of bytes that are needed to recognise all of these.
 pub(crate) const BYTES: u64 = 512;
 
-/// What `bytes` certainly are, and what to do.
+/// The format that `bytes` certainly have, and advice.
 pub(crate) fn certain(bytes: &[u8]) -> Option<&'static str> {
     const MARKS: [(&[u8], &str); 14] = [
         (
@@ -118,7 +118,7 @@ fn is_lzma(bytes: &[u8], endless: bool) -> bool {
     let size: [u8; 4] = *size;
     let size = u32::from_le_bytes(size);
     let length = u64::from_le_bytes([*l0, *l1, *l2, *l3, *l4, *l5, *l6, *l7]);
-    // What encoders write is 2^n or 2^n + 2^(n-1).
+    // Encoders write dictionary sizes of 2^n or 2^n + 2^(n-1).
     let usual = size >= 1 << 12 && (size.is_power_of_two() || (size / 3 * 2).is_power_of_two());
     *properties < 9 * 5 * 5 && usual && if endless { length == u64::MAX } else { length < 1 << 40 }
 }

@@ -58,7 +58,7 @@ impl Lines {
     }
 }
 
-/// What a line is in some format.
+/// The kinds of lines in a text format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Line {
     /// A record of the format.

@@ -106,7 +106,7 @@ impl Decode for PerfScript {
     }
 }
 
-/// What to do about samples without addresses.
+/// Advice for samples without addresses.
 pub(crate) const WITHOUT_ADDRESS: &str = "a sample of perf without the address of its data: record with `perf mem record` or `perf record \
      -d`, and write the text with `perf script -F comm,tid,time,event,addr,data_src`";
 
@@ -138,7 +138,7 @@ fn sample(line: &[u8]) -> Result<Option<Sample>, ()> {
         Some((addr, [])) => addr,
         _ => return Err(()),
     };
-    // What follows an address is `data_src`, a weight, or the instruction with its symbol.
+    // After an address comes `data_src`, a weight, or the instruction with its symbol.
     let data_src = rest.clone().find(|field| field.starts_with(b"|"));
     let data_src = data_src.map(|_| memchr::memmem::find(line, b"|OP STORE").is_some());
     if data_src.is_none() && addr_is_instruction(rest.next()) {

@@ -98,7 +98,7 @@ impl Rows {
         self.fetches != Fetches::None
     }
 
-    /// Makes `thread` the thread of what follows.
+    /// Makes `thread` the thread of the following rows and events.
     #[inline]
     pub(crate) fn thread(&mut self, thread: u32) {
         if self.carry.switch(thread) {

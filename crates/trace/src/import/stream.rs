@@ -32,7 +32,7 @@ pub(crate) trait Decode: Send {
     }
 }
 
-/// What is wrong with the bytes given to a decoder, and at which of them.
+/// An error in the bytes given to a decoder, and the index of the wrong byte.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) at: usize,

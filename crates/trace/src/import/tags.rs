@@ -62,7 +62,7 @@ impl Tags {
             Event::Mremap { addr, new_addr, .. } => {
                 (*addr, *new_addr) = (self.strip(*addr), self.strip(*new_addr));
             }
-            // What importers do not give, or has no address that may be tagged.
+            // Events that importers do not emit, or that have no address with a tag.
             Event::Mapping { .. }
             | Event::ProcessMadvise { .. }
             | Event::Mlock { .. }

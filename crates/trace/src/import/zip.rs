@@ -40,7 +40,7 @@ enum State<R: BufRead> {
     Ended,
 }
 
-/// What a member declares about itself, and what has been read of it.
+/// A member's declared properties, and the part of it that has been read.
 struct Member {
     name: String,
     crc: u32,
@@ -144,7 +144,7 @@ fn begin<R: BufRead>(mut reader: R) -> io::Result<State<R>> {
         .map_err(|_| invalid("the archive ends without a directory: it is truncated".to_owned()))?;
     let signature = u32::from_le_bytes(signature);
     if DIRECTORY.contains(&signature) {
-        // What follows repeats the headers; reading it lets the digest cover the whole file.
+        // The bytes after it repeat the headers; reading it lets the digest cover the whole file.
         io::copy(&mut reader, &mut io::sink())?;
         return Ok(State::Ended);
     }

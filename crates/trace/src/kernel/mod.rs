@@ -152,7 +152,7 @@ impl KernelPath {
                 break;
             }
             let next = events.front().map_or(length, |placed| placed.at);
-            // What is told of places among these rows moves with them.
+            // Switches and stamps at places among these rows move with them.
             let base = batch.len() as u32;
             while let Some((place, cause)) = switches.next_if(|(place, _)| *place < next) {
                 batch.switches.push((base + place.saturating_sub(at), cause));
@@ -317,7 +317,7 @@ impl KernelPath {
         pieces
     }
 
-    /// Makes `space` the space of what follows.
+    /// Makes `space` the space of the following rows and events.
     fn go(&mut self, space: u32, thread: u32, batch: &mut Batch) {
         let at = batch.len() as u32;
         if self.placed != space {

@@ -68,7 +68,7 @@ const WAITING: [&str; 27] = [
 /// The identity of a pipe: the recording, and the pipe's device and inode.
 pub(super) type PipeId = (u32, u64, u64);
 
-/// What a program waits for.
+/// The causes for which a program waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Wait {
     /// Data in a pipe.

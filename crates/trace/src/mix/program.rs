@@ -281,7 +281,7 @@ impl Program {
                 return true;
             }
             self.event += 1;
-            // What its parent has mapped is there already.
+            // The parent's mappings in the shared space exist already.
             if self.shares_space && matches!(placed.event, Event::Mapping { .. }) {
                 continue;
             }

@@ -6,7 +6,7 @@ use crate::Error;
 use crate::import::is_pipe;
 use crate::units::with_unit;
 
-/// What determines the order in which programs run.
+/// The rules for the order in which programs run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
     /// A program runs until a recorded call would wait, given what the others have done, or until

@@ -6,11 +6,11 @@
 //!   merged      0 0 0 0 0 0 0 0  1 1 1 1 1 1 1 1 1  0 0 0 0 0
 //! ```
 //!
-//! The piece that ended first comes first. What a process did before it handed something over by a
-//! recorded call therefore comes before what the receiver did with it, since both calls have
-//! stamps. An event at the end of a piece reports how the call ended to which the piece led. The
-//! event comes with the next piece, and pieces of other processes may be in between, such as those
-//! of a child between `vfork` and its return.
+//! The piece that ended first comes first. Therefore the accesses of a process before it passes
+//! data on by a recorded call come before the receiver's accesses to these data, since both calls
+//! have stamps. The event after a piece reports the result of the call at which the piece ended.
+//! The event comes with the next piece, and pieces of other processes may be in between, such as
+//! those of a child between `vfork` and its return.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -135,7 +135,7 @@ impl Stream {
                 stamps = 0;
             }
             let Some(chunks) = &mut self.chunks else {
-                // What was not published before the end comes after the last stamp.
+                // Accesses that were not published before the end come after the last stamp.
                 return Ok((!self.batches.is_empty()).then_some(self.ns));
             };
             let mut batch = Batch::default();

@@ -5,8 +5,8 @@
 //!   given       0x555555554000        after it      below the mmap base, in turn    up to the stack's end
 //! ```
 //!
-//! What is adjacent, and the parts of one file, keep their distances. A program at a low address was linked for
-//! it, and stays.
+//! Adjacent mappings, and the parts of one file, keep their distances. A program at a low address was linked
+//! for that address and stays there.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +73,7 @@ impl Layout {
                     }
                 }
                 Origin::Stack => {
-                    // What it has room to grow into is its own.
+                    // The room into which the stack can grow belongs to the stack.
                     let before =
                         known.range(..first).next_back().map_or(0, |(_, (end, _))| end + 1);
                     let first = before.max((last + 1).saturating_sub(STACK_BYTES)).min(first);

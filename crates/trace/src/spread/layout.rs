@@ -7,8 +7,9 @@
 //!              ^ a multiple of the block       ^            ^
 //! ```
 //!
-//! An `mmap` whose address the system chose begins a piece that is relocated. What a program maps over a
-//! part of it (`MAP_FIXED`, by which libraries are loaded) is relocated with it. Everything else stays.
+//! An `mmap` whose address the system chose begins a piece that is relocated. Mappings that replace a
+//! part of the piece (`MAP_FIXED`, as when libraries are loaded) are relocated with it. Everything else
+//! stays.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +34,7 @@ const MREMAP_FIXED: u32 = 2;
 const PROGRAM_LAST: u64 = u64::MAX >> 1;
 const PAGE_MASK: u64 = 0xfff;
 
-/// What is mapped at a range of recorded addresses up to `last`.
+/// The mapping of a range of recorded addresses up to `last`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) last: u64,
@@ -42,7 +43,7 @@ pub(super) struct Piece {
     pub(super) of: Of,
 }
 
-/// What a piece is of, and where it begins in that.
+/// The kind of object that a piece maps, and the offset of the piece in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Of {
     kind: Kind,
@@ -366,7 +367,7 @@ impl Layout {
             return Ok(as_recorded(start, bytes));
         };
         let mut placed = Vec::new();
-        // What was mapped keeps its place, and what is new looks for one.
+        // Parts that were mapped keep their places; for new parts a place is searched.
         for part in self.split(first, last) {
             let span = (part.first, part.last);
             let to = match part.to {
@@ -484,7 +485,7 @@ impl Layout {
         };
         let [from, to] = [before, now].map(up);
         if to < from {
-            // What has left the heap for lack of room goes with it.
+            // Parts of the heap that were placed elsewhere for lack of room are unmapped too.
             let by = self.heap_by;
             let elsewhere = |part: Part| {
                 let left = part.to.filter(|&to| to != part.first.wrapping_add(by));

@@ -62,7 +62,7 @@ struct Space {
     recent: [Recent; RECENT],
 }
 
-/// Where mappings are placed whose address the system chose.
+/// The places of mappings for which the system chose the address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Placement {
     /// Each in blocks of this many bytes of its own.
@@ -160,7 +160,7 @@ impl<P: DerefMut<Target: Source>> Spread<P> {
         Ok(spread)
     }
 
-    /// Makes the space `number` that of what follows.
+    /// Makes `number` the space of the following rows and events.
     fn enter(&mut self, number: u32) {
         self.here = (number != KERNEL).then(|| match self.places.get(&number) {
             Some(&place) => place,

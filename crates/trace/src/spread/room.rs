@@ -8,7 +8,7 @@ pub(super) type Span = (u64, u64);
 /// The lowest address for a mapping: Linux keeps programs from lower ones (`mmap_min_addr`).
 pub(super) const LOWEST: u64 = 1 << 16;
 
-/// What asks for an address.
+/// A mapping for which an address is searched.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Want {
     pub(super) bytes: u64,
@@ -17,7 +17,7 @@ pub(super) struct Want {
     pub(super) kind: Kind,
 }
 
-/// What a new mapping is of.
+/// The kind of object that a new mapping maps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// Private memory without a file, at no address in particular.

@@ -31,8 +31,8 @@ const STACK_GUARD: u64 = 256 * PAGE;
 const GAP_MIN: u64 = 128 << 20;
 /// Where a program lies that can lie anywhere (`ELF_ET_DYN_BASE`).
 const PROGRAM: u64 = STACK_TOP / 3 * 2 / PAGE * PAGE;
-/// What is random at most: pages of the mmap base and of the program (`mmap_rnd_bits`, 28), of the stack
-/// (`__STACK_RND_MASK`), and bytes of the heap (`arch_randomize_brk`).
+/// The largest random offsets: in pages, of the mmap base and of the program (`mmap_rnd_bits`, 28), of
+/// the stack (`__STACK_RND_MASK`), and bytes of the heap (`arch_randomize_brk`).
 const RANDOM_PAGES: u64 = 1 << 28;
 const RANDOM_STACK: u64 = (0x3f_ffff + 1) * PAGE;
 const RANDOM_HEAP: u64 = 0x200_0000;

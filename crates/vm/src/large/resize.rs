@@ -174,7 +174,7 @@ impl<H: Host> Kernel<'_, H> {
         let (hat, mut below) = self.hat();
         match hat.resize(space, range, to, &mut below) {
             Ok(()) => Ok(()),
-            // What has no room in a table goes, and comes back by minor faults.
+            // Pages for which a table has no room are unloaded; minor faults load them again.
             Err(LoadError::NoTableMemory) => {
                 let each = &mut |mapping| note_used(memory, site, base, &mapping);
                 hat.unload(space, range, each, &mut below).map_err(Error::Table)

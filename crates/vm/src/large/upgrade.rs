@@ -289,7 +289,7 @@ impl<H: Host> Kernel<'_, H> {
                 self.load_large(at, region, block, frame, writable, &mut how)?;
                 Ok(Ok(()))
             }
-            // What is there stays as base pages.
+            // If pages are missing, those in memory stay base pages.
             Ok(Presence::Nothing) => Ok(Err(Why::missing(region))),
             Err(why) => Ok(Err(why)),
         }

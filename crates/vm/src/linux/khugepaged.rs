@@ -237,7 +237,7 @@ impl<H: Host> Kernel<'_, H> {
         if region.backing != Backing::Anonymous {
             return Some(page);
         }
-        // What lies around the page before it counts too.
+        // Pages before it in the same table count too.
         let order = 2 * self.vm.pmd_order();
         let around = Vm::<H::Locks>::aligned(page, order).start;
         let anon = at.known.anons.within(around..u64::MAX).next().map(|(page, _)| page);
@@ -343,7 +343,7 @@ impl<H: Host> Kernel<'_, H> {
                         return ScanResult::ExceedSharedPte;
                     }
                     let pfdat = self.pfdat(frame);
-                    // What is shared is copied, and does not move.
+                    // Shared pages are copied, not moved, so that wiring does not matter for them.
                     let own = u32::from(at.known.wired.contains_key(&page));
                     if users == 1 && u32::from(pfdat.wired) > own {
                         return ScanResult::PageCount;
@@ -467,7 +467,7 @@ impl<H: Host> Kernel<'_, H> {
     ) -> Result<(), Stop> {
         let presence = self.presence(at.known, region, block, false);
         let Ok(Presence::Whole(frame, writable)) = presence else {
-            // What is there stays as base pages.
+            // The pages in memory stay base pages.
             return Err(Stop::Full);
         };
         self.enter_folio_at(frame, block);

@@ -90,7 +90,7 @@ impl<H: Host> Kernel<'_, H> {
         }
         let said = RegionPage::of(region, page);
         let mut orders = if thp.faults { thp.orders(region, base) } else { 0 };
-        // What knobs forbid now stays large where it is (`do_huge_pmd_wp_page`).
+        // A large page that the knobs no longer allow stays large (`do_huge_pmd_wp_page`).
         let held = at.known.has_large.then(|| self.hat.query(at.space, self.vm.addr_of(page)));
         if let Some(held) = held.flatten() {
             orders |= 1 << (held.translation.page.size().shift() - base.shift());
@@ -164,7 +164,8 @@ impl<H: Host> Kernel<'_, H> {
     ) -> Result<Result<How, Why>, Error> {
         // The directory's entry says whether there is something: none of those below it is read (`pmd_none`).
         self.work.table_reads += 1;
-        // What is there is no reason where there is no room anyway.
+        // A block that does not fit into the region is refused for this reason first, not because
+        // of pages in it.
         if pages.start < region.pages.start || pages.end > region.pages.end {
             return Ok(Err(outside(at.known, region, pages)));
         }
@@ -262,7 +263,7 @@ impl<H: Host> Kernel<'_, H> {
         let is_loaded = page - pages.start < loaded;
         match stopped {
             Some(Stop::Refused(error)) => return Err(error),
-            // The base page that is needed is brought alone.
+            // Only the base page that is needed is loaded.
             Some(Stop::Full) if !is_loaded => return Ok(Err(Why::NoFrame)),
             Some(Stop::Full) => {}
             None => self.enter_folio(at, pages),

@@ -116,7 +116,7 @@ impl<H: Host> Kernel<'_, H> {
         }
         match stopped {
             Some(Stop::Refused(error)) => return Err(error),
-            // The base page that is needed is brought alone.
+            // Only the base page that is needed is loaded.
             Some(Stop::Full) if !is_loaded => return Ok(Err(Why::NoFrame)),
             Some(Stop::Full) => {}
             None => self.enter_shared_folio(region, pages),

@@ -73,7 +73,7 @@ impl<H: Host> Kernel<'_, H> {
             max_ptes_shared: 0,
             ..thp.khugepaged
         };
-        // What is adjacent already is left alone (`SCAN_PTE_MAPPED_HUGEPAGE`).
+        // Pages whose frames are already one folio are left unchanged (`SCAN_PTE_MAPPED_HUGEPAGE`).
         let frames = at.known.anons.get(block.start).map(|anon| self.anon(anon).place);
         if let Some(crate::object::PageLocation::Resident(frame)) = frames {
             let around = self.lists(|lists, _| lists.folios.frames_around(frame));

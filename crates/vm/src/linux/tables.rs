@@ -19,9 +19,9 @@
 //! Moved pages leave a table at their new place if they had one (`move_page_tables`: `pte_alloc`), and a
 //! fork leaves one in the child (`copy_pte_range`).
 //!
-//! The machine's page table may have any format, including one without such tables. What is recorded here are
-//! the tables that Linux would have on x86-64, for blocks of the sizes of large pages. A table that is not
-//! empty follows from the pages that are mapped. A table is recorded ([`crate::thp::Kept`]) only if pages are
+//! The machine's page table may have any format, including one without such tables. This module records the
+//! tables that Linux would have on x86-64, for blocks of the sizes of large pages. A table that is not empty
+//! follows from the pages that are mapped. A table is recorded ([`crate::thp::Kept`]) only if pages are
 //! removed from a block and the table remains, so that a fault costs nothing if there are no such blocks.
 
 use core::ops::Range;

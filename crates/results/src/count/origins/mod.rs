@@ -8,11 +8,11 @@
 //!                                             counts[code, region, site, thread, size] += 1
 //! ```
 //!
-//! A hit is not looked at: nothing here is on its way. What code a miss is of is known where the
-//! trace has all of its fetches. An instruction is known by the file that is mapped at its address
-//! and its place there; its name is looked for after the run ([`naming`]).
+//! Hits are not attributed, and this module costs them nothing. The code that caused a miss is
+//! known if the trace has all fetches. An instruction is known by the file that is mapped at its
+//! address and its place there; its name is looked for after the run ([`naming`]).
 //!
-//! Memory is bounded: behind [`KEYS_MAX`] different origins new ones are counted without their code
+//! Memory is bounded: after [`KEYS_MAX`] different origins, new ones are counted without their code
 //! and thread.
 
 use addr::PageSize;
@@ -22,14 +22,14 @@ use trace::{Batch, Block, Filter, Header, Location};
 use super::labels::Layout;
 use crate::{CodePlace, MissOrigins, SiteCounts};
 
-/// What is not known, in place of a number.
+/// Stands for an unknown number.
 const NONE: u32 = u32::MAX;
-/// Origins that are told apart.
+/// The most origins that are counted separately.
 const KEYS_MAX: usize = 1 << 17;
-/// Sites without a miss are told of if they had so many bytes at one time.
+/// A site without misses is reported if it had at least this many bytes at one time.
 const SITE_BYTES_MIN: u64 = 1 << 16;
 
-/// What a miss was on.
+/// The page of a miss.
 pub struct Missed {
     /// The label of the region.
     pub region: u32,
@@ -45,7 +45,8 @@ pub struct Missed {
 pub struct Origins {
     /// Whether the trace has the fetches that say what code an access is of.
     has_code: bool,
-    /// What code is at an address, until mappings change: by space, block and instruction.
+    /// The number of the code at an address, by space, block and instruction; emptied when mappings
+    /// change.
     here: FxHashMap<(u32, u64, u32), u32>,
     numbers: FxHashMap<Code, u32>,
     codes: Vec<Code>,
@@ -230,8 +231,8 @@ impl Origins {
         Some(*here.entry((space, address, instruction)).or_insert_with(find))
     }
 
-    /// What was counted in batches that have ended, without names. `places` are those of the labels
-    /// among the results' regions.
+    /// The counts of the batches so far, without names. `places` are those of the labels among the
+    /// results' regions.
     pub fn finish(&self, layout: &Layout, places: &[u32]) -> MissOrigins {
         let spaces: Vec<u32> = layout.labeled().map(|(space, _)| space).collect();
         let mut sites = SitesTold::new(self, layout, &spaces);

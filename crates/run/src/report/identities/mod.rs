@@ -335,7 +335,8 @@ impl Checker {
                 // Pages: each walk is for one.
                 made = results.walks.walks;
             }
-            // What is not held is read; references that set bits, or read pages, come on top.
+            // Entries that the cache does not hold are read; references that set bits or read pages
+            // are in addition.
             let fetched = upper.needed - upper.held;
             let what = format!("entries of level {} not in the MMU cache", upper.level);
             self.equal(&what, fetched.min(made), fetched);

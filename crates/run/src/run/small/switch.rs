@@ -32,7 +32,7 @@ struct Hands<'a, B> {
 
 impl<B: Behind> Directories for Hands<'_, B> {
     fn lend(&mut self, from: HatSpace, addr: VirtAddr, to: HatSpace, at: VirtAddr) -> Lent {
-        // What cannot be lent is not there: the fault is then the system's.
+        // An entry that cannot be lent counts as absent: the system then handles the fault.
         self.ram.parts().0.lend(from, addr, to, at).unwrap_or(Lent::Absent)
     }
 

@@ -38,7 +38,7 @@ impl Decoder {
         let (slots, links) = (self.slots.as_mut_ptr(), self.links.as_ptr());
         let said_addrs = self.said.as_mut_ptr();
         let sequence = &self.sequence[self.at.executions..][..self.at.segment_left as usize];
-        // What is read at once reaches WORD bytes further.
+        // Reads of whole words reach up to WORD bytes further.
         let codes = &self.codes[self.at.ops..self.head.ops as usize + WORD];
         let residual = &self.streams[RESIDUAL][self.at.residual..];
         let Some(room) = addr.len().min(meta.len()).checked_sub(rows + SPARE) else {

@@ -263,7 +263,7 @@ impl Decoder {
             if self.at.rows > self.head.accesses {
                 return Err(Damage::new("it has more accesses than its header counts"));
             }
-            // What is left of the segment has no room here.
+            // There is no room here for the rest of the segment.
             if self.at.segment_left > 0 {
                 if rows > 0 {
                     break;

@@ -252,7 +252,7 @@ impl Encoder {
         self.contexts.iter_mut().for_each(|context| context.ready.forget_all());
     }
 
-    /// Makes `thread` the thread of what follows.
+    /// Makes `thread` the thread of the following rows and events.
     #[inline]
     pub(crate) fn thread(&mut self, thread: u32) {
         if self.carry.switch(thread) {

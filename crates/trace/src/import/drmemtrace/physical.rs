@@ -116,7 +116,8 @@ impl Pages {
         self.listed.iter().find_map(|group| {
             let start = virt & !group.mask;
             let frame = *group.frames.get(&start)?;
-            // What a marker or a group of smaller pages says of a part is not hidden by the rest of a large page.
+            // Markers and groups of smaller pages may describe a part of a large page. So only the smallest
+            // such part is returned.
             let marked = if self.marked.is_empty() { u64::MAX } else { self.mask };
             let smallest = self.listed.first().map_or(u64::MAX, |group| group.mask);
             let mask = group.mask & smallest & marked;
