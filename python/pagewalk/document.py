@@ -163,8 +163,8 @@ class Switches(Record):
     """Switches of a processor from one program to another, by their cause."""
 
     unexplained: int
-    """Waits that were ended because no program was runnable: the recording lacks what they waited
-    for.
+    """Waits that were ended because no program was runnable: the recording lacks the causes for
+    which they waited.
     """
 
 
@@ -702,8 +702,8 @@ class ReservationsOfSize(Record):
     """Reservations freed as a whole, because their last page was freed."""
 
     broken: dict[str, int]
-    """Reservations broken, by what was requested: `frame` (a base frame), `block` (several adjacent
-    frames), `wanted` (frames of this reservation).
+    """Reservations broken, by the request that broke them: `frame` (a base frame), `block` (several
+    adjacent frames), `wanted` (frames of this reservation).
     """
 
     broken_bytes: int
@@ -1263,7 +1263,7 @@ class EndOfProgram(Record):
 
 
 class KindBytes(Record):
-    """Bytes of memory by what they are used for."""
+    """Bytes of memory by use."""
 
     anonymous: int
     """Private pages of spaces that were stored to, in bytes."""
@@ -2015,7 +2015,7 @@ class Document(Record):
     """Counts of each TLB, first level first."""
 
     space_switches: SpaceSwitches
-    """Switches between address spaces, and what they flushed and cost."""
+    """Switches between address spaces, with their flushes and costs."""
 
     small_spaces: SmallSpaceCounts | None
     """Counts for small address spaces (`os.small`), if the machine has them."""

@@ -312,7 +312,7 @@ impl Facts {
                 flags: a[5] as u32,
                 result,
             },
-            // `pagewalk.h` has the numbers of what a program can say.
+            // `pagewalk.h` has the numbers of a program's markers and requests.
             Call::Marker if a[1] == 2 => {
                 Event::PageSize { addr: a[2], bytes: a[3], page_bytes: a[4] }
             }
@@ -396,7 +396,8 @@ impl Facts {
         if path.starts_with('/') {
             return Origin::File(path.to_owned());
         }
-        // Where the program is not QEMU's guest the kernel names what is its own.
+        // If the program does not run in QEMU, the names in the kernel's list are those of the
+        // program's own mappings.
         match path {
             _ if !self.is_native => {}
             "[stack]" => return Origin::Stack,

@@ -55,7 +55,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// A machine whose kernel has this name, and events that say what is where in its half of the addresses.
+    /// A machine whose kernel has this name, and events with the regions in its half of the addresses.
     pub(crate) fn new(kernel: &str, regions: Vec<Event>) -> Machine {
         let mut machine = Machine {
             processes: Vec::new(),

@@ -221,7 +221,7 @@ impl Blocks {
         }
     }
 
-    /// The chunks of a process's logs with what is not inherited.
+    /// The chunks of a process's logs that are not inherited.
     fn chunks<'a>(&self, slot: &'a ring::Process) -> impl Iterator<Item = usize> + 'a {
         let blocks = self.all.len() - self.inherited;
         let tags = self.tags.len() - self.tags_inherited;
@@ -363,7 +363,7 @@ impl<S: Sink> Process<S> {
         }
     }
 
-    /// Whether what is kept is `enough`.
+    /// Whether the kept part of the recording is `enough`.
     pub(crate) fn has_enough(&mut self, enough: &mut dyn FnMut(&S) -> bool) -> bool {
         self.output.kept().is_some_and(|window| enough(&window.sink))
     }

@@ -25,7 +25,7 @@ const CHUNK_ACCESSES_MIN: u32 = 1 << 12;
 /// # Errors
 ///
 /// If the program cannot be started, no file is left. If the trace cannot be written, the program
-/// runs on to its end unrecorded, and what was written before stays as `NAME.part`.
+/// runs on to its end unrecorded, and the part written before stays as `NAME.part`.
 pub fn record(
     options: &Options,
     output: &Path,

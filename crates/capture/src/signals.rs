@@ -65,7 +65,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         for (signal, old) in &self.before {
-            // SAFETY: puts back what was there.
+            // SAFETY: restores the earlier handlers.
             unsafe { libc::sigaction(*signal, old, std::ptr::null_mut()) };
         }
     }

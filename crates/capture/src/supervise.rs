@@ -302,7 +302,7 @@ impl<O: Outputs> Supervisor<O> {
         }
     }
 
-    /// Stops recording; all processes run on, and what was kept is not completed.
+    /// Stops recording; all processes continue to run, and the kept recording is not completed.
     pub(crate) fn stop(&mut self) {
         self.is_over = true;
         for watched in &mut self.processes {
@@ -566,7 +566,8 @@ impl<O: Outputs> Supervisor<O> {
                     }
                 }
             } else {
-                // It was kept before, and ended when it executed what is not wanted.
+                // Its earlier program was recorded. The recording ended when it executed a program
+                // that is not selected.
                 output = Output::Muted;
             }
         }

@@ -136,7 +136,7 @@ impl<S: Sink> Window<S> {
         self.instructions += instructions;
     }
 
-    /// Reports what was skipped if the window was never reached, and returns the sink.
+    /// Reports the skipped accesses if the window was never reached, and returns the sink.
     pub(crate) fn close(mut self) -> Result<S, Error> {
         if !self.entered {
             self.enter()?;

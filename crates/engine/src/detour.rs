@@ -7,7 +7,8 @@ use crate::state::{ENGINE_RSP, PENDING};
 use crate::table::{MISS_BACK, MISS_RSP};
 
 global_asm!(
-    // From translated code, which has put what is needed into slots. All registers stay, and flags do not.
+    // Called from translated code, which has stored the arguments in slots. Preserves all registers but
+    // not the flags.
     ".globl pagewalk_missed, pagewalk_missed_return, pagewalk_missed_end",
     "pagewalk_missed:",
     "mov gs:[{rsp}], rsp",

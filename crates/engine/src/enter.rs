@@ -149,7 +149,7 @@ impl Recorder {
         Some(())
     }
 
-    /// Claims a ring for the first thread of the process, and maps it in place of what was there.
+    /// Claims a ring for the first thread of the process, and maps it over the earlier mapping.
     fn attach(&mut self) -> Result<(), &'static str> {
         let chunk = self.claim_chunk().ok_or("too many threads are recorded at one time")?;
         let bytes = CHUNK_BYTES as u64;

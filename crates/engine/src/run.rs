@@ -1,4 +1,4 @@
-//! The engine's loop: what it does at each exit from translated code.
+//! The engine's loop, which handles each exit from translated code.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -644,7 +644,8 @@ impl Engine {
             for (_, is_source, bits) in kinds.into_iter().filter(|(is_made, ..)| *is_made) {
                 let address = if is_source { rsi } else { rdi };
                 let faults = |fault: u64| fault.wrapping_sub(address) < repeat.kind.size;
-                // Of the element that faults, what was accessed before. A fault without an address tells nothing.
+                // Of the element that faults, only the accesses before the fault. A fault without an address
+                // does not tell which these are.
                 if element == count && fault.is_none_or(|fault| faults(fault) || fault == 0) {
                     break;
                 }

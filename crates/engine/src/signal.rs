@@ -426,8 +426,8 @@ impl Signals {
         self.pending.is_some()
     }
 
-    /// Has the engine itself end the process where a signal does, so that what was counted is reported before; or
-    /// else leaves that to the kernel.
+    /// With `takes`, the engine itself ends the process at a signal that ends it, so that counted accesses are
+    /// reported before. Otherwise the kernel ends the process.
     pub(crate) fn take_ends(&self, takes: bool) {
         let mut actions = self.actions.lock();
         actions.1 = takes;

@@ -134,7 +134,7 @@ pub(crate) fn private_before(bytes: u64, room: u64) -> Option<u64> {
     Some(at)
 }
 
-/// Maps shared memory that is mapped at `from` at `to`, too, in place of what is there.
+/// Maps the shared memory at `from` a second time at `to`, over the mapping there.
 pub(crate) fn again(from: u64, bytes: u64, to: u64) -> Option<u64> {
     const MREMAP_MAYMOVE: u64 = 1;
     const MREMAP_FIXED: u64 = 2;

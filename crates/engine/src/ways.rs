@@ -227,7 +227,8 @@ pub(crate) fn own(offset: i32) -> u64 {
     word
 }
 
-/// Lets unaligned accesses be, in a signal handler, which begins with the flags of what it interrupts.
+/// Allows unaligned accesses in a signal handler. A handler begins with the flags of the interrupted
+/// code, which may forbid them.
 pub(crate) fn allow_unaligned() {
     // SAFETY: flags alone are changed.
     unsafe { asm!("pushfq", "and dword ptr [rsp], {0}", "popfq", const !(ALIGNMENT as i32)) };

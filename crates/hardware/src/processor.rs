@@ -86,7 +86,7 @@ impl Processor {
 
     /// Resets the counts to zero; the entries stay.
     pub fn forget_counts(&mut self, census: &mut Census) {
-        // `cycles_before` says what was counted until now.
+        // `cycles_before` has the cycles that were counted until now.
         let Processor { hardware, trace_cache, asid: _, counts, cycles_before: _ } = self;
         hardware.forget_counts(census);
         trace_cache.iter_mut().for_each(TraceCache::forget_counts);

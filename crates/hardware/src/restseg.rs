@@ -128,7 +128,7 @@ impl RestSegUnit {
     }
 
     pub fn forget_counts(&mut self) {
-        // What is asked of the caches of filters and tags is counted here, not by them.
+        // Lookups of the caches of filters and tags are counted here, not by these caches.
         let RestSegUnit { kept: _, base: _, filters: _, tags: _, counts } = self;
         let RestSegCounts { filter_lines, tag_lines, ways, .. } = *counts;
         *counts = RestSegCounts { filter_lines, tag_lines, ways, ..RestSegCounts::default() };

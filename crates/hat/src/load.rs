@@ -59,7 +59,7 @@ enum Has {
     Already,
 }
 
-/// Pages that one space passes to another: the giver's pages, and what the taker gets.
+/// Pages that one space passes to another: the giver's pages, and the taker's.
 pub(crate) struct Passed<'a> {
     pub(crate) from: HatSpace,
     pub(crate) to: HatSpace,

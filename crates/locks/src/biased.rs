@@ -251,8 +251,8 @@ mod barrier {
         *IS_POSSIBLE.get_or_init(|| call(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
     }
 
-    /// Executes the barrier: what each thread wrote before it is visible to the caller afterwards, and what
-    /// the caller wrote before is visible to each thread's later reads. Returns whether it succeeded.
+    /// Executes the barrier: each thread's earlier stores are visible to the caller afterwards, and the
+    /// caller's earlier stores are visible to each thread's later loads. Returns whether it succeeded.
     pub(super) fn pass() -> bool {
         call(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
     }

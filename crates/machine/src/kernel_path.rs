@@ -18,7 +18,7 @@ pub(crate) const SYSTEM_CALL: u64 = 60;
 /// IPC.
 pub(crate) const IPC: u64 = 100;
 /// Instructions per reference that reads an entry: shift the address or the hash to an offset (1),
-/// mask it (1), add it (1), test what was loaded (1), branch (1).
+/// mask it (1), add it (1), test the loaded value (1), branch (1).
 pub(crate) const READ: u64 = 5;
 /// Instructions per reference that writes: mask the old value (1), insert the new one (1).
 pub(crate) const WRITE: u64 = 2;

@@ -45,7 +45,7 @@ struct Rule {
 pub struct WrittenRule {
     /// The line of the rule, from 1.
     pub line: usize,
-    /// The first word of what the rule applies to: `data`, `lib`, `range`, ...
+    /// The first word of the rule's object: `data`, `lib`, `range`, ...
     pub what: &'static str,
     /// The name of a library or a region, or the file of a site; otherwise empty.
     pub name: String,

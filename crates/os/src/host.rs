@@ -225,7 +225,7 @@ impl Stack {
 
     /// Resets the counts to zero; mappings stay.
     pub fn forget_counts(&mut self) {
-        // Its system forgets what it has counted of the guest's memory.
+        // Resets the counts of its system for the guest's memory.
         let Stack { guest: _, host, splintered } = self;
         *splintered = 0;
         if let Some(host) = host {

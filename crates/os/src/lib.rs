@@ -299,7 +299,8 @@ pub fn unfit(addr: VirtAddr, ram: &Ram) -> Failure {
     let hint = if let Some((_, setting)) = wider {
         format!(", but with --set {setting} it can")
     } else if (1 << 32..1 << 47).contains(&addr.get()) {
-        // Of the tables that none is wider than, all hold what lies between but those of 32 bits.
+        // Among the page tables without a wider alternative, only those of 32 bits refuse an
+        // address in this range.
         "; it needs a program of 32 bits: record one, or use generate:PATTERN,bits=32".to_owned()
     } else if !is_signed(57) {
         "; if its upper byte is a tag, as programs for AArch64 have them, read the trace with \

@@ -6,7 +6,7 @@
 //! with the C library's `kill`, on the thread that the signal was for and outside of translated code.
 //! Pagewalk's own QEMU calls `pagewalk_ends` before that.
 //!
-//! The recorder then does what it does before a system call that ends the process: it records all counted
+//! The recorder then does the same as before a system call that ends the process: it records all counted
 //! accesses and ends the segment, so that the segment comes before anything that a waiting parent does.
 
 use core::sync::atomic::Ordering;

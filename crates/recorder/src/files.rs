@@ -1,5 +1,5 @@
-//! File and blocking calls, for `--calls`: which thread waited for what, and what memory the kernel
-//! accessed.
+//! File and blocking calls, for `--calls`: the threads that waited, with the causes, and the memory
+//! that the kernel accessed.
 //!
 //! ```text
 //!   begin   offset, descriptors     the clock            what is closed is known before

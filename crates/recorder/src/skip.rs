@@ -50,7 +50,7 @@ pub(crate) unsafe fn at_span_end(vcpu: u32) -> bool {
     true
 }
 
-/// Called before an event or a mark: reports what was skipped so far.
+/// Called before an event or a mark: reports the accesses that were skipped so far.
 pub(crate) fn before_event(vcpu: u32) {
     // SAFETY: the caller's thread owns the cursor.
     unsafe {

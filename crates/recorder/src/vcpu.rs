@@ -223,7 +223,8 @@ fn table() -> *mut c_void {
 /// Advances the cursor of `vcpu` to `at`, after the records that have been written.
 #[inline(always)]
 pub(crate) unsafe fn advance(vcpu: u32, at: *mut u64) {
-    // A kill between the two must not leave a cursor behind what was not written.
+    // If the process is killed between the two, the cursor must not be behind words that were not
+    // written.
     compiler_fence(Ordering::Release);
     // SAFETY: the caller is the thread of `vcpu`.
     unsafe { *next(vcpu) = at };

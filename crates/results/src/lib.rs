@@ -74,7 +74,7 @@ pub struct Results {
     pub page_crossings: u64,
     /// Counts of each TLB, first level first.
     pub tlbs: Vec<TlbCounts>,
-    /// Switches between address spaces, and what they flushed and cost.
+    /// Switches between address spaces, with their flushes and costs.
     pub space_switches: SpaceSwitches,
     /// Counts for small address spaces (`os.small`), if the machine has them.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -163,7 +163,7 @@ impl DaemonSample {
     }
 }
 
-/// Bytes of memory by what they are used for.
+/// Bytes of memory by use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KindBytes {
     /// Private pages of spaces that were stored to, in bytes.

@@ -42,8 +42,8 @@ pub struct ReservationsOfSize {
     pub filled: u64,
     /// Reservations freed as a whole, because their last page was freed.
     pub emptied: u64,
-    /// Reservations broken, by what was requested: `frame` (a base frame), `block` (several
-    /// adjacent frames), `wanted` (frames of this reservation).
+    /// Reservations broken, by the request that broke them: `frame` (a base frame), `block`
+    /// (several adjacent frames), `wanted` (frames of this reservation).
     pub broken: BTreeMap<String, u64>,
     /// Bytes freed by breaking reservations.
     pub broken_bytes: u64,

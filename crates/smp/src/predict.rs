@@ -132,7 +132,8 @@ impl<'a> Predictor<'a> {
     /// The duration of the work between locks, by place in the code, such that an operation takes
     /// `work_ns`.
     fn paces(&self, work_ns: f64, prices: &HostPrices) -> Paces {
-        // The watching takes time, and what it leaves is more than an operation takes otherwise.
+        // Watching takes time of its own, so that the remaining time per operation is longer than
+        // without watching.
         let watched = |spent: &Spent| {
             let looks = spent.looks as f64 * self.clock_ns;
             let locks = spent.locks as f64 * 2.0 * prices.lock_ns;

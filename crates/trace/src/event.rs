@@ -331,7 +331,7 @@ impl Event {
         if let Event::Gap { accesses: 0, instructions } = *self { instructions } else { 0 }
     }
 
-    /// Whether the event says what is mapped where.
+    /// Whether the event describes mappings.
     pub const fn changes_mappings(&self) -> bool {
         match self {
             Event::Mapping { .. }
@@ -366,7 +366,7 @@ impl Event {
     }
 
     /// Whether the event belongs to the accesses before it. All other events report the end of a
-    /// call, and what that call waited for happened before the event.
+    /// call, and the cause for which that call waited happened before the event.
     pub(crate) const fn is_of_the_end(&self) -> bool {
         match self {
             Event::Exit { .. } | Event::ThreadEnd | Event::Gap { .. } => true,

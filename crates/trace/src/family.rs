@@ -21,7 +21,7 @@ pub struct Family {
     /// For each process: its space, and whether that is its parent's.
     spaces: Vec<(u32, bool)>,
     threads: FxHashMap<(u32, u32), u32>,
-    /// The process and space of what was appended last.
+    /// The process and space of the rows that were appended last.
     process: u32,
     space: u32,
     /// How many times the stream changed from one process to another.

@@ -24,7 +24,7 @@ pub fn open(path_or_spec: &str, options: &Options) -> Result<Box<dyn Source + Se
     part(whole(path_or_spec, options)?, options)
 }
 
-/// The whole of what `path_or_spec` names.
+/// The whole trace that `path_or_spec` names.
 fn whole(path_or_spec: &str, options: &Options) -> Result<Box<dyn Source + Send>, Error> {
     check_columns(options)?;
     if let Some(spec) = path_or_spec.strip_prefix(MIX) {

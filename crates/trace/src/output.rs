@@ -10,7 +10,7 @@ use crate::format::{
 use crate::part::PartFile;
 use crate::{Error, Header, Summary};
 
-/// The file, and what has been written to it so far.
+/// The file, and the state of writing so far.
 #[derive(Debug)]
 pub(crate) struct Output {
     file: PartFile,

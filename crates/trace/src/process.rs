@@ -100,8 +100,8 @@ pub(crate) fn named(path: &Path, processes: &[Process], wanted: &str) -> Result<
         let more = if some.len() > NAMED_MAX { ", ..." } else { "" };
         format!("{}{more}", some[..some.len().min(NAMED_MAX)].join(", "))
     };
-    // A shell's child is the shell too until it executes what it was forked for: where the name is
-    // that of one process's last program, it is meant.
+    // A shell's child has the shell's name until it executes its own program. If exactly one
+    // process's last program has the name, this process is meant.
     let mut last = processes.iter().filter(|process| process.name() == wanted);
     let found: Vec<&Process> = match (last.next(), last.next()) {
         (Some(one), None) => vec![one],

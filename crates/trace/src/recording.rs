@@ -21,8 +21,8 @@ use crate::{Error, Header, Options, Process, Summary, Writer};
 
 /// The file of a recording.
 ///
-/// If writing fails, what was written is kept as `NAME.part`, and the error says so. If this is
-/// dropped before it is finished, the file is removed.
+/// If writing fails, the part that was written is kept as `NAME.part`, and the error says so. If
+/// this is dropped before it is finished, the file is removed.
 #[derive(Debug)]
 pub struct Recording {
     output: Arc<Mutex<Output>>,
@@ -64,7 +64,7 @@ impl Recording {
         lock(&self.output).bytes()
     }
 
-    /// Keeps what was written as `NAME.part`, whose path is returned.
+    /// Keeps the written part as `NAME.part` and returns its path.
     pub fn keep(&self) -> Option<PathBuf> {
         lock(&self.output).keep()
     }

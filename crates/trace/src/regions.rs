@@ -284,7 +284,7 @@ impl Regions {
             }
             Event::Allocate { addr, bytes, site } => self.allocate(*addr, *bytes, *site),
             Event::Free { addr } => self.allocations.free(*addr),
-            // Calls that failed, and what changes no map.
+            // Calls that failed, and events that do not change mappings.
             Event::Mmap { .. }
             | Event::Munmap { .. }
             | Event::Mprotect { .. }
@@ -474,7 +474,8 @@ impl Regions {
         };
         let id = self.add(name, first, last, rights);
         self.all[id.0 as usize].backing = match origin {
-            // The kernel's list does not say who shares; what is memory is mapped to be shared.
+            // The kernel's list does not tell whether a mapping is shared. Files of shared memory
+            // are normally mapped shared.
             Origin::File(path) => match Backing::of_file(path, false) {
                 Backing::PrivateOfShared => Some(Backing::SharedMemory),
                 backing => Some(backing),

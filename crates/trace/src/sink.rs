@@ -50,8 +50,8 @@ pub trait Sink {
         Err(Error::Recorder(format!("{counted:?} where every access is to be told")))
     }
 
-    /// Begins another program, with blocks of its own: what was learnt about the last program's
-    /// blocks is dropped.
+    /// Begins another program, with blocks of its own: drops the properties of the last program's
+    /// blocks.
     fn begin_program(&mut self);
 
     /// The number of accesses so far.

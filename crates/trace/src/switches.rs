@@ -16,7 +16,7 @@ pub struct Switches {
     pub cpus: u32,
     /// Switches of a processor from one program to another, by their cause.
     pub by_cause: BTreeMap<&'static str, u64>,
-    /// Waits that were ended because no program was runnable: the recording lacks what they waited
-    /// for.
+    /// Waits that were ended because no program was runnable: the recording lacks the causes for
+    /// which they waited.
     pub unexplained: u64,
 }

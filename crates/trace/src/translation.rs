@@ -1,5 +1,5 @@
-//! How the recorded system translated addresses: what page walks found, and what its page tables
-//! contained.
+//! The recorded system's translations of addresses: results of page walks, and contents of its page
+//! tables.
 //!
 //! ```text
 //!   walk       by hardware, for the access that follows     one page, its entries

@@ -6,9 +6,9 @@
 //!                                              ^ Event::WarmupEnd
 //! ```
 //!
-//! Skipped accesses are decoded and dropped. Their events are given before the first access, so
-//! that a machine knows the address spaces, except [`Event::Gap`]s: everything that is missing
-//! there is outside of what is counted.
+//! Skipped accesses are decoded and dropped. Their events are returned before the first access, so
+//! that a machine knows the address spaces. Only [`Event::Gap`]s are dropped, because they report
+//! missing accesses outside of the counted part.
 
 use std::collections::BTreeMap;
 use std::ops::DerefMut;
@@ -93,8 +93,8 @@ impl<P: DerefMut<Target: Source>> Window<P> {
         }
     }
 
-    /// Removes from `batch`, whose first access has the index `self.at`, what is skipped and what
-    /// is after the end.
+    /// Removes the skipped accesses, and those after the end, from `batch`, whose first access has
+    /// the index `self.at`.
     fn cut(&mut self, batch: &mut Batch) {
         let length = batch.len() as u64;
         let within = |index: u64| index.saturating_sub(self.at).min(length) as u32;
@@ -133,7 +133,7 @@ impl<P: DerefMut<Target: Source>> Window<P> {
         }
         self.warming = false;
         let at = (end - first) as u32;
-        // Behind the events before that access: what they change is warm.
+        // Behind the events before that access, so that their changes belong to the warm-up.
         let place = batch.events.partition_point(|placed| placed.at <= at);
         let thread = batch.segments.first().map_or(0, |segment| segment.thread);
         batch.events.insert(place, Placed { at, thread, event: Event::WarmupEnd });

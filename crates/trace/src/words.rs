@@ -16,9 +16,9 @@
 //! without derived ones. If the block was left before its end, its first word says so, or
 //! operations that were not reached have [`WORD_NONE`].
 //!
-//! Other blocks nearly always behave in the same way. A [`crate::Sink`] is told once what is *usual*
-//! for a block. From then on the sink takes the block's words as they are, with one lookup of its
-//! own data about the block.
+//! Other blocks nearly always behave in the same way. A [`crate::Sink`] gets the *usual* shape of a
+//! block once. From then on the sink takes the block's words as they are, with one lookup of its own
+//! data about the block.
 
 use rustc_hash::FxHashMap;
 
@@ -114,7 +114,7 @@ const NOWHERE: usize = usize::MAX;
 const AHEAD: usize = 128;
 
 impl Usual {
-    /// Sets what is usual for block `number`, an execution of which has `rows` rows.
+    /// Sets the usual shape and tags of block `number`, an execution of which has `rows` rows.
     pub(crate) fn set(&mut self, number: usize, shape: ShapeId, tags: &[u16], rows: usize) {
         if self.blocks.len() <= number {
             self.blocks.resize(number + 1, None);
@@ -192,9 +192,9 @@ impl Usual {
             let word = |index: usize| unsafe { *words.get_unchecked(at + index) };
             let known = ready.blocks.get(block_number(block));
             let Some(known) = known.filter(|known| known.word == block) else { break };
-            // Each small number of operations has a way of its own, so that the processor guesses
-            // where the next block begins. It learns from the word itself whether it has guessed
-            // right, and need not wait for what is known of the block, which may be far away.
+            // Each small number of operations has separate code, so that the processor can predict
+            // where the next block begins. The word itself confirms the prediction, and the
+            // processor need not wait for the block's data, which may be far away.
             at += match count(block) {
                 1 if at < two && word(1) != WORD_NONE => {
                     busy = at;

@@ -102,13 +102,13 @@ impl Writer {
         })
     }
 
-    /// Writes what is buffered and the index, and renames the file to its name.
+    /// Writes the buffered rows and the index, and renames the file to its final name.
     pub fn finish(mut self) -> Result<Summary, Error> {
         self.end()?;
         lock(&self.output).finish()
     }
 
-    /// Writes what is buffered of a process, after which nothing may be added.
+    /// Writes the buffered rows of a process, after which nothing may be added.
     pub fn end(&mut self) -> Result<(), Error> {
         self.check()?;
         self.encoder.finish()?;

@@ -159,7 +159,7 @@ struct Process {
     is_wide: bool,
 }
 
-/// A thread that has stopped, with what is known of its process.
+/// A thread that has stopped, and the known state of its process.
 struct Stop<'t> {
     tracee: &'t mut Tracee,
     space: &'t RefCell<Space>,
@@ -326,7 +326,7 @@ impl<'a> Launcher<'a> {
         if self.status.is_some()
             && let Some(&next) = self.processes.keys().next()
         {
-            // Who ends the launcher means what it still waits for.
+            // A signal that ends the launcher is meant for the program that it still waits for.
             signals.set_program(next as u32);
         }
     }
@@ -699,7 +699,7 @@ impl<'a> Launcher<'a> {
             }
             _ => Ok(()),
         };
-        // A thread that was killed meanwhile has nothing to be told of it.
+        // A thread that was killed meanwhile needs no further action.
         if done.is_err() {
             self.pending.extend(tracee.left.map(|status| (pid, status)));
         }
@@ -750,7 +750,7 @@ impl<'a> Launcher<'a> {
         let (start, end) = whole_pages(stop.tracee.registers.rax, asked.rdx);
         let was_advised = stop.space.borrow().rule_at(old).is_some();
         if start == old && was_advised {
-            // The mapping's advice holds for what it has grown by.
+            // The mapping's advice also applies to the part by which it has grown.
             stop.space.borrow_mut().extend(start, end);
             return Ok(());
         }
@@ -817,7 +817,8 @@ impl<'a> Launcher<'a> {
         stop.finish()?;
         let mut now = stop.tracee.registers.rax;
         if now != real && real > heap.real {
-            // There is no room for the rest of the block: exactly what was asked for.
+            // There is no room for the rest of the block: repeats the call with the program's own
+            // argument.
             let site = stop.tracee.registers.rip.wrapping_sub(2);
             now = stop.tracee.call_at(site, libc::SYS_brk as u64, [said, 0, 0, 0, 0, 0])?;
         }

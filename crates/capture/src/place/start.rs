@@ -124,7 +124,7 @@ unsafe fn become_program(
             // The launcher is gone.
             libc::_exit(127);
         }
-        // Python ignores them, and what is ignored stays so.
+        // Python ignores these signals, and a program inherits ignored signals.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
         if options.fixed {

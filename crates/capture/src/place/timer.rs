@@ -53,7 +53,7 @@ impl Drop for Timer {
             // It cannot panic.
             let _ = helper.join();
         }
-        // SAFETY: puts back what was there.
+        // SAFETY: restores the earlier handler.
         unsafe { libc::sigaction(self.signal, &self.before, std::ptr::null_mut()) };
     }
 }

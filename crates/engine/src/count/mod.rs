@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The rules are those of the recorder in QEMU (`crates/recorder/src/sure.rs`), and so are the reports: which
-//! pages are held, which page is evicted, and what is reported before a system call. With LRU, a set of n
-//! entries has the n pages of it that were used last.
+//! pages are held, which page is evicted, and the reports before a system call. With LRU, a set of n entries
+//! has the n pages of it that were used last.
 //!
 //! Unlike in QEMU, accesses are checked before they are made, and all earlier accesses are complete then. So
 //! nothing has to be undone but after a fault ([`crate::counting`]): a page is probed before an access is

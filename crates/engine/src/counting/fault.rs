@@ -91,8 +91,8 @@ impl Engine {
         resolve(self, context, at, address)
     }
 
-    /// Stores the program's registers in their slots, as they are at the instruction that `found` says, and takes
-    /// back what was counted and not made. The engine continues after the handler.
+    /// Stores the program's registers in their slots, as they are at the instruction that `found` says, and
+    /// subtracts accesses that were counted and not made. The engine continues after the handler.
     pub(crate) fn settle_counted(
         &mut self,
         context: &mut Context,
@@ -208,7 +208,7 @@ fn take_back(
     let own_range = start..start + own.len();
     let made = own_range.filter(|index| is_reached(index)).find(faults).unwrap_or(start);
     let (mut clock, last) = (clock, groups.len().saturating_sub(1));
-    // The clock at the end of what was checked, so that the number of each access is known.
+    // The clock at the end of the checked accesses, so that the number of each access is known.
     let rows_checked: u32 = groups.last().map_or(1, |group| group.before + group.rows);
     let begun = engine.counter.accesses_at(clock) - u64::from(rows_checked);
     for (number, group) in groups.iter().enumerate() {

@@ -53,7 +53,8 @@ impl Engine {
                     let address = address.wrapping_add(access.distance as u64);
                     let made = Access { address, tag: access.tag, before: access.before };
                     let pc = whole.pc + u64::from(access.offset);
-                    // A load of what is stored to as well is not made if the store faults.
+                    // If a store to the same address faults, the load of the same instruction is
+                    // not made either.
                     let stores = access.tag.stores()
                         || all[index + 1..].iter().any(|other| {
                             other.tag.stores()

@@ -35,7 +35,7 @@ const RCX_NUMBER: u8 = 1;
 /// The data by which retired blocks are found and used again.
 #[derive(Default)]
 pub(super) struct Changed {
-    /// By the address of a block's code: what was there before the block was retired.
+    /// By the address of a block's code: the code that was there before the block was retired.
     retired: BTreeMap<u64, Retired>,
     /// By the block's address in the program: the code of blocks that have been retired.
     past: BTreeMap<u64, Vec<u64>>,
@@ -227,8 +227,8 @@ impl Translator {
         self.code_at(pc).map(|(code, _)| hash(pc, code.len() as u64))
     }
 
-    /// Emits the comparison of the code from `start` to `end` with what is there now, at the beginning of the block
-    /// for it. Returns false if the code is too far away.
+    /// Emits at the beginning of a block the comparison of its code, from `start` to `end`, with the present
+    /// contents of memory. Returns false if the code is too far away.
     pub(super) fn compare(&mut self, region: usize, start: u64, end: u64) -> bool {
         let host = self.regions[region].hot.at;
         let stub = self.regions[region].cold.at;

@@ -141,8 +141,8 @@ pub(crate) fn rows(tag: Tag) -> u32 {
     u32::from(tag.loads()) + u32::from(tag.stores())
 }
 
-/// The distance of an access from what it is derived from, and what that is: the record's word of that index,
-/// or an address that is known when the block is translated.
+/// The base from which an access's address is derived: the record's word of that index, or an address that is
+/// known when the block is translated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Root {
     Word(u16),

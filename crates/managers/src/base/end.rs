@@ -43,7 +43,7 @@ impl Base {
         let mut regions = Vec::new();
         for (number, space) in ram.hat_spaces() {
             let mut known = self.vm.regions(space).into_iter().peekable();
-            // The region that pages are of now, and what is mapped of it.
+            // The region of the current pages, and its mapped pages by size.
             let mut mapped: Option<(vm::Region, BySize)> = None;
             let row = |(region, by_size): (vm::Region, BySize)| RegionSizes {
                 space: number,

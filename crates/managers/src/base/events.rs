@@ -128,8 +128,8 @@ impl Base {
         let unexplained = self.files.label(UNEXPLAINED);
         let is_told = |region: &Region| region.label != unexplained;
         if from.start() != to.start() && !self.vm.any_region(space, from, is_told) {
-            // No event tells of what moves, so that pages of it that were not used yet are no holes: what
-            // lies where they go goes too.
+            // No event describes the moved mapping, so that its unused pages are not holes. The pages at
+            // the whole new range are therefore unmapped.
             self.with(ask.platform, |kernel| kernel.unmap(space, to))?;
         }
         let (to, bytes) = (to.start(), to.bytes());
@@ -238,7 +238,7 @@ impl Base {
             Some(heaps) => {
                 let (from, to) = heaps.ends(number, before, now);
                 let more = range(now.max(from), to.saturating_sub(now.max(from)));
-                // A heap grows up to what lies above it.
+                // A heap grows only up to the next region above it.
                 let is_blocked = more.is_some_and(|more| self.vm.any_region(space, more, |_| true));
                 (from, if is_blocked { heaps.ends_at(number, now) } else { to })
             }

@@ -30,7 +30,7 @@ const SHM_NORESERVE: u64 = 0o10000;
 const SIZE_SHIFT: u32 = 26;
 const SIZE_MASK: u32 = 0x3f;
 
-/// The pools that a machine has, and what is known of segments.
+/// The pools of a machine, and the known segments.
 pub(super) struct Pools {
     asked: Hugetlb,
     /// Whether the pools have been filled.
@@ -51,7 +51,7 @@ impl Pools {
         named.filter(|size| *size > PageSize::SIZE_4K).unwrap_or(self.asked.default.0)
     }
 
-    /// What `event` asks for: a range, a page size, and whether pages are promised.
+    /// The request in `event`: a range, a page size, and whether pages are promised.
     fn asked_by(&mut self, event: &Event) -> Option<(VirtRange, PageSize, bool)> {
         let range = |start: i64, bytes| {
             let start = u64::try_from(start).ok()?;
@@ -103,7 +103,7 @@ impl Base {
         })
     }
 
-    /// Has a mapping come from a pool, if it asks for that.
+    /// Makes a mapping use pages of a pool, if it requests that.
     pub(super) fn reserved(
         &mut self,
         number: u32,

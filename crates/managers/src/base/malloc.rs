@@ -82,7 +82,7 @@ impl Heaps {
                 Asks::Advice | Asks::Pool => padded.next_multiple_of(LARGE),
             }
         } else if now < before {
-            // It is trimmed, down to what is kept at its top.
+            // The heap is trimmed, except for `top_pad` bytes at its top.
             now.saturating_add(self.top_pad).min(from)
         } else {
             from

@@ -452,7 +452,7 @@ impl Base {
         self.place(ask.who.number, space, &mapped, platform)
     }
 
-    /// Records a sample of what is in memory.
+    /// Records a sample of the pages in memory.
     fn sample(&mut self, platform: &mut dyn Platform) {
         let access = platform.access();
         let ram = platform.ram();
@@ -548,7 +548,7 @@ impl System for Base {
             Err(Error::NoRegion(_)) => {
                 self.explain(ask, space, platform)?;
                 is_explained = true;
-                // Where what is mapped is locked, its pages have come with their region.
+                // If mappings are locked, their pages were loaded together with the region.
                 let (how, _) = self.with(platform, answer)?;
                 (how, known)
             }

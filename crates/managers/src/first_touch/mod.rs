@@ -326,8 +326,8 @@ impl System for FirstTouch {
                     regions.into_iter().flat_map(|regions| regions.mapped()).collect();
                 mapped.into_iter().try_for_each(|range| self.unmap(space, range, platform))
             }
-            // Pages come when they are touched, and what is mapped over an address that a segment
-            // is attached to has gone before.
+            // Pages are loaded at their first access, and mappings at the address of an attached
+            // segment were removed before.
             Request::Known { .. } | Request::Attach { .. } => Ok(()),
             // Pages never leave, nothing is shared, and there is no page cache.
             Request::Wish { .. } | Request::Upgrade { .. } => Ok(()),

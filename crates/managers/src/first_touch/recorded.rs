@@ -265,7 +265,8 @@ impl os::Recorded for Recorded {
                 );
                 return Err((row, what));
             }
-            // Rows before this one have yet to run, by what was told until here.
+            // The rows before this one have not run yet; they run with the frames that are known up
+            // to here.
             let before = self.told.get(&(number, page));
             // A page that is new to this can be a part of a larger one, or one that an access crossed into.
             let may_be_mapped = self.has_large || !self.untold.is_empty();

@@ -46,7 +46,7 @@ impl Known {
         self.0.insert(found.addr, Pages { last, size, paddr: found.paddr });
     }
 
-    /// Removes what is known of addresses.
+    /// Removes the known pages of a range of addresses.
     fn forget(&mut self, first: u64, last: u64) {
         let before = self.0.range(..first).next_back().filter(|(_, pages)| pages.last >= first);
         let start = before.map_or(first, |(&start, _)| start);

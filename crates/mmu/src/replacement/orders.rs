@@ -61,7 +61,7 @@ impl Orders {
         let way = (slot - set * self.ways) as u64;
         let word = &mut self.words[set];
         let at = place_of(*word, way);
-        // The places up to its own: what is in the others stays.
+        // Only the ways in the places up to its own move; the others stay.
         let moved = u64::MAX >> (u64::BITS - PLACE_BITS - at);
         *word = *word & !moved | *word << PLACE_BITS & moved | way;
     }

@@ -21,7 +21,8 @@ pub(super) const fn link_to(node: PhysAddr) -> u64 {
 
 /// The address of the entry that a link leads to.
 pub(super) fn linked(link: u64) -> Option<PhysAddr> {
-    // Subtracted and not masked, so that it is a part of the displacement of what reads there.
+    // Subtracted and not masked, so that it becomes part of the displacement of the load from
+    // there.
     (link != NONE).then(|| PhysAddr::new(link.wrapping_sub(LINKED)))
 }
 

@@ -211,7 +211,7 @@ impl<F: Format> Radix<F> {
         fill: &mut Fill<'_, M>,
     ) -> u64 {
         let is_last = level == fill.run.level;
-        // A copy: what is stored to memory cannot change it, so that it is looked at once.
+        // A copy: no store to memory can change it, so that the compiler reads it only once.
         let first = fill.run.first;
         let mut added = 0;
         let mut start = part.start;

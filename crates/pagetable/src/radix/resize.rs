@@ -247,7 +247,8 @@ impl<F: Format> Radix<F> {
             usage.referenced |= was.referenced;
             usage.dirty |= was.dirty;
         }
-        // A walker marks one of the entries: what was done to the page was done to each part of it.
+        // A walker sets the bits of only one of the entries. Each part of the page gets the bits of
+        // the whole page.
         if tables.len() > 1 && usage != Usage::default() {
             for below in tables {
                 self.use_below(level - 1, below, usage, job);

@@ -35,7 +35,7 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// The accesses of the block whose addresses are known from what it recorded.
+    /// The accesses of the block whose addresses follow from the recorded words.
     pub(super) fn accesses(self) -> impl Iterator<Item = (u64, Tag)> + use<'a> {
         let Run { block, addresses, .. } = self;
         let mut said = addresses.iter();
@@ -165,7 +165,8 @@ impl State {
         let data = run.accesses().take(made);
         let written = core::iter::once(fetch).chain(data.map(|(address, tag)| (address, of(tag))));
         for ((address, of), &old) in written.zip(old) {
-            // What was kept for the first access to a word is what it was before the block.
+            // The value that was kept at the first access to a word is the word's value before the
+            // block.
             if self.words.stamp(address, of) >= run.begun {
                 self.words.set(address, of, old);
             }

@@ -262,7 +262,7 @@ impl Run {
         }
     }
 
-    /// Has every processor flush what is left to it.
+    /// Makes every processor do the flushes that were left to it.
     #[cold]
     pub(super) fn sweep_all(&mut self, behind: &mut impl Behind) {
         for processor in 0..self.processors.count() {
@@ -270,7 +270,8 @@ impl Run {
         }
     }
 
-    /// Has `processor` flush what is left to it, before it enters a space or at its tick.
+    /// Makes `processor` do the flushes that were left to it, before it enters a space or at its
+    /// tick.
     #[cold]
     pub(super) fn sweep(&mut self, processor: usize, behind: &mut impl Behind) {
         for (space, flush) in self.flushing.take(processor) {

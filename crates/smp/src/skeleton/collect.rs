@@ -207,7 +207,7 @@ impl Collector {
                 (making.inherits, making.space, making.heap) = (false, self.process, None);
                 self.spaces.insert(self.process, FxHashMap::default());
             }
-            // Calls that failed, and what the work of a memory manager does not need to be told.
+            // Calls that failed, and calls that cause no work for a memory manager.
             Event::Munmap { .. }
             | Event::Mprotect { .. }
             | Event::Madvise { .. }

@@ -73,7 +73,7 @@ pub fn champsim(
     Ok(Some(Summary { records: export.records, bytes: export.output.finish()?, warnings }))
 }
 
-/// The block that is being collected, and counts of what was written.
+/// The block that is being collected, and counts of the written records.
 struct Export {
     output: Output,
     /// The thread that is exported; if none was requested, the thread of the first access.
@@ -179,8 +179,8 @@ impl Export {
         let accesses = std::mem::take(&mut self.block.accesses);
         let block = &self.block;
         let (pc, bytes) = (block.pc, block.bytes.max(1));
-        // An instruction has a byte at least: what is more stands for instructions that were
-        // skipped, unless accesses prove that they ran.
+        // An instruction has at least one byte. Instructions beyond that number were skipped,
+        // unless accesses prove that they ran.
         let needed = accesses.last().map_or(1, |&(index, ..)| index + 1);
         let count = block.begun.clamp(needed, bytes.max(needed));
         let branches = next.is_some_and(|next| next != pc.wrapping_add(bytes));

@@ -35,7 +35,7 @@ pub struct Summary {
     pub warnings: Vec<String>,
 }
 
-/// Sentences about what was dropped, for counts that are not zero. Each element has the count, the
+/// Sentences about dropped records, for counts that are not zero. Each element has the count, the
 /// noun in singular and plural, and the reason.
 fn left_out(counts: &[(u64, &str, &str, &str)]) -> Vec<String> {
     let counts = counts.iter().filter(|(n, ..)| *n > 0);

@@ -69,8 +69,8 @@ impl Output {
         writer.write_all(bytes).map_err(|error| Error::Io { path: self.path.clone(), error })
     }
 
-    /// Writes what is buffered, and renames the file to its name. Returns the number of bytes
-    /// before compression.
+    /// Writes the buffered bytes, and renames the file to its final name. Returns the number of
+    /// bytes before compression.
     pub(crate) fn finish(self) -> Result<u64, Error> {
         let io = |error| Error::Io { path: self.path.clone(), error };
         let mut part = match self.encoder {

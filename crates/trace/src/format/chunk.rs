@@ -280,7 +280,7 @@ fn bounded(bytes: &mut Bytes<'_>, max: u32, name: &str) -> Result<u32, Damage> {
     Ok(count)
 }
 
-/// Whether the stream with that index describes accesses, as opposed to what happened among them.
+/// Whether the stream with that index describes accesses, and not events among them.
 fn is_of_accesses(index: usize) -> bool {
     !matches!(index, EVENTS | STAMPS | TRANSLATIONS)
 }

@@ -1,4 +1,4 @@
-//! The stamp stream: by what time a process had made its accesses.
+//! The stamp stream: the times by which a process had made its accesses.
 
 use super::Damage;
 use super::wire::{Bytes, put_varint};

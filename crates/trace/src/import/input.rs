@@ -162,7 +162,7 @@ impl Input {
     }
 
     fn broken(&self, error: io::Error) -> Error {
-        // A decoder wraps what it says of the data into an error without a number of the system.
+        // A decoder reports wrong data as an error without an error number of the system.
         if self.codec == Codec::Plain || error.raw_os_error().is_some() {
             return Error::Io { path: self.path.clone(), error };
         }
@@ -176,7 +176,7 @@ impl std::fmt::Debug for Input {
     }
 }
 
-/// Computes the hash of what is read.
+/// Computes the hash of the bytes that are read.
 struct Hashing<R> {
     inner: R,
     digest: Arc<Mutex<Sha256>>,

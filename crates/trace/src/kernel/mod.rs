@@ -1,4 +1,4 @@
-//! A recording with a kernel's code path added: a model of what a kernel does when programs call it, and
+//! A recording with a kernel's code path added: a model of a kernel's work when programs call it, and
 //! when it switches from one program to another.
 //!
 //! ```text
@@ -301,7 +301,8 @@ impl KernelPath {
             let first = buffer.addr & !(LINE - 1);
             let end = buffer.addr.saturating_add(bytes.saturating_sub(1)) & !(LINE - 1);
             let mut addr = first;
-            // A page at a time: what lies side by side for the program does not for Linux.
+            // One page at a time: pages that are adjacent for the program are not adjacent for
+            // Linux.
             while bytes > 0 && addr <= end {
                 let lines = (PAGE - addr % PAGE).min(end - addr + LINE) / LINE;
                 let page = |window: u64, page: u64| window + page % WINDOW_PAGES * PAGE;

@@ -33,8 +33,8 @@ const PIPE_BUF: u64 = 4096;
 /// than this under QEMU].
 const WAITED_NS: u64 = 20_000;
 
-/// The calls that wait for another process, if no more is known about what they wait for. Calls on
-/// files and terminals do not wait.
+/// The calls that count as waiting for another process if the cause of the wait is unknown. Calls
+/// on files and terminals do not wait.
 const WAITING: [&str; 27] = [
     "accept",
     "accept4",

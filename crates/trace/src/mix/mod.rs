@@ -101,7 +101,7 @@ pub struct Mix {
     digests: Vec<Option<String>>,
     schedule: Schedule,
     pipes: Pipes,
-    /// For each program: what it waits for, and when that wait ended in the recording.
+    /// For each program: the cause for which it waits, and when that wait ended in the recording.
     waits: Vec<Option<(Wait, u64)>>,
     unexplained: u64,
     /// For each trace: whether its processes have reported a call.
@@ -185,7 +185,7 @@ impl Mix {
     /// The recording at `path` in the default order, if it has several processes.
     pub(crate) fn of_recording(path: &Path, options: &Options) -> Result<Option<Mix>, Error> {
         let Some(name) = path.to_str() else { return Ok(None) };
-        // Not by `Part::open`, which opens here what is no recording.
+        // Not by `Part::open`, which also opens files that are not recordings.
         let Some(reader) = own::recording(path, options)? else { return Ok(None) };
         let part = Part::recording(name, reader, options);
         Mix::new(Spec::of_recording(name), vec![part]).map(Some)
@@ -401,8 +401,8 @@ impl Mix {
     }
 }
 
-/// The header, with what all parts have in common. They must have the same instruction set, and the
-/// same kinds of accesses missing.
+/// The header, with the properties that all parts share. They must have the same instruction set,
+/// and the same kinds of accesses missing.
 fn header(spec: &Spec, parts: &[Part]) -> Result<Header, Error> {
     let note = format!(
         "programs run in the order `{}`, whatever time they take on the machine",

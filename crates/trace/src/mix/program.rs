@@ -29,7 +29,7 @@ pub(super) struct Program {
     state: State,
     /// Whether it runs in its parent's space.
     pub(super) shares_space: bool,
-    /// The time in the recording, in nanoseconds, by which it had done what it has done so far.
+    /// The time in the recording, in nanoseconds, by which it had made its accesses so far.
     pub(super) ns: u64,
     /// The number of bytes that the call in which it waits has transferred through a pipe.
     pub(super) moved: u64,
@@ -169,8 +169,8 @@ impl Program {
         self.more && self.at == self.batch.len()
     }
 
-    /// Appends to `out` what it does next, about `budget` instructions; the last access may bring
-    /// more. Returns the number of instructions.
+    /// Appends to `out` its next accesses and events: about `budget` instructions, and more if the
+    /// last access has more. Returns the number of instructions.
     pub(super) fn take(
         &mut self,
         out: &mut Batch,

@@ -45,8 +45,8 @@ pub struct Spec {
     /// per ns [assumption].
     pub quantum: u64,
     /// `slice`: instructions that one processor runs before the next one does. Real processors run
-    /// at the same time, so that slices are visible only in what the processors share. 1M
-    /// [assumption].
+    /// at the same time, so that the length of slices only influences the parts that processors
+    /// share. 1M [assumption].
     pub slice: u64,
     /// `cpus`: the number of processors.
     pub cpus: u32,

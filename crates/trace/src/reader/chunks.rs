@@ -156,7 +156,7 @@ struct Part {
 }
 
 impl Part {
-    /// Removes what is not requested.
+    /// Removes the parts that are not requested.
     fn cut(&self, batch: &mut Batch) {
         let Range { start, end } = self.range;
         let (first, len) = (batch.first, batch.len() as u64);

@@ -48,7 +48,7 @@ impl Apart {
         self.taken.insert(first, last);
     }
 
-    /// Frees what was occupied as `span`, except the parts `left`.
+    /// Frees the addresses that were occupied as `span`, except the parts `left`.
     pub(super) fn release(&mut self, span: Span, left: &[Span]) {
         let (first, _) = self.kept(span);
         self.taken.remove(&first);

@@ -46,7 +46,7 @@ impl Room {
         }
     }
 
-    /// Frees what was occupied as `span`, except the parts `left`.
+    /// Frees the addresses that were occupied as `span`, except the parts `left`.
     pub(super) fn release(&mut self, span: Span, left: &[Span]) {
         match self {
             Room::Apart(room) => room.release(span, left),

@@ -231,7 +231,8 @@ impl<H: Host> Kernel<'_, H> {
                     let is_own = anon.refs == 1;
                     shared |= !is_own;
                     match anon.place {
-                        // Each would need two frames: for what was swapped, and for the copy.
+                        // Each would need two frames: one for the swapped page, and one for the
+                        // copy.
                         PageLocation::Swapped(_) if store && !is_own => return Err(Why::Shared),
                         PageLocation::Resident(_) if store && !is_own => (None, false),
                         place => (Some(place), is_own),

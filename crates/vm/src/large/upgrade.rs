@@ -93,7 +93,7 @@ impl<H: Host> Kernel<'_, H> {
         let count = to.count_of(self.vm.base);
         let group = count << u32::from(self.vm.paired);
         let (mut first, mut done) = (asked.start & !(group - 1), 0);
-        // However much is asked for, only what is mapped is looked at.
+        // Only mapped parts of the requested range are examined.
         while let Some(region) = at.known.regions.from(first) {
             first = first.max(region.pages.start & !(group - 1));
             if first >= asked.end {

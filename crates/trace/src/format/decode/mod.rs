@@ -407,7 +407,8 @@ fn merged(
 
 /// Makes room in `batch` for `rows` rows and [`SPARE`] more.
 fn make_room(batch: &mut Batch, rows: usize) {
-    // Growing without shrinking first spares zeroing what is overwritten anyway.
+    // The vectors grow without being emptied first, because zeroing elements that are overwritten
+    // anyway would take time.
     let room = batch.len().max(rows + SPARE);
     batch.addr.resize(room, 0);
     batch.meta.resize(room, Meta::default());

@@ -245,7 +245,7 @@ impl Encoder {
         self.context = 0;
     }
 
-    /// Begins another program: what was usual in the last one is forgotten.
+    /// Begins another program: drops the usual shapes of the last program's blocks.
     pub(crate) fn begin_program(&mut self) {
         self.usual = Usual::default();
         self.present.ready.forget_all();
