@@ -350,7 +350,8 @@ mod tests {
         assert!(told.page(0, 0x40_1234, 0x7234, 12));
         assert!(!told.page(0, 0x40_1fff, 0x7fff, 12));
         assert!(told.page(0, 0x40_1000, 0x8000, 12));
-        // A page of 2M takes the place of all in it, and the other way round.
+        // A page of 2M replaces all smaller pages in it, and a smaller page replaces the page of
+        // 2M.
         assert!(told.page(0, 0x40_0000, 0x20_0000, 21));
         assert!(!told.page(0, 0x40_1000, 0x20_1000, 21));
         assert!(told.page(0, 0x40_1000, 0x8000, 12));

@@ -54,7 +54,8 @@ pub(crate) struct Process<S> {
     pub(crate) snapshots: VecDeque<Snapshot>,
     /// The time of the last decoded segment.
     decoded_ns: u64,
-    /// Whether times are in the trace: those of a whole machine say nothing that its order does not.
+    /// Whether the trace has times. A whole machine's trace has none, because its order contains the
+    /// same information.
     has_times: bool,
 }
 

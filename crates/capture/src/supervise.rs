@@ -393,8 +393,8 @@ impl<O: Outputs> Supervisor<O> {
         self.attach();
     }
 
-    /// Whether a program has arrived before the one that it comes from: its parent, or what its process ran before. That
-    /// one waits for its turn, or has begun since the slots were looked at.
+    /// Whether a program has arrived before its predecessor: its parent, or the earlier program of its process.
+    /// The predecessor waits for its turn, or has begun since the slots were examined.
     fn is_early(&self, slot_index: usize) -> bool {
         let slot = self.session.process(slot_index);
         let pid = slot.pid.load(Ordering::Relaxed);

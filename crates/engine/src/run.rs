@@ -201,7 +201,7 @@ pub(crate) extern "C" fn dispatch() {
     // SAFETY: it runs in the engine, once at a time.
     let engine = unsafe { Engine::get() };
     engine.counter.leave();
-    // A signal came to a block that left before its next store.
+    // A signal came during a block that then ended before its next store.
     if engine.recorder.is_hidden {
         engine.recorder.show();
     }

@@ -501,7 +501,7 @@ extern "C" fn on_signal(signal: u32, info: *mut Info, context: *mut Context) {
         address: context.registers.address,
         is_fault: true,
     };
-    // A breakpoint has run when it is told.
+    // At a breakpoint, rip is already behind the instruction.
     let is_behind = signal == SIGTRAP && rip.wrapping_sub(1) != 0;
     let at = rip.wrapping_sub(is_behind.into());
     if translate::holds(at) {
@@ -585,7 +585,7 @@ fn settle(engine: &mut Engine, context: &mut Context, at: u64, address: Option<u
         }
     }
     state.set(FLAGS, registers.flags);
-    // The engine goes on.
+    // The engine itself continues without alignment checks.
     registers.flags &= !ALIGNMENT;
     let of = |number: u8| registers.general[ORDER[usize::from(number)]];
     let bytes = 8 * u64::from(block.words);

@@ -73,7 +73,7 @@ global_asm!(
     ".globl pagewalk_call, pagewalk_call_begun, pagewalk_call_end, pagewalk_call_not",
     "pagewalk_call:",
     "push rbx",
-    // From here to the call a handler may go on at the end, which takes rbx back.
+    // From here up to the call, a handler may continue at the end, which restores rbx.
     "pagewalk_call_begun:",
     "mov rax, rdi",
     "mov rbx, rsi",

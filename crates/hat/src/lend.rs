@@ -55,7 +55,7 @@ impl<T: Mounted + ?Sized> Mmu<T> {
         for &(addr, copy) in &gone {
             let Ok(range) = VirtRange::new(copy.at, 1) else { continue };
             let mut used = None;
-            // Neither may be there any more: then there is nothing to empty, or to mark.
+            // Either space may have ended meanwhile: then there is no entry to empty, or to mark.
             let _ = table.take_back(copy.borrower, range, &mut |_, usage| used = usage);
             if let Some(usage) = used {
                 let _ = table.set_usage(copy.lender, addr, usage);

@@ -272,7 +272,7 @@ impl Baton {
         while state.running != cpu && state.failed.is_none() {
             state = self.turns[cpu].wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        // Who is on its way out already may take locks there.
+        // A processor that is already unwinding may take locks meanwhile.
         if state.failed.is_some() && !thread::panicking() {
             drop(state);
             panic!("another processor has failed");

@@ -186,9 +186,9 @@ impl<T> Rw<T> for BiasedRw<T> {
             await_no_note(self.address(), |notes| &notes.of);
         }
         self.readers.store(0, Ordering::Relaxed);
-        // SAFETY: other writers and readers who take the lock wait for the guard. A reader by note has
-        // asked whether the lock is biased before the barrier, and then its note was seen and has gone, or after
-        // it, and then it was told no. Only who holds the lock makes it biased again.
+        // SAFETY: other writers and readers who take the lock wait for the guard. A reader by note tested the
+        // bias either before the barrier or after it. If before, its note was seen, and has been removed. If
+        // after, it found the lock not biased. Only the holder of the lock makes it biased again.
         #[allow(unsafe_code)]
         f(unsafe { &mut *self.value.get() })
     }

@@ -237,7 +237,7 @@ pub fn request(event: &Event) -> Option<Request<'_>> {
         Event::ProcessMadvise { .. } | Event::Msync { .. } | Event::Mbind { .. } => return None,
         // No system here has policies of page sizes that a program could change.
         Event::HugePages { .. } | Event::PageSize { .. } => return None,
-        // They tell and ask for nothing.
+        // These events only inform; they request nothing.
         Event::Clone { .. }
         | Event::ThreadStart { .. }
         | Event::ThreadEnd
@@ -334,7 +334,7 @@ fn advised((start, bytes): (u64, u64), advice: u32, result: i64) -> Option<Reque
             let kind = if advice == MADV_POPULATE_READ { Kind::Load } else { Kind::Store };
             Request::Populate { start, bytes, kind: Some(kind) }
         }
-        // It asks for no page to come or go, or failed.
+        // The advice loads and removes no pages, or the call failed.
         _ => return None,
     })
 }

@@ -151,7 +151,8 @@ impl Translation {
     /// The physical address of `addr`, which lies in the page.
     #[inline]
     pub const fn apply(&self, addr: VirtAddr) -> PhysAddr {
-        // No mask is made of the page's size, which is known later than where the page starts.
+        // This uses no mask of the page's size, because the size is known later than the page's
+        // start.
         PhysAddr::new(self.frame.get() | addr.get() ^ self.page.start().get())
     }
 }

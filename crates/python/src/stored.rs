@@ -123,9 +123,9 @@ pub(crate) fn export_trace(
                 Ok(json!({ "records": records, "bytes": bytes, "warnings": warnings }).to_string())
             }
             Ok(None) => Err(progress.error_or(|| failed(trace::Error::Interrupted))),
-            // The trace is not damaged: it cannot be told in this format as was asked.
+            // The trace is not damaged: this format cannot represent it with the given options.
             Err(error @ trace::Error::Parameters(_)) => Err(refused(error)),
-            // Whoever read the output has gone, as `head` does when it has seen enough.
+            // The reader of the output has ended, as `head` does after its last line.
             Err(trace::Error::Io { error, .. }) if error.kind() == ErrorKind::BrokenPipe => {
                 Err(PyBrokenPipeError::new_err(error.to_string()))
             }

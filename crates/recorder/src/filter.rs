@@ -140,7 +140,7 @@ fn keep(data: &mut [u64; ENTRIES], page: u64, stores: bool) {
 /// Called when a system call begins, so that the block has ended: reports all instructions so far
 /// to the host.
 pub(crate) fn settle(vcpu: u32) {
-    // SAFETY: only this thread uses the cursor; a block that is not told was set.
+    // SAFETY: only this thread uses the cursor; a block that was not reported has been set.
     let advance = unsafe {
         let filter = &mut (*cursor(vcpu)).filter;
         if !filter.told {

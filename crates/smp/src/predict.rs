@@ -144,7 +144,7 @@ impl<'a> Predictor<'a> {
         let pace = |(&place, spent): (&Option<Class>, &Spent)| {
             let here_ns = work_ns * watched(spent) / sum;
             let priced = self.work.get(&place).copied().unwrap_or(0.0);
-            // Where much time is spent on few steps, it is not these that take it.
+            // If few steps seem to take much time, the time is not that of the steps themselves.
             let times = (here_ns / priced.max(1.0)).min(all);
             let taken = self.watch.taken.get(&place).copied().unwrap_or(0) as f64;
             let more_ns = (here_ns - times * priced) * self.operations as f64 / taken.max(1.0);

@@ -458,7 +458,7 @@ mod tests {
                 assert_eq!(batch.block_after(index, Some(known)), batch.block_of(index));
             }
         }
-        // Far from any fetch it is found if that is asked for.
+        // A fetch that is far away is found only by `block_after`.
         let mut far = Batch::default();
         far.push(0, 0x1000, row(Kind::Fetch, 1));
         (0..20_000).for_each(|_| far.push(0, 1, row(Kind::Load, 1)));

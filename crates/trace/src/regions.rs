@@ -485,7 +485,7 @@ impl Regions {
             Origin::Bss => Some(Backing::Bss),
             Origin::Other(name) if name == SEGMENT => Some(Backing::SharedMemory),
             Origin::Other(name) if name == "anonymous" => Some(Backing::Anonymous),
-            // A guard, the kernel's pages: nobody asks for their size.
+            // Guards and the kernel's pages: their page sizes cannot be requested.
             Origin::Other(_) => None,
         };
         if let Origin::File(path) = origin {

@@ -188,8 +188,8 @@ impl Rows {
     /// The most instructions that a plain shape counts in its first row, or leaves to the next.
     pub(crate) const PLAIN_INSTRUCTIONS_MAX: u32 = Meta::INSTRUCTIONS_MAX / 2;
 
-    /// Whether it has rows, and so few instructions that executions of such shapes in a row never
-    /// leave more than one row can count.
+    /// Whether it has rows, and few enough instructions: the instructions that consecutive
+    /// executions of such shapes carry over always fit into the count of one row.
     pub(crate) fn is_plain(&self) -> bool {
         let first = self.metas.first().map(|meta| meta.instructions());
         first.is_some_and(|first| first.max(self.trailing) <= Rows::PLAIN_INSTRUCTIONS_MAX)

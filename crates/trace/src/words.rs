@@ -163,7 +163,7 @@ impl Usual {
                     !is_left && own.len() == count(block) && own.last() != Some(&WORD_NONE);
                 is_whole.then(|| (known, own.to_vec()))
             }
-            // A count is a fixed block's: by it the others are told apart.
+            // Only fixed blocks have a count, by which they are distinguished from other blocks.
             WORD_BLOCK if count(block) == 0 => {
                 let tags = self.tags(known);
                 let is_usual = own.iter().zip(tags).all(|(&word, &tag)| word as u16 == tag);

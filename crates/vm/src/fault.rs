@@ -350,7 +350,7 @@ impl<H: Host> Kernel<'_, H> {
         let (vm, site) = (self.vm, self.site);
         let (resident, users) = vm.anons.with(site, id, |anon| {
             let resident = match anon.place {
-                // Another space has brought it meanwhile.
+                // Another space has loaded it meanwhile.
                 PageLocation::Resident(frame) => frame,
                 PageLocation::Swapped(slot) => {
                     self.read(frame, Store::Swap(slot), how);

@@ -186,7 +186,7 @@ impl<H: Host> Kernel<'_, H> {
                 let asked = match kind {
                     Some(kind) if is_hole || !region.asked.allows(kind) => break,
                     Some(kind) => kind,
-                    // Nothing is asked for where nothing is mapped, or nothing allowed.
+                    // Skips addresses without a mapping, and mappings that allow no access.
                     None if is_hole => {
                         next = region.pages.start;
                         continue;

@@ -123,7 +123,7 @@ impl<H: Host> Kernel<'_, H> {
             let Some(range) = self.loaded_range(at.space, &region.pages) else { continue };
             let (hat, mut below) = self.hat();
             match hat.duplicate(at.space, child, range, &mut below) {
-                // The child faults for what it did not get.
+                // Faults load the pages that the child did not get.
                 Ok(()) | Err(LoadError::NoTableMemory) => {}
                 Err(LoadError::Table(error)) => return Err(Error::Table(error)),
                 Err(LoadError::NoSpace(space)) => return Err(Error::NoSpace(space)),

@@ -211,7 +211,8 @@ impl<H: Host> Kernel<'_, H> {
             self.set_size(space, block, self.vm.size_of(block))?;
             return Ok(());
         }
-        // A page of a file that others have brought: the rest is loaded with it.
+        // Pages of a file that other spaces loaded are not mapped here yet: the whole large page is
+        // mapped.
         let may_store = writable && all.contains(Rights::WRITE);
         if (if may_store { region.rights } else { region.rights.without_write() }) != all {
             return Err(Stopped::Why(Why::MixedRights));

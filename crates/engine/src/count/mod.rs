@@ -403,8 +403,8 @@ impl Counter {
         self.begin(self.clock, (count as u64 + 2) & !1);
     }
 
-    /// Holds the page of a block that is about to run at the time `clock`. If its fetch is not guaranteed to hit it
-    /// is recorded, and its entry is such that counting it once more counts nothing.
+    /// Holds the page of a block that is about to run at the time `clock`. If the fetch is not guaranteed to
+    /// hit, it is recorded, and the entry is set so that counting the fetch again has no effect.
     pub(crate) fn fetch(&mut self, recorder: &mut Recorder, whole: Whole, clock: u64) {
         let Whole { pc, bytes, instructions } = whole;
         let last = pc.wrapping_add(u64::from(bytes)).wrapping_sub(1);
@@ -474,7 +474,8 @@ impl Counter {
             return;
         }
         if let [Some(first), Some(second)] = pages {
-            // If both are new and one entry is left, it is unknown whether the first one needs it.
+            // If both are new and only one entry is free, it is unknown whether the first page
+            // needs it.
             let list = &self.lists[index];
             let set = |page: u64| list.set_of(page / PAGE_BYTES);
             let is_new = |page: u64| self.table.get(page).kinds & self.bits(index) == 0;

@@ -389,8 +389,8 @@ impl Translator {
         }
     }
 
-    /// The status flags that matter behind an instruction after which the program goes on elsewhere. Between
-    /// functions there are none, unless the program is known to pass them there.
+    /// The status flags that are needed after an instruction whose successor is elsewhere. Between functions
+    /// there are none, unless the program is known to pass them there.
     fn flags_behind(&self, insn: &Insn) -> u32 {
         let is_between = match insn.flow {
             Flow::Return(_) | Flow::Indirect { call: true } => true,
@@ -447,7 +447,7 @@ impl Translator {
         is_stale
     }
 
-    /// The next instructions at `pc`, up to where it is not known how the program goes on.
+    /// The next instructions at `pc`, up to the first one whose successor is unknown.
     fn ahead(&mut self, mut pc: u64) -> Vec<Insn> {
         let mut insns: Vec<Insn> = Vec::new();
         while insns.len() < AHEAD_MAX {

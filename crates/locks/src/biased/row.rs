@@ -106,12 +106,13 @@ impl Hold<'_> {
         // SAFETY: this is a note that the row was biased to this thread after it was taken, or the lock of this
         // mutex, taken before the row was not biased, or biased to this thread.
         //
-        // Two locks of a mutex exclude each other, and so do two notes of a row, of which a thread has one at
-        // a time. A row gets an owner while it is said to be biased and no mutex of it is locked: who
-        // has locked one before was seen, and who locks one later sees that the row is biased. That one
-        // has the owner be none, and then passes a barrier. The owner has asked whether it is the owner before
-        // that, and then its note was seen and has gone, or after it, and then it was told no. The owner itself
-        // locks a mutex only where other notes are in its way, which are there until the lock has gone.
+        // Two locks of a mutex exclude each other, and so do two notes of a row, of which a thread has one at a
+        // time. A row gets an owner while it is marked as biased and no mutex of it is locked: a thread that
+        // locked one before was seen, and a thread that locks one later sees that the row is biased. That
+        // thread sets the owner to none, and then passes a barrier. The owner tested its ownership either
+        // before the barrier or after it. If before, its note was seen, and has been removed. If after, it
+        // found that it is no longer the owner. The owner itself locks a mutex only where other notes are in
+        // its way, which are there until the lock has gone.
         #[allow(unsafe_code)]
         unsafe {
             &mut *mutex.value.get()
@@ -262,7 +263,8 @@ impl<T> BiasedRow<T> {
         }
         let owner = self.bias.owner.swap(ptr::null_mut(), Ordering::Relaxed);
         if !barrier::pass() {
-            // Its owner goes on taking mutexes by notes: the next one must look for them too.
+            // The owner continues to take mutexes by notes, so the next thread must look for the
+            // notes too.
             self.bias.owner.store(owner, Ordering::Relaxed);
             panic!("a barrier that was possible before has failed");
         }

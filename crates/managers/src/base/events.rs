@@ -308,7 +308,7 @@ impl Base {
             Backing::Anonymous => Source::Anonymous,
             Backing::SharedMemory => Source::SharedMemory,
             Backing::File { file, path, offset, shared } => {
-                // Without an offset, pages of a file are told apart by where they are.
+                // Without an offset, pages of a file are distinguished by their addresses.
                 let first = self.first(offset.unwrap_or(start) / FILE_PAGE_BYTES);
                 let key = self.files.key(file, path);
                 key.map_or(Source::Anonymous, |key| Source::File { key, first, shared })

@@ -103,7 +103,7 @@ impl Heaps {
 }
 
 impl Base {
-    /// Asks for what the allocator asks for when the heap has grown by `range`.
+    /// Makes the allocator's requests for large pages when the heap has grown by `range`.
     pub(super) fn heap_grown(
         &mut self,
         number: u32,
@@ -115,7 +115,7 @@ impl Base {
         self.ask_for(number, space, range, asks, platform)
     }
 
-    /// Asks for what the allocator asks for when it maps memory.
+    /// Makes the allocator's requests for large pages when it maps memory.
     pub(super) fn advised_memory(
         &mut self,
         number: u32,

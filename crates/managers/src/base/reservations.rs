@@ -106,7 +106,7 @@ pub(super) fn clear_marks(hat: &Hat, memory: &mut FrameStore, first: FrameId, or
     marked.count() as u64
 }
 
-/// A platform for changes that hardware need not be told of.
+/// A platform for changes that need no flush.
 struct Quiet<'a>(&'a mut FrameStore);
 
 impl hat::Platform for Quiet<'_> {

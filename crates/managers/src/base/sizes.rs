@@ -267,7 +267,7 @@ impl Base {
     fn module(&self, wish: Wish) -> Module {
         let moves = wish.wait_us.map(|time| (time as f64 * self.sizes.moves_per_us) as u64);
         let fallback = moves.map_or(Fallback::Smaller, Fallback::Wait);
-        // Where large pages come unasked, to ask for base pages is to be against them.
+        // If the system uses large pages without a request, a request for base pages excludes them.
         let asks = wish.size > self.vm.base() || self.vm.thp().is_some();
         let page_size = Some(wish.size).filter(|_| asks);
         let module = Module { page_size, fallback, ..self.module };

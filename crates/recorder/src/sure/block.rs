@@ -123,7 +123,7 @@ impl State {
             self.accesses = before + 1 + made as u64;
             return;
         };
-        // The fetch is told with an access; those in between have passed.
+        // The fetch is reported with the access; the accesses in between are reported as passed.
         let access = index.checked_sub(1);
         if access.is_some() {
             self.words.count_less(block.pc, HitsOf::Fetch);
@@ -235,7 +235,7 @@ impl State {
     fn tell_uses(&self, run: Run, told: &mut u128, gone: u64, index: usize) {
         let fetch = core::iter::once((run.block.pc, HitsOf::Fetch));
         let data = run.accesses().take(run.made).map(|(address, tag)| (address, of(tag)));
-        // The last that is told is the one that the page has gone for.
+        // The last recorded access is the one for which the page was evicted.
         let before = told.ilog2() as usize;
         for (number, (address, of)) in fetch.chain(data).take(before).enumerate() {
             let is_told = *told >> number & 1 != 0;

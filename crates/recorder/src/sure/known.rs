@@ -16,8 +16,8 @@
 //! after so many recorded blocks that more of them would cost more than the wait, and later if the last
 //! answer was not useful for long.
 //!
-//! A block that is recorded in full also changes the contents of the TLBs. Before it all counted accesses are
-//! reported, and after it the records that it has left are examined.
+//! A block that is recorded in full also changes the contents of the TLBs. Before it, all counted accesses
+//! are reported; after it, its records are examined.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -51,7 +51,7 @@ impl<'a> Foreseen<'a> {
                     break;
                 }
                 match placed.event {
-                    // Nothing is ever told of the kernel's space.
+                    // Traces never have mapping events for the kernel's space.
                     Event::Run { space: KERNEL, .. } => {}
                     Event::Run { space, .. } => {
                         number = space;

@@ -271,7 +271,8 @@ impl Run {
         if let Event::Run { cpu, space } = *event {
             return self.goes_on(cpu, *thread, space, access, behind);
         }
-        // Who goes on is told by this event; where and in which space, by the one after it.
+        // This event names the process that continues; the next event names the processor and the
+        // space.
         if !matches!(event, Event::Process { .. }) {
             self.thread_runs(*thread, behind);
         }

@@ -46,7 +46,7 @@ impl Run {
         if self.stack.guest.mapping(self.who.space, place.addr).is_some() {
             return Ok(());
         }
-        // An address that no table can hold is told by the walk.
+        // If no table can hold the address, the walk reports this.
         self.fault(place, Fault::NotMapped { level: 1 }, behind)?;
         if let Some(prefault) = &mut self.hooks.prefault {
             prefault.came = true;

@@ -65,7 +65,7 @@ fn forget_a_shootdown(design: &str, check: bool) -> Result<Walkers, Error> {
     touch(&mut run, &mut walker, 0x40_0000)?;
     // The tables' frames stay allocated, as nobody says that they may go.
     std::mem::forget(unmap(&mut run));
-    // Another page of the table that went: the TLBs know nothing of it.
+    // Another page of the removed table, which no TLB holds.
     touch(&mut run, &mut walker, 0x40_1000)?;
     Ok(walker)
 }

@@ -179,7 +179,7 @@ impl Model {
         let tlb = &mut self.tlbs[processor];
         let mapping = self.mappings.get(&(space, page)).copied().unwrap_or(Rights::ALL);
         let rights = self.table.entry((space, page)).or_insert(expressible(mapping | needed));
-        // Rights that come take nothing from anybody.
+        // Additional rights need no flush: no access becomes forbidden.
         *rights = expressible(*rights | needed);
         tlb.insert(0, (space, page, *rights));
         tlb.truncate(ENTRIES);
@@ -207,7 +207,7 @@ impl Model {
             self.mappings.remove(&(space, page));
             gone.extend(self.table.remove(&(space, page)).map(|_| page));
         }
-        // Where a table goes, nothing waits.
+        // If the space's last page is removed, flushes are not deferred.
         let stays = self.table.keys().any(|key| key.0 == space);
         self.shoot_down(sender, space, &gone, stays);
     }

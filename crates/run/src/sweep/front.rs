@@ -168,7 +168,7 @@ impl Front {
     /// Ends a round: the designs process its log in the next round.
     pub(super) fn turn(&mut self) {
         std::mem::swap(&mut self.saying, &mut self.said);
-        // They see every access and walk, whichever log takes it.
+        // These two process every access and walk of both logs.
         std::mem::swap(&mut self.saying.repeats, &mut self.said.repeats);
         std::mem::swap(&mut self.saying.known, &mut self.said.known);
         self.saying.clear();

@@ -333,7 +333,7 @@ fn split<'a>(spec: &'a str, options: &Options) -> Result<(Option<Format>, &'a Pa
         }
         return Ok((Some(format), Path::new(path)));
     }
-    // A file of this name is held to be one of ours, so that a damaged one is told from others.
+    // A file with this name counts as a trace of Pagewalk, so that a damaged one is recognised.
     let own = whole.extension().is_some_and(|extension| extension == "pwt")
         && whole.exists()
         && !is_pipe(whole);

@@ -76,7 +76,7 @@ fn request(line: &[u8]) -> Option<(u64, Kind, u64)> {
     let before = decimal(fields.next()?).filter(|&before| before <= u64::from(u32::MAX))?;
     let kind = read_or_write(fields.next()?)?;
     let addr = hex(fields.next()?)?;
-    // The instruction, if it is told.
+    // The instruction, if the line has one.
     if let Some(pc) = fields.next() {
         hex(pc)?;
     }

@@ -355,7 +355,7 @@ fn sum(metas: &[crate::Meta]) -> u64 {
     some.map(|some| u64::from(some.iter().map(|meta| meta.instructions()).sum::<u32>())).sum()
 }
 
-/// The mix's number of `own`; if it has none, it gets `next`.
+/// The mix's number for the recording's number `own`; a new one gets the number `next`.
 fn number(numbers: &mut FxHashMap<u32, u32>, own: u32, next: &mut u32) -> u32 {
     *numbers.entry(own).or_insert_with(|| {
         *next += 1;

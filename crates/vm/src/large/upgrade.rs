@@ -133,7 +133,7 @@ impl<H: Host> Kernel<'_, H> {
                 continue;
             }
             let held = self.mappings_in(space, block);
-            // One that is larger still stays what it is.
+            // A page that has this size or a larger one stays unchanged.
             if held.len() == 1 && held[0].translation.page.size() >= to {
                 continue;
             }

@@ -402,7 +402,7 @@ impl<H: Host> Kernel<'_, H> {
         block: &Range<u64>,
     ) -> Result<(), Stop> {
         let is_shared = matches!(region.backing, Backing::Shared { .. });
-        // Another space has asked for it.
+        // Another space has already collapsed the block.
         if is_shared
             && let Ok(Presence::Whole(frame, _)) = self.presence(at.known, region, block, false)
             && self.is_folio(frame, block)

@@ -319,7 +319,7 @@ impl Decoder {
                 self.page_bytes = value;
                 self.set_rules();
             }
-            // The time between two windows was not traced; how long it was is not told.
+            // The time between two windows was not traced, and its length is unknown.
             marker::WINDOW_ID if shared.enter_window(value) => {
                 self.rows.event(batch, Event::Gap { accesses: 0, instructions: 0 });
             }

@@ -111,7 +111,7 @@ impl DrMemTrace {
                 )));
             }
         };
-        // A list that nobody asked for must not keep the trace from being read.
+        // An error in a list that the user did not request must not prevent reading the trace.
         let (mut lists, mut refused) = (BTreeMap::new(), Vec::new());
         for beside in folder.traces.iter().filter_map(|file| file.v2p.as_deref()) {
             if settings.v2p.is_none() && !lists.contains_key(beside) {

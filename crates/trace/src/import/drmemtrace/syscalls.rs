@@ -212,7 +212,7 @@ impl Calls {
                 self.incomplete += 1;
                 return None;
             }
-            // An exit that returns failed; it was told when it was asked for.
+            // An exit that returns has failed. The exit was reported when the call was made.
             Call::Exit | Call::ExitGroup => return None,
         })
     }
