@@ -1,4 +1,4 @@
-"""What changed from one result to another, biggest first.
+"""The changes from one result to another, largest first.
 
 ```
  A.json  --measures-->  {"l1d misses per 1000 accesses": 12.1, ...}  --+
@@ -39,12 +39,12 @@ class Change:
 
     @property
     def size(self) -> float:
-        """How big the change is: powers of two between the values, whichever is larger."""
+        """The size of the change: log2 of the larger value divided by the smaller one."""
         return math.inf if self.a == 0 or self.b == 0 else abs(math.log2(self.b / self.a))
 
 
 def changes(a: "plain.Document", b: "plain.Document") -> list[Change]:
-    """What differs between two results documents, biggest first."""
+    """The changes between two results documents, largest first."""
     before, after = measures(a), measures(b)
     found = []
     for name in before | after:

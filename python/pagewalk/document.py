@@ -149,7 +149,7 @@ class Switches(Record):
     """Counts of a processor's switches from one program to another, for results."""
 
     order: str
-    """What determined the order in which programs ran."""
+    """The rule that determined the order in which programs ran."""
 
     quantum_instructions: int | None
     """The number of instructions after which another program gets its turn; none if the recording

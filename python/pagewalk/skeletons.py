@@ -1,4 +1,4 @@
-r"""Skeletons: what recorded processes ask memory management for, in a few KB each.
+r"""Skeletons: the requests of recorded processes to memory management, in a few KB each.
 
 ```
  skeleton(Trace("sh.pwt")) --> Skeleton --write()--> sh.skeleton --> pagewalk hat --work sh.skeleton
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Skeleton(NamedTuple):
-    """What recorded processes ask memory management for.
+    """The requests of recorded processes to memory management.
 
     Attributes:
         text: The skeleton as lines of text, as `write` writes it.

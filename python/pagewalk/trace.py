@@ -145,7 +145,7 @@ class Trace:
         self.digest: str | None = None
         self.warnings: list[str] = []
         self.is_pipe = _is_pipe(self.source)
-        """Whether it is standard input or another pipe: read once, and not known before."""
+        """Whether it is standard input or another pipe, which can be read only once."""
         if not self.is_pipe:
             header, self.accesses, self.digest = _native.trace_header(self.source, self.reading)
             self.header = json.loads(header)

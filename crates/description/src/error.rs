@@ -18,8 +18,8 @@ pub enum Error {
     },
     /// A built-in machine cannot be built with the given settings.
     #[error(
-        "the built-in machine {name}{}: {what} (line {line} of what `pagewalk machines {name}` \
-         prints)",
+        "the built-in machine {name}{}: {what} (line {line} of the output of `pagewalk machines \
+         {name}`)",
         with(settings)
     )]
     BuiltIn {

@@ -30,8 +30,8 @@ pub struct Flushes {
     /// With `deferred`: cycles of the operating system's clock between two sweeps of a processor.
     #[serde(skip_serializing_if = "is_a_millisecond")]
     pub sweep_cycles: u64,
-    /// With `deferred`: how many flushes each processor can leave to others at a time; when it has left as
-    /// many, it interrupts them.
+    /// With `deferred`: the most flushes that a processor can leave to others at a time. For further
+    /// flushes it interrupts them.
     #[serde(skip_serializing_if = "is_64")]
     pub states: usize,
     /// The source of the numbers.
@@ -58,7 +58,7 @@ impl Default for Flushes {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FlushBy {
-    /// Each one that may hold something is interrupted and flushes.
+    /// Each processor that may hold one of the pages is interrupted and flushes.
     #[default]
     Interrupts,
     /// The instruction INVLPGB of AMD flushes everywhere, for spaces that run on several processors; others

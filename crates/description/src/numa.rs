@@ -29,9 +29,10 @@ pub struct Numa {
 pub struct NumaPolicy {
     /// The node from which a page's frame is allocated.
     pub placement: Placement,
-    /// What happens if that node has no free page of the requested size.
+    /// The source of the page if the node of `placement` has no free page of the requested size.
     pub fallback: NodeFallback,
-    /// What is given up if that node has no free frame of the page's cache colour.
+    /// Which request is given up, node or cache colour, if the node of `placement` has no free
+    /// frame of the page's colour.
     pub rather: Rather,
     /// A page migrates when another node has made this many more references to it than its own node;
     /// absent: pages do not migrate.
@@ -61,14 +62,14 @@ pub enum Placement {
     Node(u8),
 }
 
-/// What happens if a node has no free page of the requested size.
+/// The source of a page if its node has no free page of the requested size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeFallback {
-    /// Takes one from the nearest node that has one.
+    /// Takes a page from the nearest node that has one.
     #[default]
     Borrow,
-    /// Takes a smaller one from the node itself.
+    /// Takes a smaller page from the node itself.
     Stay,
 }
 

@@ -59,7 +59,7 @@ const OS: [&str; 5] = ["base_page", "page_size", "uniform", "costs", "source"];
 pub fn pages(description: &Description) -> Result<SurePages, String> {
     if let Some(wrong) = more_than_tlbs(description) {
         return Err(format!(
-            "the machine has {wrong}, and there a hit changes more state than that \
+            "the machine has {wrong}, so that a hit changes more state than that \
                             of the TLBs"
         ));
     }

@@ -115,7 +115,7 @@ pub fn lists(
     match allocator {
         "size-lists" => {}
         "buddy" | "page-blocks" if memory.ordered => {
-            let what = "only the allocator `size-lists` orders chunks by what can be moved";
+            let what = "only the allocator `size-lists` orders chunks by their movable pages";
             return Err(Refusal::new("memory.ordered", what.to_owned()));
         }
         "buddy" => return Ok(Lists::Buddy),
@@ -220,7 +220,7 @@ const AGED_BYTES_MAX: u64 = 16 << 30;
 /// Ages `frames`. Returns the number of frames in use afterwards.
 pub fn age(frames: &mut FrameStore, aged: &description::Aged) -> Result<u64, String> {
     if frames.bytes() > AGED_BYTES_MAX {
-        return Err("memory.size must be 16G at most where memory is aged".to_owned());
+        return Err("memory.size must be 16G at most if memory.aged is set".to_owned());
     }
     let permille = |share: f64| (0.0..=1.0).contains(&share).then_some((share * 1000.0) as u16);
     let (Some(free_permille), Some(wired_permille)) = (permille(aged.free), permille(aged.wired))

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// Counts of a processor's switches from one program to another, for results.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Switches {
-    /// What determined the order in which programs ran.
+    /// The rule that determined the order in which programs ran.
     pub order: &'static str,
     /// The number of instructions after which another program gets its turn; none if the recording
     /// alone determines the order.

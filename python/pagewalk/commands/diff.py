@@ -1,4 +1,4 @@
-"""`pagewalk diff`: two results, and what changed from one to the other."""
+"""`pagewalk diff`: two results, and the changes from one to the other."""
 
 import argparse
 import json

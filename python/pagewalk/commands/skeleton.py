@@ -1,4 +1,4 @@
-"""`pagewalk skeleton`: what recorded processes ask memory management for."""
+"""`pagewalk skeleton`: the requests of recorded processes to memory management."""
 
 import argparse
 import json

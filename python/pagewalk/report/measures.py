@@ -73,7 +73,7 @@ def _time(row: Row) -> float | None:
 
 
 def _hit_rate(level: int) -> Measure:
-    """Entries of level 2 lead to the lowest tables: with one of them a walk is one reference."""
+    """An entry of level 2 leads to a lowest table: with it, a walk makes one reference."""
 
     def share(row: Row) -> float | None:
         needed = row.get(f"mmu_cache.by_level.{level}.needed")

@@ -21,7 +21,7 @@ def sheet(document: dict[str, Any]) -> Sheet:
         for process in made.processes
     ]
     return Sheet(
-        title="What recorded processes ask memory management for",
+        title="Requests of recorded processes to memory management",
         subtitle=f"{made.path}: `pagewalk hat --work` plays it on many processors",
         figures=[],
         table=Table("Processes and their steps", ["Program", "Steps"], rows, [False, True]),

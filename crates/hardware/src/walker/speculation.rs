@@ -321,7 +321,7 @@ fn offsets(described: &description::SpecTlb) -> Result<Offsets, Refusal> {
         return Err(Refusal::new("keeps_absent", what.to_owned()));
     }
     if described.replacement.parse() != Ok(Policy::Lru) {
-        let what = "offsets by instruction are replaced by no other policy than lru: write lru";
+        let what = "entries for offsets are replaced by no policy other than lru: write lru";
         return Err(Refusal::new("replacement", what.to_owned()));
     }
     if described.pages_min > Spot::RUN_MAX {
@@ -343,7 +343,7 @@ fn params(
     let larger: Vec<String> = sizes.iter().skip(1).map(ToString::to_string).collect();
     if !sizes.iter().skip(1).any(|size| *size == page_size) {
         let what = match larger.as_slice() {
-            [] => "the page table has base pages alone, so that no large page is filled by them: \
+            [] => "the page table has only base pages, which cannot fill a large page: \
                    choose another page_table.format, or leave [spec_tlb] out"
                 .to_owned(),
             _ => format!(

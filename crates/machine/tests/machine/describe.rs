@@ -295,7 +295,7 @@ fn a_built_in_machine_that_settings_contradict_is_named_with_them() {
     let table = builtin.text.lines().position(|line| line == "[mmu_cache]").unwrap();
     // Its first key is the design, in the line below.
     let line = table + 2;
-    let ends = format!(" (line {line} of what `pagewalk machines epyc-9005` prints)");
+    let ends = format!(" (line {line} of the output of `pagewalk machines epyc-9005`)");
     assert!(error.ends_with(&ends), "{error}");
     // One that is on the disk keeps its path and its line.
     let error = Machine::parse("mine", builtin.text, "mine.toml", &settings).unwrap_err();

@@ -277,7 +277,7 @@ pub(super) fn marks(description: &Description, pages: u64) -> Result<Marks, Refu
     if min + 2 * step > pages {
         let what = format!(
             "of the {} pages of memory.size, {min} are kept free, and pages are evicted until {} \
-             are free: write less",
+             are free: write a smaller value",
             pages,
             min + 2 * step
         );

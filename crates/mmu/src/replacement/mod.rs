@@ -55,7 +55,7 @@ pub struct FromTable {
 
 /// A replacement policy.
 pub trait Replacement {
-    /// What the policy learns from a hit.
+    /// The information that the policy uses of a hit.
     const LEARNS: Learns;
 
     /// Called when the entry in `slot` was hit.
@@ -115,8 +115,8 @@ pub trait Replacement {
     }
 }
 
-/// What a policy learns from a hit. The less a policy learns, the less often hits must be reported
-/// to it.
+/// The information that a policy uses of a hit. The less it uses, the less often hits must be
+/// reported to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Learns {
     /// Nothing: hits need not be reported.
@@ -190,7 +190,7 @@ macro_rules! policies {
                 }
             }
 
-            /// What the policy learns from a hit.
+            /// The information that the policy uses of a hit.
             pub const fn learns(&self) -> Learns {
                 match self {
                     $(AnyReplacement::$policy(_) => <$policy as Replacement>::LEARNS,)+

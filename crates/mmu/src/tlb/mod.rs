@@ -89,7 +89,8 @@ pub struct Tlb {
     shortcuts: Shortcuts,
     smallest: PageSize,
     slots: Box<[Slot]>,
-    /// What the policy learns from hits: one of the constants `NOTHING`, `TIME` and `EACH`.
+    /// The information that the policy uses of hits: one of the constants `NOTHING`, `TIME` and
+    /// `EACH`.
     learns: u8,
     /// The policy, which spans share.
     policy: RefCell<TlbPolicy>,

@@ -54,7 +54,7 @@ impl TlbPolicy {
         }
     }
 
-    /// What the policy learns from hits: `NOTHING`, `TIME` or `EACH`.
+    /// The information that the policy uses of hits: `NOTHING`, `TIME` or `EACH`.
     pub(super) fn learns(&self) -> u8 {
         match self {
             TlbPolicy::Same(policy) => match policy.learns() {

@@ -141,7 +141,7 @@ impl Tlb {
         Some(SpanTlb { shortcuts: &self.shortcuts, policy })
     }
 
-    /// What the TLB's policy learns from hits: [`NOTHING`], [`TIME`] or [`EACH`].
+    /// The information that the TLB's policy uses of hits: [`NOTHING`], [`TIME`] or [`EACH`].
     #[inline]
     pub fn learns(&self) -> u8 {
         self.learns

@@ -188,6 +188,6 @@ fn take_address(bytes: &mut Bytes<'_>, before: u64) -> Result<u64, Damage> {
     let unit = before.wrapping_add(unzigzag(bytes.varint()?) as u64);
     match unit.leading_zeros() >= UNIT_SHIFT {
         true => Ok(unit << UNIT_SHIFT),
-        false => Err(Damage::new("a translation has no address")),
+        false => Err(Damage::new("the address of a translation has more than 64 bits")),
     }
 }

@@ -232,7 +232,7 @@ impl Run {
             return Ok(());
         }
         Err(Error::Check(format!(
-            "access {}: the root that is loaded leads {} of space {} to {phys}, its own to {}",
+            "access {}: the loaded root maps {} of space {} to {phys}, the space's own root to {}",
             place.access,
             place.addr,
             self.who.number,
