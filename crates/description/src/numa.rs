@@ -31,8 +31,8 @@ pub struct NumaPolicy {
     pub placement: Placement,
     /// The source of the page if the node of `placement` has no free page of the requested size.
     pub fallback: NodeFallback,
-    /// Which request is given up, node or cache colour, if the node of `placement` has no free
-    /// frame of the page's colour.
+    /// Which property of a frame has priority if the node of `placement` has no free frame of the
+    /// page's cache colour.
     pub rather: Rather,
     /// A page migrates when another node has made this many more references to it than its own node;
     /// absent: pages do not migrate.
