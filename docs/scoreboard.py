@@ -10,6 +10,7 @@ Run it as `make scoreboard` after `pagewalk reproduce --save`. A test compares w
 with what is there.
 """
 
+import re
 import textwrap
 from collections.abc import Iterator
 from itertools import groupby
@@ -181,8 +182,25 @@ def _missed(name: str, claim: dict[str, Any], stated: Claim | None, unit: str) -
     why = f" {(stated and stated.reason) or claim['reason']}".rstrip()
     quantity = stated.quantity(unit) if stated else ""
     ours = f"Ours ({quantity})" if quantity else "Ours"
-    said = f"{verdict}. {ours}: {claim['ours']}. Paper: {claim['paper']}.{why}"
+    numbers, paper = _order(claim["ours"], claim["paper"])
+    said = f"{verdict}. {ours}: {numbers}. Paper: {paper}.{why}"
     return f"* **{name}**: {claim['says']}. {said}"
+
+
+def _order(ours: str, paper: str) -> tuple[str, str]:
+    """Both texts, with a colon after each name if the claim is about an order of numbers."""
+    names = re.split(" [<≤] ", paper)
+    extreme = re.fullmatch("(.+) is (least|greatest) of (.+)", paper)
+    if extreme:
+        first, which, others = extreme.groups()
+        names = [first, *others.split(", ")]
+        paper = f"{first} is {'smaller' if which == 'least' else 'larger'} than {others}"
+    elif len(names) > 1:
+        paper = f"the order {paper}"
+    else:
+        return ours, paper
+    name = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    return re.sub(rf"(^|, )({name}) (?=-?[0-9])", r"\1\2: ", ours), paper
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ impl Input {
     /// An error about byte `at` of the window.
     #[cold]
     pub(crate) fn corrupt(&self, at: usize, what: impl Into<String>) -> Error {
-        let within = if self.codec == Codec::Plain { "" } else { " of what it unpacks to" };
+        let within = if self.codec == Codec::Plain { "" } else { " of the unpacked data" };
         let offset = self.offset + (self.start + at) as u64;
         Error::Corrupt { path: self.path.clone(), offset, within, what: what.into() }
     }
