@@ -72,8 +72,8 @@ def _claims(known: Known) -> list[dict[str, Any]]:
 def _counted(known: Known) -> str:
     claims = ((claim["kind"], claim["verdict"]) for claim in _claims(known))
     return textwrap.fill(
-        f"{sentence(scores(claims))} The numbers, their commit and the digests of what they ran "
-        "through are in `last.json` beside each experiment.",
+        f"{sentence(scores(claims))} The numbers, their commit, and the digests of the "
+        "programs and traces behind them are in `last.json` beside each experiment.",
         104,
         break_on_hyphens=False,
     )
