@@ -63,7 +63,7 @@ def sentence(counted: Mapping[str, Score]) -> str:
         f"missed, {paper[UNSTABLE]} unstable, {paper[UNMEASURED]} not measured."
     )
     rest = apart(counted)
-    return f"{said} Apart: {rest}." if rest else said
+    return f"{said} Claims reached of the kinds that are counted apart: {rest}." if rest else said
 
 
 def outcome(made: Outcome) -> str:
