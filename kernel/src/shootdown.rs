@@ -129,7 +129,8 @@ pub fn omit(what: u8) {
 /// Loads a root on this processor.
 pub fn enter(processor: usize, root: PhysAddr) {
     if ROOTS[processor].load(Ordering::Relaxed) != root.get() {
-        // Said first: who changes the table after this asks this processor too.
+        // Stored first: a processor that changes the table from now on sends its request to this
+        // processor too.
         ROOTS[processor].store(root.get(), Ordering::SeqCst);
         fence(Ordering::SeqCst);
         arch::load_root(root);

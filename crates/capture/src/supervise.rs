@@ -645,7 +645,8 @@ impl<O: Outputs> Supervisor<O> {
                 index += 1;
                 continue;
             }
-            // Whatever came before the end is there now: rings, and programs that it has executed.
+            // Everything from before the process's end has arrived: rings, and programs that the
+            // process executed.
             self.discover();
             self.attach();
             match self.processes[index].process.last_round(&self.session, enough) {

@@ -22,7 +22,8 @@ use crate::sys::{self, nr};
 use crate::translate::{Exit, Log, Translator, is_shared};
 use crate::{assist, table, tell, ways};
 
-/// Said of a process whose recording ends before the process does; the reason follows.
+/// The beginning of the message about a process whose recording ends before the process; the reason
+/// follows.
 const RAN_ON: &str = "it ran on unrecorded, as ";
 /// The size of the engine's stack in bytes.
 pub(crate) const STACK_BYTES: u64 = 1 << 20;

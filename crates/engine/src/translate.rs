@@ -395,7 +395,7 @@ impl Translator {
         let holds = |part: &&Executable| part.start <= pc && pc < part.end;
         let part = self.executable.iter().find(holds)?;
         let mut end = part.end;
-        // An instruction may go on in the mapping behind.
+        // An instruction may extend into the next mapping.
         if end - pc < BYTES_MAX as u64
             && let Some(next) = self.executable.iter().find(|next| next.start == end)
         {
@@ -432,7 +432,7 @@ impl Translator {
                 self.regions[region].hot.patch(jump, host.wrapping_sub(jump + 4) as i32);
             }
             match goes_on {
-                // Before it runs it may change.
+                // The code may change before it runs.
                 Some(next) if self.is_changing(next, next + 1) => {
                     self.branch(region, None, next);
                     break;

@@ -8,7 +8,8 @@ use crate::state::{
 
 global_asm!(
     ".globl pagewalk_leave, pagewalk_enter, pagewalk_enter_end, pagewalk_resume",
-    // From translated code: registers go to their slots, r10 and r11 are the engine's own there.
+    // Called from translated code: stores the registers in their slots; r10 and r11 belong to the
+    // engine there.
     "pagewalk_leave:",
     "mov gs:[{regs}], rax",
     "mov gs:[{regs} + 8], rcx",

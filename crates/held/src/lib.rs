@@ -11,8 +11,8 @@
 //! ```
 //!
 //! The caller knows when a page was last used: translated code writes that down elsewhere. Pages used since a
-//! set was sorted are younger than those that were not. So the queue is valid as long as it contains any page
-//! that was not, and the set is sorted again otherwise.
+//! set was sorted are younger than those that were not. So the queue is valid while it contains a page that
+//! was not used since then; otherwise the set is sorted again.
 //!
 //! For FIFO and random replacement the places are the entries of the TLB ([`Contents`]), and a page is held
 //! as long as it is in the TLB.

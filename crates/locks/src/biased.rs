@@ -348,7 +348,7 @@ mod tests {
                             far[(place >> 20) % LINES * LINE] = 1;
                         }
                     }
-                    // No locked instruction in here, which would wait for the note.
+                    // There is no locked instruction here, because it would wait for the note.
                     let [one, other] =
                         look(&|halves| halves.each_ref().map(|half| half.load(Ordering::Relaxed)));
                     assert_eq!(one, other);
@@ -451,7 +451,7 @@ mod tests {
                     thread::yield_now();
                     *other = round;
                 });
-                // Time for readers to come by notes.
+                // Gives readers time to enter by notes.
                 thread::sleep(Duration::from_micros(round % 4 * 100));
             }
         });

@@ -287,7 +287,7 @@ impl Wait for TimedWait {
         let Some((costs, kind)) = with_me(|me| (me.baton.costs, me.baton.kind)) else { return };
         let sleepers = std::mem::take(&mut *lock(&self.sleepers));
         for (cpu, since) in sleepers {
-            // Threads of today spin here as for a lock, Solaris' sleep.
+            // Threads of a present-day host spin here as for a lock; threads of Solaris sleep.
             let delay = match kind {
                 LockKind::Spin | LockKind::Adaptive | LockKind::HandOver => costs.sleep,
                 LockKind::Barging => costs.until_seen(since, now()),

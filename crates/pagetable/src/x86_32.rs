@@ -275,7 +275,8 @@ impl<const PAE: bool, const MARKS: bool> Format for X86Entries32<PAE, MARKS> {
     #[inline]
     fn other_rights(&self, entry: u64, rights: Rights) -> u64 {
         let other = (entry ^ Self::rights_bits(self.granted(rights))) & Self::RIGHTS;
-        // What is hidden of a page that is not present comes to light with it.
+        // The frame of an absent page is stored inverted, so a change of the present bit also
+        // inverts the frame.
         if PAE && other & PRESENT != 0 { other ^ Self::FRAME } else { other }
     }
 

@@ -300,7 +300,8 @@ impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Format
         if other & PRESENT == 0 {
             return other;
         }
-        // What is hidden of a page that is not present comes to light with it.
+        // The frame of an absent page is stored inverted, so a change of the present bit also
+        // inverts the frame.
         seldom();
         other ^ FRAME
     }

@@ -223,7 +223,7 @@ pub(crate) fn enter(vcpu: u32, guest: Guest, number: i64, raw: [u64; 6]) {
     sure::forget();
     let mut arguments = arguments(guest, form, raw);
     if call == Call::Shmat && unfolded.is_none() {
-        // Where `ipc` would have the address put.
+        // The place at which `ipc` would store the address.
         arguments[SHMAT_RESULT] = 0;
     }
     // SAFETY: as above.

@@ -166,7 +166,8 @@ pub(crate) fn is_alone() -> bool {
 /// Called when the system call that `vcpu` begins may create a thread: code that is for virtual CPU
 /// 0 only is dropped before there is another one.
 ///
-/// QEMU itself drops it with the second thread, but not if a shared mapping came before.
+/// QEMU itself drops this code when the second thread begins, but not if there was a shared mapping
+/// before.
 pub(crate) fn expect_threads(vcpu: u32) {
     if ALONE.swap(false, Ordering::AcqRel) {
         sure::stop();

@@ -84,7 +84,7 @@ impl<'a> Predictor<'a> {
         match asked.load {
             Load::Fork | Load::Exec | Load::Fault | Load::Brk | Load::MtLow | Load::MtHigh => {}
             Load::Tpcb | Load::Dma | Load::Spec | Load::Kenbus | Load::Skeleton => return Ok(None),
-            // Threads of a host make anew what they have used up.
+            // On a host, threads recreate the resources that they have used up.
             Load::Mt(..) => return Ok(None),
         }
         // One processor fetches no line from another, so that its locks' cycles tell how many it takes.

@@ -99,7 +99,7 @@ impl Tables {
         Registers { rsp, rbp, .. }: Registers,
         read: &dyn Fn(u64) -> Option<u64>,
     ) -> Option<Registers> {
-        // The call is before the address to which it returns, which may be another function's.
+        // The call lies before its return address, which may already belong to another function.
         let offset = offset.checked_sub(1)?;
         let address = self.segments.iter().find_map(|&(start, address, bytes)| {
             let within = offset.checked_sub(start)?;

@@ -68,7 +68,7 @@ impl Allocations {
     /// `number`. Returns the site's index, if the site is known.
     pub(crate) fn allocate(&mut self, addr: u64, bytes: u64, number: u32) -> Option<u32> {
         let site = *self.numbers.get(&number)?;
-        // An allocation of nothing has an address of its own all the same.
+        // An allocation of 0 bytes has its own address, too.
         let last = addr.checked_add(bytes.max(1) - 1)?;
         self.gone(addr, last);
         self.blocks.insert(addr, Block { last, site, is_freed: false });

@@ -65,7 +65,7 @@ impl Family {
             }
         };
         let segment = from.segments.iter().rev().find(|segment| segment.start <= rows.start);
-        // A gap concerns no process: nobody is entered who has no more to tell.
+        // A gap belongs to no process: a process that has only gaps left is not entered.
         let is_gap = |placed: &Placed| matches!(placed.event, Event::Gap { .. });
         let is_silent = rows.is_empty() && from.hits.is_empty() && !from.asks;
         let idle = is_silent && from.events[..count].iter().all(is_gap);

@@ -102,8 +102,8 @@ impl PartFile {
         let target = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
         std::fs::rename(part, &target).map_err(|error| self.error(error))?;
         self.part = None;
-        // The rename outlives a crash only once the directory is on the disk. Not every file
-        // system can do that, and the trace is there all the same.
+        // The rename outlives a crash only once the directory is on the disk. If the file system
+        // cannot do that, the trace still exists.
         let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
         if let Ok(directory) = File::open(parent.unwrap_or(Path::new("."))) {
             let _ = directory.sync_all();

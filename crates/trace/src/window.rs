@@ -108,7 +108,7 @@ impl<P: DerefMut<Target: Source>> Window<P> {
             }
         }
         if (from, u64::from(to)) != (0, length) {
-            // Events behind the last access that is given happen after the end.
+            // Events after the last access of the window are outside of it.
             batch.events.retain(|placed| placed.at < to || u64::from(to) == length);
             batch.keep(from, to);
         }

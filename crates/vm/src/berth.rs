@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl<H: Host> Kernel<'_, H> {
-    /// Allocates frames for `pages`, which are one base page or the block of a larger page. The
-    /// frames are such as the address of `pages` allows, if these are free.
+    /// Allocates frames for `pages`, which are one base page or the block of a larger page. Only
+    /// frames that the address of `pages` allows are used, if they are free.
     pub(crate) fn hashed(
         &mut self,
         hashed: &Hashed,

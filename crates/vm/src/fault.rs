@@ -97,7 +97,8 @@ impl<H: Host> Kernel<'_, H> {
         self.before = None;
         let page = self.vm.page_of(addr);
         let done = self.within(space, |kernel, at| {
-            // A first touch writes there, and all that comes after would wait for it.
+            // A first touch writes to this place. It is prefetched, because all later steps would
+            // wait for it.
             if let Some(place) = at.known.anons.place_of(page) {
                 kernel.platform.soon(place);
             }

@@ -144,7 +144,8 @@ impl<H: Host> Kernel<'_, H> {
         };
         self.work.frames_taken += 1 << order;
         if size > base {
-            // Else it would get smaller first, as one of which a part moves.
+            // Otherwise the large page would be split first, like a page of which only a part
+            // moves.
             self.unload(at, &pages)?;
         }
         let moves: Vec<_> = from.into_iter().zip(self.frames_of(to, &pages)).collect();

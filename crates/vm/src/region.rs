@@ -74,16 +74,16 @@ impl Wired {
 /// Where the pages of a region come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {
-    /// Zeros; pages that are stored to are the space's own.
+    /// Zeros. A store to a page gives the space its own page.
     Anonymous,
-    /// An object; pages that are stored to become the space's own.
+    /// An object. A store to a page gives the space its own copy of the page.
     Private {
         /// The object.
         object: ObjectId,
         /// The page of the object with which the region begins.
         first: u64,
     },
-    /// An object, which stores change.
+    /// An object. Stores change the object itself.
     Shared {
         /// The object.
         object: ObjectId,

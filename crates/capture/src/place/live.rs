@@ -102,7 +102,7 @@ impl Attached {
                 if status >> 16 == libc::PTRACE_EVENT_STOP {
                     break;
                 }
-                // A signal for it, which it gets.
+                // A signal for the process, which is delivered.
                 libc::ptrace(libc::PTRACE_CONT, pid, 0, libc::WSTOPSIG(status));
             }
         }

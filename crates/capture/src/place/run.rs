@@ -596,7 +596,7 @@ impl<'a> Launcher<'a> {
             let room = stack_limit(tracee.pid).min(STACK_MAX).saturating_sub(STACK_LEFT);
             let lowest = line.end.saturating_sub(room).next_multiple_of(LARGE);
             if lowest < line.start {
-                // The byte below the lowest block: the kernel has the stack reach down to it.
+                // A write below the lowest block makes the kernel extend the stack down to it.
                 let arguments = [libc::CLOCK_MONOTONIC as u64, lowest - 64, 0, 0, 0, 0];
                 match tracee.call_at(site, libc::SYS_clock_gettime as u64, arguments) {
                     Ok(_) => start = lowest,
@@ -625,7 +625,7 @@ impl<'a> Launcher<'a> {
                 Wish::Base => MADV_NOHUGEPAGE,
             };
             let done = stop.madvise((start, end), advice);
-            // Pages of files are there before anybody can ask.
+            // Pages of files are in memory before advice can be given.
             let text = mapped.kind == Kind::Text && advice == MADV_HUGEPAGE;
             let collapsed = blocks(start, end).filter(|_| text);
             let done = done.and_then(|()| match collapsed {

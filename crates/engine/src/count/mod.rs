@@ -457,8 +457,8 @@ impl Counter {
         Some(false)
     }
 
-    /// Holds these pages for such accesses, which use them at the time `clock`. Data is of the run `current` of a
-    /// block: see [`Counter::report`].
+    /// Holds these pages for such accesses, which use them at the time `clock`. Accesses to data belong to the
+    /// run `current` of a block: see [`Counter::report`].
     fn hold(
         &mut self,
         recorder: &mut Recorder,

@@ -72,7 +72,8 @@ impl Counter {
         many
     }
 
-    /// Counts or records the accesses of one element; those before the one that faults.
+    /// Counts or records the accesses of one element; with a fault, only those before the faulting
+    /// one.
     pub(crate) fn element(
         &mut self,
         recorder: &mut Recorder,

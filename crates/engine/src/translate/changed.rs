@@ -238,7 +238,8 @@ impl Translator {
         hot.put_slot(RCX_NUMBER, RCX);
         let (mut at, mut is_near) = (start, true);
         while at < end {
-            // Aligned, as the program may have set the flag by which other loads fault.
+            // These loads are aligned, because the program may have set the flag that makes
+            // unaligned loads fault.
             let aligned = 1u64 << at.trailing_zeros().min(3);
             let bytes = aligned.min(1 << (end - at).ilog2());
             let code = code(at, bytes);

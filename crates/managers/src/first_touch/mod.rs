@@ -261,12 +261,12 @@ impl System for FirstTouch {
         let rights = expressible(rights.unwrap_or(Rights::ALL) | needed);
         let page = self.choose(ask.who, addr, platform.layout());
         if self.recorded.is_some() && page.size() > self.base {
-            // Smaller pages are there if the trace said something else of them before.
+            // Smaller pages are mapped here if the trace described them differently before.
             let range = VirtRange::of_page(page);
             self.unmap(space, (range.start().get(), range.bytes()), platform)?;
         }
         match self.map(ask.who, (page, addr), rights, platform) {
-            // Where no large frame is left, a small one may be.
+            // If no large frame is left, a small one may be free.
             Err(Failure::OutOfFrames) if page.size() > self.base => {
                 if let Some(recorded) = &mut self.recorded {
                     recorded.refuse(number, page);

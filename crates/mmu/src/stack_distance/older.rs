@@ -54,7 +54,8 @@ fn split(key: u64) -> (u64, usize) {
 impl Older {
     /// An empty structure for the last `keys_max` keys.
     pub(super) fn new(keys_max: usize) -> Older {
-        // With four times as many times as keys, moving together costs a third of a move a push.
+        // With room for four times as many times as keys, compaction costs a third of a move per
+        // push.
         let times = (4 * keys_max).next_multiple_of(LEAF).max(4 * LEAF);
         Older {
             keys_max,

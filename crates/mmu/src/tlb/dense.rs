@@ -65,7 +65,7 @@ impl Tlb {
             return None;
         }
         let Array { sets, first } = self.arrays.get_mut(usize::from(only.array))?;
-        // Nothing is known any more of lookups before.
+        // Earlier lookups are no longer known.
         (self.is_apart, self.was_used, self.absent) = (true, true, None);
         Some(DenseTlb {
             sets,

@@ -44,7 +44,8 @@ impl Link {
 /// The entries of the chain that begins at `bucket`.
 pub(super) fn chain<M: Memory>(bucket: PhysAddr, memory: &M) -> impl Iterator<Item = Link> + '_ {
     let first = Link { node: bucket, before: bucket, tag: memory.read_u64(bucket) };
-    // What is read next lies at a constant distance from a link: no instruction stands between two loads.
+    // The next address to read is at a constant distance from a link, so that no instruction is needed
+    // between two loads.
     let mut link = link_to(bucket);
     core::iter::successors(Some(first), move |last| {
         link = memory.read_u64(PhysAddr::new(link.wrapping_add(NEXT - LINKED)));

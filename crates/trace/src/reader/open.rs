@@ -243,8 +243,8 @@ impl Input<'_> {
         Err(self.corrupt(offset, &what))
     }
 
-    /// Rebuilds the index of a cut file from the complete chunks from `start` on. Returns it and
-    /// where they end.
+    /// Rebuilds the index of a truncated file from the complete chunks from `start` on. Returns the
+    /// index and the end of these chunks.
     fn scan(&mut self, start: u64) -> Result<(Vec<IndexEntry>, u64), Error> {
         let (mut entries, mut offset) = (Vec::new(), start);
         let mut firsts: FxHashMap<u32, u64> = FxHashMap::default();

@@ -88,8 +88,8 @@ impl Layout {
         let others = groups.iter().enumerate().filter(|(at, _)| Some(*at) != own);
         let (above, below): (Vec<&Group>, Vec<&Group>) =
             others.map(|(_, of)| of).partition(|group| group.all().0 >= DOWNWARDS_FROM);
-        // Where a system places downwards, as Linux does, they have been placed in this way before, and holes
-        // are where something was unmapped.
+        // A system that places mappings downwards, as Linux does, had placed these in this order, and holes
+        // are the places of removed mappings.
         let end = above.iter().map(|group| group.all().1 + 1).max().unwrap_or(base);
         for group in above {
             self.place(group, base.wrapping_sub(end));

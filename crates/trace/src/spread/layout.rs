@@ -321,7 +321,8 @@ impl Layout {
                 0 => self.map_apart(start, bytes, 0, Kind::Other)?,
                 _ => self.map_over(start, bytes, 0)?,
             };
-            // A segment is in one piece: over several it goes where the first of them is.
+            // A segment is mapped in one piece: over several mappings, it is placed at the first
+            // one.
             if let Some(&(_, to)) = placed.first() {
                 (addr, result) = (if addr == start { to } else { addr }, to as i64);
             }
@@ -429,7 +430,7 @@ impl Layout {
             }
             return Ok(());
         }
-        // Where it goes: it stays if it can grow there.
+        // The new place: the mapping stays if it can grow in place.
         let stays = match parts[..] {
             [Part { to: now, .. }] if to == addr => {
                 let now = now.unwrap_or(addr);

@@ -56,7 +56,7 @@ impl TwoQueues {
         self.left_at.insert(who, self.departures);
         while self.left.len() > self.left_max {
             let Some((departure, who)) = self.left.pop_front() else { return };
-            // One that came back and left again has a later entry.
+            // A page that returned and left again has a later entry.
             if self.left_at.get(&who) == Some(&departure) {
                 self.left_at.remove(&who);
             }

@@ -32,7 +32,7 @@ impl Small {
                 }
             }
         }
-        // Spaces that are everywhere are somewhere too if there are no groups.
+        // Without groups, the spaces of `everywhere` form a group of their own.
         let none = [Vec::new()];
         let is_alone = self.described.groups.is_empty() && !self.described.everywhere.is_empty();
         for group in if is_alone { &none[..] } else { &self.described.groups } {
