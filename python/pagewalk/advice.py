@@ -1,4 +1,4 @@
-"""What should be done about a run's TLB misses: one sentence, from the run and a curve.
+"""Advice about a run's TLB misses: one sentence, from the run and a curve.
 
 ```
  results: does translation take any time?     no  -> nothing to do

@@ -172,7 +172,7 @@ class BlockCounts(Record):
     """TLB entries for several adjacent pages of the smallest size."""
 
     kind: str
-    """What an entry can hold: `complete-subblock`, `partial-subblock`, `coalesced`, `whole` or
+    """The contents of an entry: `complete-subblock`, `partial-subblock`, `coalesced`, `whole` or
     `mosaic`.
     """
 
@@ -1650,7 +1650,7 @@ class RegionCounts(Record):
     """Whether the region was inferred from accesses, because the trace has no mapping for it."""
 
     backing: str | None
-    """What backs the region, if the trace records it: `anonymous` (private memory),
+    """The backing of the region, if the trace records it: `anonymous` (private memory),
     `shared-memory`, `private-of-shared` (a private mapping of shared memory), `shared-file`,
     `private-file`, `hugetlb`, `stack`, `thread-stack`, `heap`, `bss`.
     """

@@ -1,4 +1,4 @@
-"""What a user writes on Linux so that a region of a program has large pages.
+"""The code that a user writes on Linux so that a region of a program has large pages.
 
 It depends on the region's backing. Observed on Linux 6.18, where
 `/sys/kernel/mm/transparent_hugepage/enabled` is `madvise` and `shmem_enabled` is `never`:

@@ -99,7 +99,7 @@ class PageTable:
     def hand(self, giver: int, taker: int, addresses: Sequence[int], rights: int) -> Work:
         """Maps the giver's page at each address to the taker too, each by an IPC.
 
-        A page that the taker has from there already gets the rights that it lacks.
+        If the taker already has the page from this giver, the page gets the missing rights.
 
         Raises:
             WorkError: The taker has another page there, or the table cannot hold the address.

@@ -1,4 +1,4 @@
-"""What a place file promises: the line that `advise -o` writes, and `place --compare` reads.
+"""The promised gain in a place file: the line that `advise -o` writes and `place --compare` reads.
 
 ```
  # promised: 0 to 3.6 % of the time in user mode, best estimate 1.8 %, for epyc-9005
@@ -34,7 +34,7 @@ class Promise(NamedTuple):
 
 
 def of(run: Mapping[str, Any], machine: str) -> Promise | None:
-    """What a `PlacedRun` promises; `None` without latencies."""
+    """The promised gain of a `PlacedRun`; `None` without latencies."""
     share, best = run["gain_share"], run["gain_best"]
     if share is None or best is None:
         return None

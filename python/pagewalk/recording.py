@@ -1,4 +1,4 @@
-"""`Recording`: a program and what to record of it."""
+"""`Recording`: a program, and the settings of its recording."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def record(
 
 
 class Recording(Options):
-    """A program and what to record of it.
+    """A program, and the settings of its recording.
 
     Attributes:
         command: The program and its arguments. The program is looked for in the folders of `PATH`,

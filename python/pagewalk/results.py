@@ -1,4 +1,4 @@
-"""`Results`: what a run counted, as plain data, Arrow tables, charts, JSON and HTML."""
+"""`Results`: the counts of a run, as plain data, Arrow tables, charts, JSON and HTML."""
 
 import json
 import os

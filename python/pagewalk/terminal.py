@@ -19,7 +19,7 @@ _URGENT = re.compile(r"((?:pagewalk: )?(?:error|warning):|Warning:)", re.IGNOREC
 
 
 def has_color(stream: TextIO | None) -> bool:
-    """Whether `stream` is a terminal that shows colors, and nobody asked for none."""
+    """Whether `stream` is a terminal that shows colors, and colors are not switched off."""
     if stream is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return stream.isatty()

@@ -1,8 +1,8 @@
-//! What calibration measured of a machine and no model here uses.
+//! Measurements of a calibration that no model here uses.
 
 use serde::{Deserialize, Serialize};
 
-/// What `pagewalk calibrate` measured beyond the needs of a run: with it, `pagewalk calibrate
+/// Measurements of `pagewalk calibrate` that runs do not need. With them, `pagewalk calibrate
 /// --judge` turns the counts of a run into ranges of time.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]

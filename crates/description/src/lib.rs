@@ -89,7 +89,7 @@ pub use self::{core::BITS_MAX, tlb::DEFAULT_SIZES};
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
-    /// What machine this is, in one line.
+    /// The machine's title, in one line.
     pub title: String,
     /// Where the machine is described.
     pub source: String,
@@ -104,7 +104,7 @@ pub struct Description {
     /// The page table; absent on a machine with TLBs only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_table: Option<PageTable>,
-    /// What refills the TLBs.
+    /// The walker, which refills the TLBs.
     #[serde(default)]
     pub walker: Walker,
     /// The cache of earlier walks; absent: every walk starts at the root.
@@ -134,7 +134,7 @@ pub struct Description {
     /// The operating system.
     #[serde(default)]
     pub os: Os,
-    /// What calibration measured beyond the needs of a run; absent in a file that is not from a
+    /// Measurements of a calibration that runs do not need; absent in a file that is not from a
     /// calibration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibrated: Option<Calibrated>,

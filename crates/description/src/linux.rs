@@ -53,7 +53,7 @@ pub struct Linux {
     /// setting.
     #[serde(rename = "hugepages-1048576kB", skip_serializing_if = "Option::is_none")]
     pub of_1048576k: Option<OfSize>,
-    /// What a fault does if no large block is free.
+    /// How a fault tries to get a large block if none is free.
     #[serde(skip_serializing_if = "is_default")]
     pub defrag: Defrag,
     /// 1: a load of untouched memory maps a large zero page where a large page is allowed.
@@ -447,7 +447,7 @@ impl Default for Khugepaged {
     }
 }
 
-/// What a fault does if no large block is free.
+/// How a fault tries to get a large block if none is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 pub enum Defrag {
     /// The fault reclaims pages and compacts memory itself.

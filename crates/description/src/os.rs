@@ -99,7 +99,7 @@ pub struct Os {
     /// have; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utopia: Option<Utopia>,
-    /// What the operating system's clock counts.
+    /// The events that advance the operating system's clock.
     #[serde(skip_serializing_if = "is_full")]
     pub clock: Clock,
     /// How TLBs are flushed after a page table has changed; absent: each processor that may hold a changed
@@ -302,7 +302,7 @@ pub struct Devices {
     pub source: String,
 }
 
-/// What happens to the marks of pages whose reservation is broken (B10 section 6.5.3).
+/// The effect of breaking a reservation on the marks of its pages (B10 section 6.5.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MarksOfBroken {
@@ -422,7 +422,7 @@ impl<'de> Deserialize<'de> for Inject {
     }
 }
 
-/// What the operating system's clock counts.
+/// The events that advance the operating system's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Clock {

@@ -126,7 +126,8 @@ impl Tlb {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Blocks {
-    /// What an entry holds: `complete-subblock`, `partial-subblock`, `coalesced`, `whole` or `mosaic`.
+    /// The contents of an entry: `complete-subblock`, `partial-subblock`, `coalesced`, `whole` or
+    /// `mosaic`.
     pub kind: String,
     /// The number of pages in a block.
     pub pages: u32,

@@ -139,7 +139,7 @@ impl MmuCache {
     }
 }
 
-/// What walks the page table.
+/// The kind of walker: hardware or software.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WalkerKind {

@@ -17,7 +17,7 @@ pub struct RegionCounts {
     pub rights: String,
     /// Whether the region was inferred from accesses, because the trace has no mapping for it.
     pub inferred: bool,
-    /// What backs the region, if the trace records it: `anonymous` (private memory),
+    /// The backing of the region, if the trace records it: `anonymous` (private memory),
     /// `shared-memory`, `private-of-shared` (a private mapping of shared memory), `shared-file`,
     /// `private-file`, `hugetlb`, `stack`, `thread-stack`, `heap`, `bss`.
     #[serde(skip_serializing_if = "Option::is_none")]

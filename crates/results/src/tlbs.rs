@@ -50,7 +50,7 @@ pub struct TlbCounts {
 /// TLB entries for several adjacent pages of the smallest size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BlockCounts {
-    /// What an entry can hold: `complete-subblock`, `partial-subblock`, `coalesced`, `whole` or
+    /// The contents of an entry: `complete-subblock`, `partial-subblock`, `coalesced`, `whole` or
     /// `mosaic`.
     pub kind: String,
     /// Pages per block.

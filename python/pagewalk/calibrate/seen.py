@@ -21,7 +21,7 @@ from pagewalk.calibrate.probe import Curve
 FIRST_STEP_CYCLES = 1.0
 """A step of this many cycles ends the first-level TLB: a few of its sets overflow first."""
 STEP_CYCLES = 3.0
-"""A step of this many cycles ends the second level: walks take at least ten."""
+"""A rise by this many cycles is the end of the second level: walks take at least ten cycles."""
 FLAT = 1.15
 """Points of a plateau differ by no more than this factor."""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def settings(options: argparse.Namespace) -> list[str]:
-    """The settings of `--set` and `--place`, which are the same for every trace."""
+    """The settings of `--set` and `--place`; they are the same for every trace."""
     given: list[str] = list(options.set)
     if vars(options).get("place") is not None:
         given.append(f"os.place={place_rules(options.place)}")

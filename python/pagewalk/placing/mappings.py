@@ -1,4 +1,4 @@
-"""What a process has mapped: `/proc/PID/smaps`, with the kind of memory of each mapping."""
+"""The mappings of a process: `/proc/PID/smaps`, with the kind of memory of each."""
 
 import re
 from collections.abc import Iterable, Iterator

@@ -46,11 +46,11 @@ class Why(NamedTuple):
     knob: str | None
     """The file or the call that decides, with its value."""
     change: str | None
-    """The line that changes it; `None` if nothing helps."""
+    """The command that changes it; `None` if no command helps."""
 
 
 class Process(NamedTuple):
-    """What is known of a process beside its mappings."""
+    """The known facts of a process, except its mappings."""
 
     pid: int
     disabled: int | None

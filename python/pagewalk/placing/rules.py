@@ -138,7 +138,7 @@ def _without_fail(written: str) -> tuple[str, str]:
 def _refused(
     rule: Rule, written: tuple[int, bool, bool], reachable: set[int], system: System
 ) -> str | None:
-    """Why a rule cannot be met on this system, or nothing.
+    """Why a rule cannot be met on this system, or `None`.
 
     `written` is the line of its site, whether it waits, and whether it names nodes of memory.
     """

@@ -205,7 +205,7 @@ def placed(document: Mapping[str, Any]) -> list[str]:
 
 
 def is_short(rule: Mapping[str, Any]) -> bool:
-    """Whether memory that a rule of 2M is for has smaller pages, or there is none."""
+    """Whether memory with a rule for 2M has smaller pages or does not exist."""
     is_large = not rule["rule"].removesuffix(" fail").endswith("4K")
     missing = is_large and rule["large_bytes"] < rule["resident_bytes"]
     return bool(not rule["mappings"] or rule["failed"] or missing)

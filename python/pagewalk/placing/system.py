@@ -1,4 +1,4 @@
-"""What the kernel allows and has counted: knobs of large pages, counters, pools, memory groups.
+"""The kernel's settings and counts: knobs of large pages, counters, pools, memory groups.
 
 Everything is read from files, so that a test can put a folder of its own in the place of `/`.
 """
@@ -60,7 +60,7 @@ class System:
         return moment
 
     def read(self, path: str) -> str | None:
-        """A file's text; `None` if it is not there."""
+        """A file's text; `None` if there is no file."""
         if self._kept is not None and path in self._kept:
             return self._kept[path]
         try:

@@ -1,4 +1,4 @@
-"""What `pagewalk stat` counted, as text and as a page."""
+"""The counts of `pagewalk stat`, as text and as a page."""
 
 from typing import TYPE_CHECKING
 

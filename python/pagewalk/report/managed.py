@@ -1,4 +1,4 @@
-"""What `pagewalk managers` found, as text and as a page."""
+"""The results of `pagewalk managers`, as text and as a page."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING

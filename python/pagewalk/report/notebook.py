@@ -1,4 +1,4 @@
-"""What a notebook shows of a trace, a machine, results and a sweep: a line and a table, as HTML.
+"""A trace, a machine, results and a sweep as a notebook shows them: a line and a table.
 
 No script and no network: tables are plain HTML, charts are pictures made by vl-convert.
 """
@@ -47,7 +47,7 @@ def facts(caption: str, found: Mapping[str, object]) -> Table:
 
 
 def trace(name: str, header: Mapping[str, Any], accesses: int | None, digest: str | None) -> str:
-    """What is known of a trace before it is read."""
+    """The known facts of a trace before it is read."""
     from pagewalk.report.data import trace_facts
 
     known = (
@@ -79,8 +79,8 @@ def parts_table(description: Mapping[str, Any]) -> Table:
 def offline(chart: "Chart") -> "Chart":
     """`chart` for a notebook: of a fixed width, and drawn without a network.
 
-    Altair's usual way loads its scripts from the net. Where nobody has chosen another one, charts
-    become pictures by vl-convert.
+    Altair's usual way loads its scripts from the net. If the user has not chosen another renderer,
+    charts become pictures by vl-convert.
     """
     import altair as alt
 

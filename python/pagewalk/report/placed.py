@@ -1,4 +1,4 @@
-"""What `pagewalk advise` found, as text and as a page."""
+"""The advice of `pagewalk advise`, as text and as a page."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any

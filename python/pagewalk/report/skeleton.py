@@ -1,4 +1,4 @@
-"""What `pagewalk skeleton` has written, as a page."""
+"""The skeletons that `pagewalk skeleton` wrote, as a page."""
 
 from typing import Any
 

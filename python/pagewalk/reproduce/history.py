@@ -79,7 +79,7 @@ def complaint(experiment: Experiment) -> str:
         return f"measured at {measured[:12]}, which is not among the commits before this one"
     then = as_measured(experiment, measured)
     if then is None:
-        return f"{measured[:12]}, where it was measured, has no such experiment"
+        return f"measured at {measured[:12]}, which does not have this experiment"
     bands = [claim.stated() for claim in then.claims]
     for claim in experiment.claims:
         if claim.stated() not in bands:

@@ -187,7 +187,7 @@ def stale(experiment: Experiment, lab: Lab) -> str:
     changed = history.changed(experiment)
     if not changed or reproduce(experiment, lab, smoke=True).digest() == measured.get("smoke"):
         return ""
-    return f"{', '.join(changed)} changed, and a smoke run comes out otherwise"
+    return f"{', '.join(changed)} changed, and a smoke run gives other numbers"
 
 
 def _text(document: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-r"""What a sweep has done so far, in a file beside its output.
+r"""The finished designs of a sweep, in a file beside its output.
 
 ```
  fig.parquet.part    one JSON text a line: {"key": hash of trace and machine, "row": {...}}

@@ -47,7 +47,10 @@ class Design:
 
 @dataclass(frozen=True)
 class Task:
-    """What all passes over a trace have in common; a worker gets it with the designs' settings."""
+    """The parts that all passes over a trace share.
+
+    A worker gets them with the designs' settings.
+    """
 
     trace: Trace
     machine: str

@@ -208,7 +208,7 @@ def _empty(disk: Path) -> None:
 
 @dataclass(frozen=True)
 class _Kernel:
-    """What is known of a kernel: arguments for the recorder, and the file with its symbols."""
+    """The known facts of a kernel: arguments for the recorder, and the file with its symbols."""
 
     facts: list[str]
     image: Path
@@ -216,7 +216,7 @@ class _Kernel:
 
 
 def _kernel(made: machine.Machine, folder: Path) -> _Kernel:
-    """What is known of the kernel, from the kernel itself, which is asked once."""
+    """The known facts of the kernel, from the kernel itself, which runs once for this."""
     key = hashlib.sha256(made.packages.kernel.read_bytes() + guest.INIT.encode()).hexdigest()[:32]
     kept = cache() / "kernels" / key
     if not (kept / "symbols").is_file():

@@ -31,14 +31,14 @@ use super::{Evicted, Tlb, TlbEntry, entry::Slot};
 pub struct BlockParams {
     /// The number of pages of the TLB's smallest size in a block: a power of two.
     pub pages: u32,
-    /// What an entry of a block can represent.
+    /// The pages of a block that an entry can represent.
     pub kind: BlockKind,
     /// Whether the other pages of a block are inserted together with the missing page. Otherwise a
     /// page of a sub-block is inserted only when an access to that page misses.
     pub prefetch: bool,
 }
 
-/// What an entry of a block can represent.
+/// The pages of a block that an entry can represent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockKind {
     /// A frame and rights for each page.

@@ -29,7 +29,7 @@ from pagewalk.reproduce.table import Table
 
 
 def measure(parameters: dict[str, Any], _: Lab) -> Table:
-    """What `parameters["measure"]` names."""
+    """The table that `parameters["measure"]` selects."""
     return _MEASURES[parameters["measure"]](parameters)
 
 
