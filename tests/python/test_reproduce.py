@@ -496,7 +496,7 @@ def test_a_band_that_came_after_the_number_does_not_count(pagewalk, tmp_path: Pa
     assert reproduce("--stale").stdout == "All saved numbers stand.\n"
     last["measured_on"]["smoke"] = "another"
     (at / "last.json").write_text(json.dumps(last))
-    assert "crates/mmu changed, and a smoke run comes out otherwise" in reproduce("--stale").stdout
+    assert "crates/mmu changed, and a smoke run gives other numbers" in reproduce("--stale").stdout
 
 
 def test_programs_with_a_value_and_experiments_side_by_side_are_watched(tmp_path: Path) -> None:
