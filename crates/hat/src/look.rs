@@ -144,7 +144,11 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         && self.number(mapping.translation.frame) == number
                 })
             });
-            if right { Ok(()) } else { Err("a mapping node names a page that is not mapped so") }
+            if right {
+                Ok(())
+            } else {
+                Err("a mapping node names a page that is mapped in another way, or not at all")
+            }
         })
     }
 

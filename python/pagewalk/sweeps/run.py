@@ -104,7 +104,9 @@ def sweep(
     machines = [os.fspath(machine)] if isinstance(machine, str | os.PathLike) else machine
     several = {MACHINE: [os.fspath(name) for name in machines]} if len(machines) > 1 else {}
     if several and MACHINE in vary:
-        raise _native.Error("the machines are given twice: as `machine` and as a key that varies")
+        raise _native.Error(
+            "the machines are given twice, as `machine` and as a key that varies: leave one out"
+        )
     if not several and not vary and len(traces) == 1:
         raise _native.Error("nothing varies: give --vary KEY=VALUES (`vary`), or several machines")
     vary = {**several, **vary}

@@ -91,7 +91,7 @@ def _file(variable: str) -> Path:
     if variable in os.environ:
         path = Path(os.environ[variable])
         if not path.is_file():
-            raise Error(f"{path}: there is no such file, and {variable} names it")
+            raise Error(f"{path}, which {variable} names, is not a file")
         return path
     package, patterns = FETCHED[variable]
     to = cache() / "packages" / package

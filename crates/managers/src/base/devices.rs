@@ -47,7 +47,7 @@ impl Devices {
             return refuse("pages", what);
         }
         if asked.faults == 0 {
-            let what = "write how many faults pass from one page to the next: 1 or more";
+            let what = "write the number of faults from one lent page to the next: 1 or more";
             return refuse("faults", what.to_owned());
         }
         Ok(Some(Devices {

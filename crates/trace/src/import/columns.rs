@@ -220,7 +220,7 @@ where
             if !self.keep_going || matches!(error, Error::Interrupted) {
                 return Err(error);
             }
-            self.warnings.push(format!("{error}; kept what came before"));
+            self.warnings.push(format!("{error}; the part before it is kept"));
         }
         self.rows += batch.len() as u64;
         Ok(!batch.is_empty())

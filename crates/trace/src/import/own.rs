@@ -121,7 +121,7 @@ struct Whole {
 }
 
 fn kept(error: Error) -> String {
-    format!("{error}; kept what came before")
+    format!("{error}; the part before it is kept")
 }
 
 impl Source for Whole {

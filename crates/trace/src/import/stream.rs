@@ -137,7 +137,7 @@ impl<D: Decode> Source for Stream<D> {
             if !self.keep_going {
                 return Err(error);
             }
-            self.warnings.push(format!("{error}; kept what came before"));
+            self.warnings.push(format!("{error}; the part before it is kept"));
         }
         if self.done {
             self.rows.finish(batch);

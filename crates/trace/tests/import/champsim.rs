@@ -121,7 +121,7 @@ fn what_is_cut_or_no_record_is_refused() {
     let kept = Options { keep_going: true, ..options(Format::ChampSim) };
     let given = import(&bytes[..100], &kept).unwrap();
     assert_eq!(given.rows, [(0, F, 0x1000, 1, 1), (0, L, 0x10, 1, 0)]);
-    assert!(given.warnings[0].contains("kept what came before"), "{:?}", given.warnings);
+    assert!(given.warnings[0].contains("the part before it is kept"), "{:?}", given.warnings);
     bytes[64 + 8] = 2;
     assert_eq!(refused(&bytes, &options(Format::ChampSim), "--cloudsuite"), Some(64));
 }

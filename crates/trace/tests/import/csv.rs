@@ -194,7 +194,7 @@ fn a_damaged_table_is_kept_as_far_as_it_goes_if_asked() {
         match drain(&mut source) {
             Ok(kept) => {
                 assert_eq!(kept.rows, [(0, L, 1, 1, 0), (0, L, 2, 1, 0)]);
-                assert_eq!(kept.warnings, ["the table is damaged; kept what came before"]);
+                assert_eq!(kept.warnings, ["the table is damaged; the part before it is kept"]);
                 assert!(keep);
             }
             Err(error) => assert!(!keep && error.to_string().contains("damaged")),

@@ -865,7 +865,8 @@ fn wrong_files_are_refused_with_their_place() {
         let kept = import(&bytes, &keep).unwrap();
         assert_eq!(kept.warnings.len(), 1);
         assert!(
-            kept.warnings[0].contains(part) && kept.warnings[0].ends_with("kept what came before")
+            kept.warnings[0].contains(part)
+                && kept.warnings[0].ends_with("the part before it is kept")
         );
     }
     let kept = import(&good[..good.len() - 5], &keep).unwrap();

@@ -305,7 +305,7 @@ impl DrMemTrace {
             if !self.keep_going {
                 return Err(error);
             }
-            self.warnings.push(format!("{error}; kept what came before"));
+            self.warnings.push(format!("{error}; the part before it is kept"));
             self.lanes[lane].decoder.finish(batch);
             Ok(Turn::Ended)
         })
