@@ -29,7 +29,7 @@ def _name(command: argparse.ArgumentParser) -> str:
 
 
 def _what(command: argparse.ArgumentParser) -> str:
-    """The first sentence of what it says of itself."""
+    """The first sentence of the command's description."""
     return _plain((command.description or "").split(". ")[0].rstrip(".") + ".")
 
 
@@ -56,7 +56,7 @@ def _of(command: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _term(action: argparse.Action) -> str:
-    """An option with what it takes."""
+    """An option with its value."""
     taken = value(action)
     if not action.option_strings:
         return f"`{taken}`"

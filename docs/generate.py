@@ -7,7 +7,7 @@
 ```
 
 The structures are the JSON document, field by field, and their comments are its meanings, so that
-Rust, Python and the handbook cannot differ: a test compares what this writes with what is there.
+Rust, Python and the handbook cannot differ: a test compares the output with the files.
 
 `keys.py` writes the keys of machine files and the events of traces, which are made in the same way.
 

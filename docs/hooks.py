@@ -1,4 +1,4 @@
-"""What the site has besides the pages of this folder.
+"""Pages and files of the site that are not in this folder.
 
 The experiments' files that pages link to: in the repository they lie beside this folder, in the
 site below it, so that a link has one `../` less there.
@@ -39,7 +39,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Leads such links to where the files are in the site, and lists the commands."""
+    """Changes such links to the files' places in the site, and lists the commands."""
     return _LINK.sub(r"](\1\2)", markdown).replace(FLAGS, flags.listed())
 
 

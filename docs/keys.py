@@ -159,7 +159,7 @@ def _rows(keys: list[Key], page: str, tables: list[Table]) -> Iterator[str]:
 
 
 def _value(key: Key, page: str, tables: list[Table]) -> str:
-    """What is written as the key's value."""
+    """The form of the key's value."""
     kind = key.kind.replace("super::", "")
     for wrapper in ("Option", "Box"):
         kind = re.sub(rf"^{wrapper}<(.*)>$", r"\1", kind)
@@ -181,7 +181,7 @@ def _value(key: Key, page: str, tables: list[Table]) -> str:
 
 
 def _choices(kind: str) -> str | None:
-    """The values of an enumeration, each as it is written, with what it means."""
+    """The values of an enumeration, each as it is written, with its meaning."""
     item = rust.items(rust.ENUM, DESCRIPTION).get(kind)
     if item is None:
         return None

@@ -39,7 +39,7 @@ def items(kind: re.Pattern[str], paths: list[Path]) -> dict[str, Item]:
 
 
 def said(comment: str) -> str:
-    """What a comment says, in one line and without links of rustdoc."""
+    """A comment's text, in one line and without links of rustdoc."""
     lines = [line.strip().removeprefix("///").strip() for line in comment.splitlines()]
     text = " ".join(line for line in lines if line)
     return re.sub(r"\[`(?:\w+::)*(\w+)`\]", r"`\1`", text)

@@ -6,8 +6,8 @@
                                                 .../E99-missed-1.md              and what it missed
 ```
 
-Run it as `make scoreboard` after `pagewalk reproduce --save`. A test compares what this writes
-with what is there.
+Run it as `make scoreboard` after `pagewalk reproduce --save`. A test compares the output with the
+files.
 """
 
 import re
@@ -98,7 +98,7 @@ def _all(known: Known, papers: dict[str, Known]) -> str:
 
 
 def _of_paper(paper: str, known: Known) -> Iterator[tuple[str, str]]:
-    """The page of a paper, and those of what it missed where one page cannot have both."""
+    """The page of a paper, and pages of its missed claims if one page cannot have both."""
     head = [f"# Scoreboard: {paper}", "", _counted(known), "", KINDS_ARE_IN, ""]
     head += ["| experiment | what | claims reached | counted apart |", "|---|---|---|---|"]
     head += [_row(experiment, last) for experiment, last in known]

@@ -9,9 +9,9 @@
          a line is new     compatible:  0.1.2 -> 0.1.3     1.2.3 -> 1.3.0
 ```
 
-What nobody can add to without breaking others is one line: an enumeration with its variants, a
-structure all of whose fields are public, a trait with the methods that it requires. Not compared
-are auto traits, such as `Send`, the layout of types, and what functions do.
+An item that cannot be extended without breaking its users is one line: an enumeration with its
+variants, a structure all of whose fields are public, a trait with the methods that it requires. Not
+compared are auto traits, such as `Send`, the layout of types, and what functions do.
 """
 
 import argparse
@@ -34,7 +34,7 @@ PARTS = re.compile(
     r"|<code>(?P<use>pub use .*?)</code>",
     re.DOTALL,
 )
-"""What of a page of rustdoc is read."""
+"""The parts of a rustdoc page that are read."""
 SECTIONS_OF_OTHERS = (
     "required-methods",
     "implementors",
@@ -45,7 +45,7 @@ SECTIONS_OF_OTHERS = (
 
 
 def text(marked: str) -> str:
-    """What a piece of a page reads, in one line."""
+    """The text of a piece of a page, in one line."""
     return " ".join(html.unescape(re.sub(r"<[^>]+>", "", marked)).split())
 
 

@@ -34,7 +34,7 @@ CRATES = ("addr", "physmem", "pagetable", "hat", "vm", "mmu")
 WHEELS = {"x86_64": "records and analyses", "aarch64": "analyses"}
 """The processors that there are wheels for."""
 PLATFORM = "manylinux_2_34"
-"""What a wheel needs of a system: glibc 2.34. maturin refuses a native half that needs more."""
+"""The glibc that a wheel needs. maturin refuses a native half that needs a newer one."""
 
 
 def fail(what: str) -> NoReturn:
@@ -43,7 +43,7 @@ def fail(what: str) -> NoReturn:
 
 
 def run(*command: object, cwd: Path = ROOT, env: dict[str, str] | None = None) -> str:
-    """What a command writes; its errors are the user's to see, and end the work."""
+    """The output of a command. Its errors are shown to the user and end the work."""
     words = [str(word) for word in command]
     ran = subprocess.run(words, cwd=cwd, env=env, stdout=subprocess.PIPE, text=True, check=False)
     if ran.returncode != 0:

@@ -38,9 +38,9 @@ LIBRARIES = {
     "ld-linux-x86-64.so.2",
     "ld-linux-aarch64.so.1",
 }
-"""What a wheel may expect of a system (PEP 600), of that which Rust's standard library links."""
+"""Libraries that Rust's standard library links and that a wheel may expect (PEP 600)."""
 DYNAMIC = ("pagewalk/_native.abi3.so", "pagewalk/plugins/pagewalk-recorder-*.so")
-"""What is loaded into a program of the system. All else in a wheel is linked with no library."""
+"""Files that programs of the system load. All other files of a wheel link no library."""
 RECORDS = (
     "pagewalk/plugins/pagewalk-engine",
     "pagewalk/plugins/pagewalk-recorder-v1.so",
@@ -52,11 +52,11 @@ RECORDS = (
     "pagewalk/qemu/COPYING",
     "pagewalk/qemu/COPYING.LIB",
 )
-"""What a wheel that records must have, and one that only analyses must not."""
+"""Files that a recording wheel must have, and an analysing one must not."""
 
 
 def audit(wheel: Path) -> list[str]:
-    """What is wrong with a wheel."""
+    """The errors of a wheel."""
     name = re.fullmatch(
         r"pagewalk-[^-]+-cp310-abi3-manylinux_2_(\d+)_(x86_64|aarch64)\.whl", wheel.name
     )

@@ -1,4 +1,4 @@
-"""What builds the Python package: maturin, after what maturin does not know has been put in place.
+"""The build backend of the Python package: adds files that maturin does not know to its work.
 
 ```
  qemu/ -------build.py----> python/pagewalk/qemu/qemu-*                         recording QEMUs
@@ -13,8 +13,9 @@
 Machines are in the native half. `make build` calls `plugins()` alone, after `make qemu`: in a
 source tree the experiments are read where they are.
 
-What records programs is for x86-64 alone. A wheel for another processor, which cargo is told by
-`CARGO_BUILD_TARGET`, has the native half, the experiments and the workloads: it is for analysis.
+The parts that record programs are for x86-64 only. A wheel for another processor, which cargo is
+told by `CARGO_BUILD_TARGET`, has the native half, the experiments and the workloads: it is for
+analysis.
 """
 
 import os

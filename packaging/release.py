@@ -1,4 +1,4 @@
-"""Makes a release of the version in Cargo.toml, up to what cannot be taken back: `make release`.
+"""Makes a release, up to the steps that cannot be undone: `make release`.
 
 ```
  CHANGELOG.md        "Unreleased" becomes the version's section     | to be committed

@@ -8,7 +8,7 @@
        unshare: own mounts, processes and no network --> chroot --> trial.sh, as an ordinary user
 ```
 
-What the trial says is kept as `trial-SUITE.log` beside the artefacts. Needs root, for debootstrap
+The trial's output is kept as `trial-SUITE.log` beside the artefacts. Needs root, for debootstrap
 and chroot.
 """
 

@@ -98,7 +98,7 @@ def crates(parts: list[build.Crate], to: Path) -> None:
 
 
 def standard_library(to: Path) -> None:
-    """Copies the source of Rust's standard library, with the crates that it is made of."""
+    """Copies the source of Rust's standard library, with its crates."""
     root = build.run(["rustc", "--print", "sysroot"], "rustc does not tell where it is").strip()
     library = Path(root) / "lib/rustlib/src/rust/library"
     if not library.is_dir() and shutil.which("rustup"):

@@ -77,7 +77,7 @@ _MODULES = {
     "stat": "events",
     "sweep": "sweeps.run",
 }
-"""What is imported when it is first asked for, so that the import of the package is cheap.
+"""Names that are imported at their first use, so that the import of the package is cheap.
 
 No module may have one of these names: once imported, the module would replace the attribute."""
 

@@ -49,7 +49,7 @@ class Work(NamedTuple):
 
 
 class Overlap(NamedTuple):
-    """How many misses and walks of a program overlap, and how that is known."""
+    """The numbers of overlapping misses and walks of a program, and their source."""
 
     at_once: float
     walks: float

@@ -1,4 +1,4 @@
-"""`stat`: the counts of a run on one screen, with what each costs as a range of cycles.
+"""`stat`: the counts of a run on one screen, with the cost of each as a range of cycles.
 
 ```
  results: counts -------------------------> event, count

@@ -1,4 +1,4 @@
-"""What a run of `pagewalk hat` has counted, as plain data."""
+"""The counts of a run of `pagewalk hat`, as plain data."""
 
 from typing import Any, NamedTuple
 

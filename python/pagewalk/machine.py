@@ -126,7 +126,7 @@ class Machine(Tabled):
 
     @property
     def notes(self) -> list[str]:
-        """What the settings add to the machine beyond its file, as sentences."""
+        """The additions of the settings to the machine's file, as sentences."""
         return [
             f"the settings add `{table}`, which {self.name} does not have"
             for table in self._native.added

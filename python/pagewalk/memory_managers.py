@@ -311,7 +311,7 @@ def managers(
 
 
 def kinds() -> "list[plain.ManagerKind]":
-    """All managers of the table, with what they are and the keys that they have."""
+    """All managers of the table, with descriptions and their keys."""
     return [
         {
             "name": kind.name,

@@ -292,7 +292,7 @@ def _is_anonymous(region: "plain.RegionCounts") -> bool:
 
 
 def _program(data: "plain.Document") -> str | None:
-    """The path of the program itself: its code needs no mark of what it is of."""
+    """The path of the program itself, whose code needs no mark."""
     objects = Counter[str]()
     for place in _origins(data)["code"]:
         if place["object"] and ".so" not in _base(place["object"]):

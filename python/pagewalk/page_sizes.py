@@ -498,7 +498,7 @@ class _Runs:
         return _cost(self._run(self.none, results.data))
 
     def _saved(self, run: Mapping[str, Any]) -> float:
-        """What a region alone saves, without the cost of the handler."""
+        """The savings of a region alone, without the cost of the handler."""
         return self.zero - _cost(run)
 
     def _count(self, tries: Sequence[Try]) -> None:

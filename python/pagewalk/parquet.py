@@ -24,7 +24,7 @@ KIND_NAMES = {
 """Names of kinds in any case of letters, as tables in text have them too."""
 
 _EXPORTED = {"instrs": "instructions"}
-"""What `pagewalk export parquet` calls a column of another name."""
+"""Names of columns in `pagewalk export parquet` that differ from ours."""
 
 
 def open_table(

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 _HERE = os.path.dirname(__file__)  # noqa: PTH120
 
 QEMUS = os.path.join(_HERE, "qemu")  # noqa: PTH118
-"""Where the QEMUs with the recorder inside lie, one for each instruction set."""
+"""The folder of the QEMUs that contain the recorder, one for each instruction set."""
 
 PLUGINS = os.path.join(_HERE, "plugins")  # noqa: PTH118
-"""Where the plugins for other QEMUs lie, one file for each version of QEMU's plugin interface.
+"""The folder of the plugins for other QEMUs, one file for each version of QEMU's plugin interface.
 
 Beside them are the libraries that mark allocations, one for each processor."""
 

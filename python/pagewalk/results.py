@@ -93,7 +93,7 @@ class Results(Document, Tabled):
             path: `.folded` (flamegraph.pl, speedscope), `.speedscope.json` (speedscope),
                 `.callgrind` or `callgrind.out.NAME` (KCachegrind, callgrind_annotate),
                 `.perfetto-trace` (Perfetto: the misses of each region over time).
-            by: What stacks of the first two are of: `function`, `line` or `site`.
+            by: The elements of stacks of the first two formats: `function`, `line` or `site`.
             force: Whether it may replace a file.
 
         Raises:

@@ -75,7 +75,7 @@ def side_by_side(documents: "Sequence[plain.Document]") -> str:
 
 
 def trace_summary(name: str, info: dict[str, Any]) -> str:
-    """What `pagewalk info` counted."""
+    """The counts of `pagewalk info`."""
     accesses = sum(info["accesses"].values())
     parts = [_trace_heading(name, info, accesses)]
     if len(info["processes"]) > 1:

@@ -32,7 +32,7 @@ def say(text: str, stream: TextIO | None = None) -> None:
 
 
 def colored(text: str) -> str:
-    """`text` with its lines colored by what they are."""
+    """`text` with its lines colored by their kinds."""
     return "\n".join(_line(line) for line in text.splitlines())
 
 

@@ -112,7 +112,7 @@ def table(
     Args:
         head: A name per column.
         rows: The cells.
-        indent: What stands before each row.
+        indent: The text before each row.
         keys: Columns at the left that are repeated in each part below.
         lines_max: Rows of all parts together after which no further part follows.
     """

@@ -88,11 +88,11 @@ class Trace:
         source: As given.
         options: How the trace is read: the other arguments.
         name: The file's name, or the generator's parameters.
-        header: What the trace records about itself: `producer`, `command`, `arch`, `fetches`,
-            `filter`, `page_bytes`, `notes`.
+        header: The facts that the trace records about itself: `producer`, `command`, `arch`,
+            `fetches`, `filter`, `page_bytes`, `notes`.
         accesses: Number of accesses, or `None` if it is known only at the end of the trace.
         digest: SHA-256 of the contents as hexadecimal digits, or `None` if it is not known.
-        warnings: What the last run or count that read the whole trace warned of.
+        warnings: Warnings of the last run or count that read the whole trace.
 
     Raises:
         Error: There is no such file or generator, or it is not a trace.
@@ -218,7 +218,7 @@ class Trace:
 
         Raises:
             Error: The file exists, cannot be made, or its name is that of another format.
-            WorkError: What is read is damaged, or the system refused to write.
+            WorkError: The source is damaged, or the system refused to write.
         """
         path = os.fspath(output)
         refuse_no_trace(path)

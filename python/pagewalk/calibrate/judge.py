@@ -1,4 +1,4 @@
-"""How far a machine file's ranges may be trusted: small programs, predicted and timed.
+"""The accuracy of a machine file's ranges: small programs, predicted and timed.
 
 ```
   micro.c --timed--> 4K: 160 ns, 2M: 114 ns --> gain 29 %

@@ -56,7 +56,7 @@ class Seen:
             loaded from. These times are medians, because programs meet the noise of other programs
             too.
         costs: Times of the kernel's work, such as a fault, by name.
-        unseen: What could not be measured, in words.
+        unseen: The quantities that could not be measured, in words.
     """
 
     ghz: Spread

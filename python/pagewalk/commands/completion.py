@@ -18,7 +18,7 @@ FILES = ("TRACE", "FILE", "PATH", "A", "B", "NAME|FILE")
 
 
 class Completion(Command):
-    """What a shell needs to complete the command line."""
+    """The data with which a shell completes the command line."""
 
     name = "completion"
     help = "print the completion script for bash, zsh or fish"

@@ -34,11 +34,11 @@ class Check(NamedTuple):
     says: str
     """The finding, in words."""
     remedy: str | None = None
-    """What to do if it does not work; `None` if it works or if nothing helps."""
+    """Advice if it does not work; `None` if it works or if there is no advice."""
 
 
 class Doctor(Command):
-    """What this computer can record, place, verify and measure."""
+    """The abilities of this computer to record, place, verify and measure."""
 
     name = "doctor"
     help = "say what this computer can record, place, verify and measure"
@@ -61,7 +61,7 @@ class Doctor(Command):
 
 
 def shown(found: list[Check]) -> str:
-    """The checks as lines; those that failed with what to do."""
+    """The checks as lines; failed ones with advice."""
     width = max(len(check.can) for check in found) + 2
     lines = []
     for check in found:
@@ -89,7 +89,7 @@ def checks() -> Iterator[Check]:
 
 
 def _install(target: str) -> str:
-    """What to do if a part of Pagewalk is missing that `make TARGET` builds."""
+    """The advice if a part of Pagewalk is missing that `make TARGET` builds."""
     return f"run `make {target}`, or install a wheel of Pagewalk, which has it"
 
 

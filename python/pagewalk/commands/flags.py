@@ -326,7 +326,7 @@ RECORDING = Flags(
     ),
     title="recording",
 )
-"""How a recording, stored or live, is made, and what it leaves out in addition to `WINDOW`."""
+"""The settings of a stored or live recording, and its filters in addition to `WINDOW`."""
 
 LIVE = Flag(
     "--tell-all",

@@ -34,7 +34,7 @@ STACKS = ("function", "line", "site")
 
 
 class Origins(Command):
-    """Where the misses of a result come from."""
+    """The origins of the misses of a result."""
 
     name = "origins"
     help = "report where the misses of a result come from"

@@ -20,7 +20,7 @@ examples:
 
 
 class Skeleton(Command):
-    """What recorded processes ask memory management for."""
+    """The requests of recorded processes to memory management."""
 
     name = "skeleton"
     help = "extract from a trace what its processes request from memory management"

@@ -1,4 +1,4 @@
-"""`pagewalk stat`: counts on one screen, with what each costs."""
+"""`pagewalk stat`: counts on one screen, with the cost of each."""
 
 import argparse
 import json
@@ -39,7 +39,7 @@ that -o and --json name.
 
 
 class Stat(Command):
-    """Counts on one screen, with what each costs."""
+    """Counts on one screen, with the cost of each."""
 
     name = "stat"
     help = "count the events of a run, with the cycles that they cost"

@@ -61,7 +61,8 @@ def write(
     Args:
         path: The file.
         data: The results document.
-        by: What a stack is of, for `.folded` and `.speedscope.json`: `function`, `line` or `site`.
+        by: The elements of a stack, for `.folded` and `.speedscope.json`: `function`, `line` or
+            `site`.
         force: Whether it may replace a file.
 
     Raises:

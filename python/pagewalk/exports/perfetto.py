@@ -6,10 +6,10 @@
 ```
 
 A nanosecond of Perfetto's time is one access of the trace, as a trace has no clock. A time bin of
-the results is a step of the counter, whose value is the misses in that bin. Where an address bin
-holds the end of one region and the beginning of the next, its misses are divided between the two as
-the misses of the whole run are. Source: `protos/perfetto/trace/trace_packet.proto` of Perfetto 59
-and what it imports, whose field numbers are below.
+the results is a step of the counter, whose value is the misses in that bin. If an address bin holds
+the end of one region and the beginning of the next, its misses are divided between the two in the
+proportion of their misses in the whole run. Source: `protos/perfetto/trace/trace_packet.proto` of
+Perfetto 59 and what it imports, whose field numbers are below.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""Hardware counters of a program and of what it starts, by `perf_event_open`.
+"""Hardware counters of a program and of programs that it starts, by `perf_event_open`.
 
 ```
  opened on this thread, disabled    child inherits them --execve--> they count until it has ended
@@ -6,9 +6,9 @@
 ```
 
 Counters are opened before a program is started: each child of this thread inherits them
-(`inherit`), and they are enabled when the child executes the program (`enable_on_exec`). Where a
-processor has fewer counters than were opened, the kernel takes turns, and the counts are scaled by
-the share of the time.
+(`inherit`), and they are enabled when the child executes the program (`enable_on_exec`). If a
+processor has fewer counters than were opened, the kernel activates them in turns, and counts are
+scaled by each counter's share of the time.
 """
 
 import ctypes

@@ -87,7 +87,7 @@ def changed(
 
     Raises:
         Error: This is not root, or another pagewalk has changed knobs.
-        WorkError: A knob takes no such value.
+        WorkError: A knob does not accept the value.
     """
     system = System() if system is None else system
     if not changes:

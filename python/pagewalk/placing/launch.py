@@ -173,7 +173,7 @@ def of_pools(
 
 
 def unplaced(rules: Sequence[Rule], set_: Sequence[Variable]) -> list[str]:
-    """What variables alone cannot do, in sentences."""
+    """Effects of the rules that variables alone cannot have, in sentences."""
     by_allocator = ("heap", "mmap", "data")
     lines = []
     for rule in rules:
@@ -379,7 +379,7 @@ def dry(
     only: bool,
     traced: bool,
 ) -> str:
-    """What would be set and called, without running the program."""
+    """The settings and calls that would be made; the program is not run."""
     lines = [f"# {' '.join(command)}: nothing was run"]
     lines += [f"echo {value} > {path}  # until the program ends" for path, value in changes]
     lines += [f"export {one.name}={_quoted(one.value)}  # {one.why}" for one in set_]

@@ -30,7 +30,7 @@ def collapse(pid: int, rules_: Sequence[Rule]) -> dict[str, Any]:
     """Collapses the blocks of a process that rules are for; returns the outcome of each rule.
 
     Raises:
-        Error: There is no such process, or a rule asks for something else than 2M.
+        Error: The process does not exist, or a rule requests another size than 2M.
         WorkError: The process may neither be advised nor traced.
     """
     found = []

@@ -81,7 +81,7 @@ def read(pid: int) -> list[Mapping]:
     """The mappings of a process, by address.
 
     Raises:
-        Error: There is no such process, or it may not be looked at.
+        Error: The process does not exist, or may not be examined.
     """
     try:
         lines = Path(f"/proc/{pid}/smaps").read_text("utf-8", "replace").splitlines()

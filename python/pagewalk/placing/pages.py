@@ -45,7 +45,7 @@ class UnsupportedError(OSError):
 
 
 def present(pid: int, start: int, end: int) -> list[Range]:
-    """What is in memory between two addresses of a process, by PAGEMAP_SCAN.
+    """The ranges in memory between two addresses of a process, by PAGEMAP_SCAN.
 
     Pages of zeros that nothing was written to are left out.
 

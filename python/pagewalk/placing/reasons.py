@@ -1,8 +1,8 @@
 """The reasons why memory does not have the requested pages: a closed list.
 
 Each reason has its meaning, the knob or the line that decides, and the change to make. A part of a
-mapping gets the first reason that applies, in the order from what can never work to what depends on
-chance:
+mapping gets the first reason that applies, ordered from causes that always apply to causes that
+depend on chance:
 
 ```
  the place     smaller-than-page, unaligned

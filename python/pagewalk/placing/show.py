@@ -157,7 +157,7 @@ def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _reasons(regions: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Each reason once, with what decides it and the line to change."""
+    """Each reason once, with its setting and the command that changes it."""
     found: dict[str, dict[str, Any]] = {}
     for one in regions:
         for row in one["why"]:

@@ -26,7 +26,7 @@ LARGE_FOLIOS = {
 
 
 class Knob(NamedTuple):
-    """A file of the kernel, with what is in it."""
+    """A file of the kernel, with its contents."""
 
     path: str
     value: str

@@ -335,7 +335,7 @@ def miss_map(figure: Figure) -> Chart:
 
 
 def serving(figure: Figure) -> Chart:
-    """References per walk to each level of the table, by what served them."""
+    """References per walk to each level of the table, by the cache or memory that served them."""
     places = [place for _, place in sorted({(row["order"], row["place"]) for row in figure.rows})]
     levels = list(dict.fromkeys(row["level"] for row in figure.rows))
     served = legend(places)

@@ -22,7 +22,7 @@ def render(document: dict[str, Any], curves: Sequence["Curve"]) -> str:
 
 
 def charts(curves: Sequence["Curve"]) -> "dict[str, Chart]":
-    """The charts by what is looked up: `data`, `fetch`, `all`."""
+    """The charts by kind of lookup: `data`, `fetch`, `all`."""
     from pagewalk.report import charts
 
     return {group[0].lookups: charts.curve(figure(group)) for group in grouped(curves)}
@@ -69,7 +69,7 @@ def figure(curves: Sequence["Curve"]) -> Figure:
 
 
 def few_miss(curves: Sequence["Curve"]) -> str:
-    """How many entries of each page size are enough, in a sentence."""
+    """The sufficient number of entries for each page size, in a sentence."""
     quiet = [f"{_enough(one, 0.01)} of {one.page_size}" for one in curves]
     return (
         "Entries that a fully associative LRU TLB takes so that at most 1 % of "

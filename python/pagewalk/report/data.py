@@ -175,7 +175,7 @@ def _estimated(document: "plain.Document") -> str:
 
 
 def trace_facts(trace: "plain.TraceSummary") -> list[tuple[str, str]]:
-    """What a trace records about itself."""
+    """The facts that a trace records about itself."""
     facts = [("Made by", trace["producer"])]
     if trace["command"]:
         facts.append(("From", " ".join(trace["command"])))

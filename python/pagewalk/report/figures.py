@@ -74,7 +74,7 @@ SWAP = "in swap"
 
 
 def memory(document: "plain.Document") -> Figure | None:
-    """Memory by what it is used for, over time, if the machine has a manager that reports it."""
+    """Memory by use, over time, if the machine has a manager that reports it."""
     manager = document.get("manager")
     if not manager:
         return None
@@ -154,7 +154,7 @@ def page_sizes(document: "plain.Document") -> Figure | None:
 
 
 def daemon(document: "plain.Document") -> Figure | None:
-    """What the daemon that coalesces free memory moved and made, over time, if there is one."""
+    """Pages that the coalescing daemon moved, and large pages that it made, over time."""
     manager = document.get("manager")
     found = manager.get("daemon") if manager else None
     if not found or not found["over_time"]:
@@ -294,7 +294,7 @@ def free(document: "plain.Document") -> Figure | None:
 
 
 def kernel(document: "plain.Document") -> Figure | None:
-    """The kernel's cycles by what was done, where its work has prices.
+    """The kernel's cycles by kind of work, if its work has prices.
 
     Waiting for disks can take a thousand times as long as all other work. If it is most of the
     time, only the sentence and the table show it, and the picture shows the rest.
@@ -388,7 +388,7 @@ def together(documents: "Sequence[plain.Document]") -> Figure | None:
 
 
 def serving(document: "plain.Document") -> Figure | None:
-    """Walk references by level of the page table and by what served them, nearest first."""
+    """Walk references by level of the page table and by serving cache, nearest first."""
     walks = document["walks"]
     if not walks["references"]:
         return None

@@ -339,7 +339,7 @@ def _table(runs: Sequence["HatRun"]) -> Table:
 
 
 def _histograms(runs: Sequence["HatRun"]) -> Table:
-    """How long each class of locks was waited for and held, where a run has most processors."""
+    """Waiting and holding times of each class of locks, in the run with most processors."""
     head = [
         "Load, locks", "Processors", "Found held", "Waits", "half within", "99 % within", "Longest",
         "Holds", "half within", "99 % within", "Longest",

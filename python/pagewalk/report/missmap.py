@@ -162,8 +162,8 @@ def _own(document: "plain.Document") -> dict[int, int]:
 def _owners(document: "plain.Document") -> dict[int, int]:
     """For each granule the index of the region that has the most of its misses.
 
-    Where a granule holds the end of one region and the beginning of the next, addresses alone do
-    not show to which region a miss belongs.
+    If a granule holds the end of one region and the beginning of the next, addresses alone do not
+    show to which region a miss belongs.
     """
     most: dict[int, tuple[int, int]] = {}
     grid = document["map"]

@@ -81,7 +81,7 @@ class Run(NamedTuple):
     """Why a processor went from one program to another, if there were several."""
     tlbs: Table
     memory: Figure | None
-    """Memory by what it is used for, over time, if the machine has a manager that reports it."""
+    """Memory by use, over time, if the machine has a manager that reports it."""
     page_sizes: Figure | None
     """Mapped memory by page size, over time, where there are several sizes."""
     wished: Table | None
@@ -89,15 +89,15 @@ class Run(NamedTuple):
     wished_more: Table | None
     """Further rows, with fewer bytes, in a table of their own."""
     promotion: str
-    """What on-line promotion charged and made; empty where misses are not counted for it."""
+    """Charges and promotions of on-line promotion; empty if misses are not counted for it."""
     daemon: Figure | None
-    """What the daemon that coalesces free memory did, over time, if there is one."""
+    """The work of the coalescing daemon over time, if there is one."""
     reservations: Figure | None
     """Reservations made, filled and broken over time, if the manager makes reservations."""
     free: Figure | None
     """Free memory by the size of its blocks."""
     kernel: Figure | None
-    """The kernel's cycles by what was done, where its work has prices."""
+    """The kernel's cycles by kind of work, if its work has prices."""
     faults: Table | None
     work: Table | None
     processors: Table | None
@@ -141,7 +141,7 @@ class Report(NamedTuple):
     processes: Table | None
     """The processes of a recording of several."""
     finding: str
-    """What the comparison says, in a sentence; empty for one run."""
+    """The result of the comparison, in a sentence; empty for one run."""
     comparison: Table | None
     together: Figure | None
     version: str

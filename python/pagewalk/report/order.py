@@ -1,4 +1,4 @@
-"""Which regions of a run text and page show, and in what order."""
+"""The regions of a run that text and page show, and their order."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ class Order(NamedTuple):
     by: str = "misses"
     """One of `FIELDS`."""
     top: int | None = None
-    """How many are shown; as many as fit well if absent."""
+    """The number of shown regions; if absent, as many as fit well."""
 
     def of(self, regions: Sequence[Mapping[str, Any]]) -> list[int]:
         """The places in `regions` of those that were looked up, in that order."""

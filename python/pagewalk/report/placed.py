@@ -306,7 +306,7 @@ def _cycles(run: "plain.PlacedRun") -> str:
 
 
 def _best(run: "plain.PlacedRun") -> str:
-    """The best estimate of what a run gains."""
+    """The best estimate of a run's gain."""
     share, ms = run["gain_best"], run["gain_best_ms"]
     if share is None:
         return ""

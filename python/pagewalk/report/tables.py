@@ -262,7 +262,7 @@ def nested(document: "plain.Document") -> Table | None:
 
 
 def host_predictions(host: "plain.NestedCounts", walks: "plain.Walks") -> list[str]:
-    """What a host's reservations and SpecTLB did, and what walks of both dimensions waited for."""
+    """Counts of a host's reservations and SpecTLB, and the critical references of walks."""
     reservations = host.get("reservations")
     parts = [
         f"reservations of {of['size']}: {text.count(of['made'])} made, {text.count(of['filled'])} "
@@ -284,7 +284,7 @@ def host_predictions(host: "plain.NestedCounts", walks: "plain.Walks") -> list[s
 
 
 def several_pages(document: "plain.Document") -> list[str]:
-    """What entries for more than one page cover, in words: of each TLB's blocks, and of ranges."""
+    """The coverage of entries for several pages, in words: each TLB's blocks, and ranges."""
     lines = [
         f"tlb.{tlb['name']}: {of['kind']} entries of up to {of['pages']} pages, filled in with "
         f"{values.ratio(of['pages_filled'], of['fills']).text} pages on average; "
@@ -520,7 +520,7 @@ FAULTS = {
     "disk": "Read from its file",
     "swap": "Read from swap",
 }
-"""How a fault was answered, in words."""
+"""The way in which a fault was resolved, in words."""
 
 
 def faults(document: "plain.Document") -> Table | None:

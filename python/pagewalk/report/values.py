@@ -105,7 +105,7 @@ def missing_all(document: "plain.Document") -> int:
 
 
 def finding(document: "plain.Document") -> list[str]:
-    """What a run says of misses, walks, regions and time, in sentences."""
+    """The results of a run in sentences: misses, walks, regions and time."""
     missed = missing_all(document)
     if not accesses(document):
         return ["No access ran."]
@@ -206,7 +206,7 @@ def milliseconds(native: "plain.Native | None") -> str | None:
 
 
 def native_lines(native: "plain.Native") -> list[str]:
-    """What is known of the native run."""
+    """The known facts of the native run."""
     taken = milliseconds(native)
     user, wall = 1000 * native["user_seconds"], 1000 * native["wall_seconds"]
     took = f"{text.ratio(wall)} ms of wall time, {text.ratio(user)} ms in user mode"
@@ -255,7 +255,7 @@ def shootdowns(document: "plain.Document") -> str:
 
 
 def switches(document: "plain.Document") -> list[str]:
-    """How several programs took turns: nothing for one program."""
+    """The turns of several programs, in words; empty for one program."""
     found = document.get("switches")
     if not found:
         return []
@@ -326,7 +326,7 @@ def nodes(document: "plain.Document") -> str:
 
 
 def promoted(document: "plain.Document") -> str:
-    """What on-line promotion charged and made, as a sentence; nothing where there is none."""
+    """Charges and promotions of on-line promotion, in a sentence; empty if there is none."""
     found = document.get("promotion")
     if found is None:
         return ""

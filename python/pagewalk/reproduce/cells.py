@@ -19,7 +19,7 @@ class Agreement:
     """How well the cells of two tables agree.
 
     Attributes:
-        cells: How many both have.
+        cells: The number of cells that both tables have.
         error: The mean absolute difference, in the unit of the table.
         paper_mean: The mean of the paper's cells, for comparison with the error.
         correlation: Spearman's rank correlation; `None` where all ranks of a table are equal.

@@ -150,7 +150,7 @@ class Claim:
         return str(self._stated.get("reason", ""))
 
     def quantity(self, unit: str) -> str:
-        """What our number measures, in words; `unit` is the unit of the experiment's table."""
+        """The quantity of our number, in words; `unit` is the unit of the experiment's table."""
         if "unit" in self._stated:
             return str(self._stated["unit"])
         if self._check == "ratio":

@@ -63,7 +63,7 @@ class Experiment:
         source: Its place in the paper.
         method: How it is measured: a module of `pagewalk.reproduce.methods`.
         unit: The unit of our numbers.
-        notes: What differs from the paper's setting.
+        notes: Differences from the paper's setting.
         placements: The number of placements of frames, or of sequences of addresses, with which it
             is measured; a claim is reached if it is reached with each of them.
         parameters: The parameters of the method.

@@ -61,7 +61,7 @@ class Part:
 
 
 def key(trace: Trace, digest: str) -> str:
-    """What a row depends on: the trace, the machine after its settings, the version."""
+    """The inputs of a row: the trace, the machine after its settings, the version."""
     identity = trace.digest or _unstored(trace)
     text = "\n".join([_native.version(), identity, digest])
     return hashlib.sha256(text.encode()).hexdigest()

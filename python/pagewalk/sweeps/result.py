@@ -1,4 +1,4 @@
-"""`Sweep`: the designs of a sweep as a table, with what is needed to show them."""
+"""`Sweep`: the designs of a sweep as a table, with the data to show them."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -230,7 +230,7 @@ def _base(
 def _whole(name: str, base: list[str], settings: Sequence[dict[str, str]]) -> list[str]:
     """Settings that make `name` whole: `base`, or those of its first design that can be built.
 
-    A part of the machine may be described by `base` and by what varies together.
+    A part of the machine may be described by `base` and by the varying keys together.
 
     Raises:
         Error: None of its designs can be built; says why the first cannot.

@@ -1,4 +1,4 @@
-"""The command of a guest, with what it needs, as a tar that the guest unpacks.
+"""The command of a guest and the files that it needs, as a tar that the guest unpacks.
 
 ```
  program   --> itself, its interpreter if it is a script, the libraries that `ldd` names
