@@ -53,7 +53,7 @@ pub struct Cache {
     pub line: Bytes,
     /// The number of ways of a set.
     pub ways: Ways,
-    /// The replacement policy: `lru` or `tree-plru`.
+    /// The replacement policy: `lru`, `tree-plru` or any other policy of a TLB.
     #[serde(default = "lru")]
     pub replacement: String,
     /// The latency of a hit in cycles, from the request to the data.
