@@ -123,7 +123,7 @@ impl<A: Allocator> Reservations<A> {
         [place.before, place.after].into_iter().flatten().find_map(|neighbor| {
             let (level, block) = self.around(neighbor.frame)?;
             let held = self.levels[level].get(block)?;
-            let pages = held.index..held.index + (1 << self.levels[level].order);
+            let pages = self.levels[level].pages(held);
             (held.object == place.object && pages.contains(&place.index)).then_some((level, block))
         })
     }
@@ -154,12 +154,13 @@ impl<A: Allocator> Reservations<A> {
         if first < place.first {
             return Err(Unplaced::Start);
         }
-        if !place.grows && first + pages > place.end {
+        let Some(end) = first.checked_add(pages) else { return Err(Unplaced::End) };
+        if !place.grows && end > place.end {
             return Err(Unplaced::End);
         }
         let before = place.before.map_or(0, |neighbor| self.extent(place, neighbor).end);
         let after = place.after.map_or(u64::MAX, |neighbor| self.extent(place, neighbor).start);
-        if before > first || after < first + pages {
+        if before > first || after < end {
             return Err(Unplaced::Neighbor);
         }
         Ok(first)
@@ -170,10 +171,10 @@ impl<A: Allocator> Reservations<A> {
     fn extent(&self, place: &ObjectPage, neighbor: Neighbor) -> core::ops::Range<u64> {
         let own = self.around(neighbor.frame).and_then(|(level, block)| {
             let held = self.levels[level].get(block)?;
-            let pages = held.index..held.index + (1 << self.levels[level].order);
+            let pages = self.levels[level].pages(held);
             (held.object == place.object).then_some(pages)
         });
-        own.unwrap_or(neighbor.index..neighbor.index + 1)
+        own.unwrap_or(neighbor.index..neighbor.index.saturating_add(1))
     }
 
     /// Breaks a reservation: frees its untaken frames and removes it.
@@ -223,6 +224,11 @@ impl<A: Allocator> Reservations<A> {
 }
 
 impl Level {
+    /// The pages of the object that a reservation of this level is for.
+    fn pages(&self, held: &Reservation) -> core::ops::Range<u64> {
+        held.index..held.index.saturating_add(1 << self.order)
+    }
+
     fn get(&self, block: u32) -> Option<&Reservation> {
         let place = block.checked_sub(self.first_block)?;
         self.blocks.get(place as usize)?.as_deref()

@@ -35,6 +35,10 @@ use crate::{
     work::{How, Why},
 };
 
+/// The number that page 0 of an address space has in its object, as long as the object was not moved. An object that
+/// was moved up can grow down below the address that it was moved from; no page gets a number below 0 then.
+const FIRST_NUMBER: u64 = 1 << 62;
+
 impl<L: Locks> Vm<L> {
     /// A new object for a region's own pages.
     pub(crate) fn new_own(&self) -> Own {
@@ -80,7 +84,7 @@ impl<H: Host> Kernel<'_, H> {
         let object = known.regions.of_one_object(page, near.clone());
         let before = object.start.max(near.start)..page;
         let after = page + 1..object.end.min(near.end);
-        let number = |page: u64| page.wrapping_sub(region.own.moved);
+        let number = |page: u64| FIRST_NUMBER.wrapping_add(page).wrapping_sub(region.own.moved);
         let resident = |(page, anon): (u64, AnonId)| {
             let anon = self.anon(anon);
             match anon.place {

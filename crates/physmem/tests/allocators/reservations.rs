@@ -284,6 +284,19 @@ fn a_small_file_gets_no_reservation_unless_it_may_grow() {
 }
 
 #[test]
+fn the_last_page_that_an_object_can_have_needs_no_page_after_it() {
+    let mut memory = reserving(1 << 12, &[9]);
+    let last = ObjectPage { grows: true, ..place(1, u64::MAX, u64::MAX) };
+    let frame = at(&mut memory, last);
+    let before = Some(Neighbor { index: u64::MAX, frame: FrameId(frame) });
+    at(&mut memory, ObjectPage { grows: true, before, ..place(1, u64::MAX, u64::MAX) });
+    let after = Some(Neighbor { index: u64::MAX, frame: FrameId(frame) });
+    at(&mut memory, ObjectPage { grows: true, after, ..place(1, u64::MAX - 1, u64::MAX) });
+    let counts = memory.allocator().reserver().unwrap().counts();
+    assert_eq!(counts[0].1.made, 0, "a reservation would end beyond the last number");
+}
+
+#[test]
 fn a_block_that_a_wider_request_needs_is_found_where_nothing_is_taken() {
     let mut memory = reserving(1024, &[9]);
     let first = at(&mut memory, place(1, 3, 512));

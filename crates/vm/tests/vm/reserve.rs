@@ -163,6 +163,25 @@ fn full_and_equal_gives_one_large_page() {
     small.kernel().check().unwrap();
 }
 
+/// A region that was moved up is extended down to below the address that it came from: its first pages had numbers
+/// below 0, which are very large ones.
+#[test]
+fn a_moved_region_grows_below_where_it_came_from() {
+    for eager in [false, true] {
+        let mut small = Small::new(16, &[9], eager);
+        let space = small.kernel().create().unwrap();
+        small.map(space, HEAP, 2 * MIB, Source::Anonymous);
+        small.touch(space, HEAP, Kind::Store);
+        let from = range(HEAP, 2 * MIB);
+        small.kernel().move_pages(space, from, VirtAddr::new(3 * HEAP), 2 * MIB).unwrap();
+        small.map(space, HEAP, 2 * HEAP, Source::Anonymous);
+        // Numbers below 0 begin at 2 * HEAP.
+        small.touch_all(space, 2 * HEAP - 2 * MIB, 4 * MIB, Kind::Store);
+        assert_eq!(small.counts().made, 3, "eager {eager}");
+        assert_eq!(small.pages(space), (1, 2), "eager {eager}");
+    }
+}
+
 #[test]
 fn unequal_rights_give_none() {
     let mut small = Small::new(16, &[9], false);
