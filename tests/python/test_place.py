@@ -168,7 +168,7 @@ def test_a_program_that_forbids_itself_large_pages_is_told(
     command = [programs["dynamic"], "disable", "plain:8", "exit:0"]
     found, done = placed("mmap=2M", command, tmp_path, "--verify")
     assert found["rules"][0]["large_bytes"] == 0
-    assert "prctl, 8 MiB: prctl(PR_SET_THP_DISABLE) took large pages" in done.stderr
+    assert "prctl, 8 MiB: prctl(PR_SET_THP_DISABLE) switched large pages off" in done.stderr
 
 
 @needs_root

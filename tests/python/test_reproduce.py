@@ -387,7 +387,7 @@ def test_the_handbook_shows_what_our_last_numbers_say() -> None:
     [
         (
             "G98/fig6",
-            "turb3d gains {:.1f} % and fftpde {:.1f} %",
+            "turb3d becomes {:.1f} % faster and fftpde {:.1f} %",
             [("G98/fig6", "turb3d", "best"), ("G98/fig6", "fftpde", "best")],
         ),
         ("G98/fig6", "there are {:.1f} % to gain", [("G98/sec7", "vortex", "16K")]),

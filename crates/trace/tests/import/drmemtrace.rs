@@ -408,7 +408,7 @@ fn a_damaged_list_of_pages_does_not_close_the_trace() {
         (b"address_mapping_group {\n address_mapping_group {\n", "within another block"),
         (b"}\n", "closes nothing"),
         (b"\xff\xff\n", "not text"),
-        (b"\x1f\x8b\x08\0", "cut"),
+        (b"\x1f\x8b\x08\0", "truncated"),
     ] {
         let list = folder.write("aux/v2p.textproto", text);
         let given = drain(open(&spec, &Options::default()).unwrap().as_mut()).unwrap();

@@ -133,7 +133,7 @@ fn a_member_that_is_not_what_it_says_is_refused() {
     let long = archive(&[text], Lengths::After { signature: true, long: true });
     refused(&at(&long, 8, &[0, 0]), &no, "is stored without its length");
     let end = good.len() - 46 - 22;
-    refused(&good[..end], &no, "cut");
+    refused(&good[..end], &no, "truncated");
     refused(&at(&good, end, b"what"), &no, "a member of the zip should begin here");
 }
 
