@@ -116,8 +116,11 @@ pub enum Failure {
     /// The allocation of a frame that comes after this number of allocations, counted from 1,
     /// fails.
     Frame = 0,
-    /// The calling processor stays in the kernel with interrupts disabled.
+    /// The calling processor stays in the kernel with interrupts disabled, if it is not the last one.
     Processor = 1,
+    /// The operation of the kernel that asks for memory of its own after this number of questions, counted from
+    /// 1, is told that there is none.
+    Heap = 2,
 }
 
 /// Success.

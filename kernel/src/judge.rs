@@ -95,11 +95,7 @@ impl<M: Memory> Side<M> {
 
     /// Does the operation. Returns the mappings that it has reported, and its result. `forget` makes the
     /// processors flush.
-    fn change(
-        &mut self,
-        op: Op,
-        forget: &mut dyn FnMut(&Flush),
-    ) -> (Vec<Mapping>, Result<(), String>) {
+    fn change(&mut self, op: Op, forget: &mut dyn FnMut(&Flush)) -> (Vec<Mapping>, Result<(), String>) {
         let Side { table, memory, frames, space } = self;
         let (mut told, space) = (Vec::new(), *space);
         let each = &mut |mapping| told.push(mapping);
@@ -272,9 +268,7 @@ pub fn run(frames: &core::ops::Range<u64>, stream: &Stream) -> Result<(u64, u64)
     let data = (frames.end - DATA_LARGE * LARGE.bytes()) & !LARGE.mask();
     let start = PhysAddr::new(frames.start.next_multiple_of(BASE.bytes()));
     let bytes = data.checked_sub(start.get()).filter(|bytes| *bytes >= 1 << 20);
-    let bytes = bytes
-        .ok_or("the judge needs more memory: leave `frames` out, or give the machine 128M")?
-        .min(4 << 20);
+    let bytes = bytes.ok_or("the judge needs more memory: leave `frames` out, or give the machine 128M")?.min(4 << 20);
     let mut judge = Judge {
         real: Side::new(Direct, start, bytes),
         twin: Side::new(SparseMemory::new(SIMULATED), start, bytes),
@@ -351,8 +345,7 @@ impl Judge {
                 let count = if is_large { 1 } else { 1 + self.random.below(4) };
                 let frames = DATA_LARGE * LARGE.bytes() / size.bytes() - count;
                 let frame = self.data + self.random.below(frames) * size.bytes();
-                let first =
-                    Translation::new(range.start().page(size), PhysAddr::new(frame), self.rights());
+                let first = Translation::new(range.start().page(size), PhysAddr::new(frame), self.rights());
                 Op::Map(first, count)
             }
             3 => Op::Unmap(range),
@@ -388,8 +381,7 @@ impl Judge {
         let each = &mut |reference| references.push(reference);
         if kind != Kind::Fetch {
             // The instruction of the access is fetched too.
-            let fetched =
-                table.walk(*space, VirtAddr::new(PROBE), Kind::Fetch, memory, &mut |_| ());
+            let fetched = table.walk(*space, VirtAddr::new(PROBE), Kind::Fetch, memory, &mut |_| ());
             fetched.map_err(|fault| format!("the instruction of an access: {fault}"))?;
         }
         let walked = table.walk(*space, addr, kind, memory, each);
@@ -415,9 +407,7 @@ impl Judge {
         let processor = self.random.below(u64::from(shootdown::online())) as usize;
         let found = access_on(processor, self.real.space.root(), addr.get(), kind, value);
         if found != expected {
-            return Err(format!(
-                "processor {processor} has {found:x?}, the walk of the twin {expected:x?}"
-            ));
+            return Err(format!("processor {processor} has {found:x?}, the walk of the twin {expected:x?}"));
         }
         Ok(())
     }
@@ -437,9 +427,7 @@ impl Judge {
             for at in (table..table + bytes).step_by(8).map(PhysAddr::new) {
                 let (real, twin) = (self.real.memory.read_u64(at), self.twin.memory.read_u64(at));
                 if real != twin {
-                    return Err(format!(
-                        "the entry at {at} is {real:x}, that of the twin {twin:x}"
-                    ));
+                    return Err(format!("the entry at {at} is {real:x}, that of the twin {twin:x}"));
                 }
             }
         }

@@ -2,8 +2,8 @@
 
 use crate::{
     abi::{
-        ANYBODY, EXECUTE, NOBODY, NO_THREAD, Number, OK, OVERLAP, READ, SOURCE_ZEROS, SPACE_EMPTY, SPACE_SAME,
-        STOPPED, TAG_FAULT, TAG_GRANT, TAG_MAP, WRITE, flexpage,
+        ANYBODY, EXECUTE, NO_THREAD, NOBODY, Number, OK, OVERLAP, READ, SOURCE_ZEROS, SPACE_EMPTY, SPACE_SAME, STOPPED,
+        TAG_FAULT, TAG_GRANT, TAG_MAP, WRITE, flexpage,
     },
     memory::{AT, PAGE, map, unmap},
     println,
@@ -256,7 +256,9 @@ pub fn overlap() {
     assert_eq!(ask(second, TAG_MAP | 0x1000, [0, flexpage(AT, 16, rights), 9 * PAGE])[3], OK);
     assert_eq!(ask(second, 0x10, [DATA + PAGE, 0, 0])[4], 66);
     // No flexpage: not aligned, too small, too many pages, the kernel's addresses.
-    for wrong in [AT + PAGE | 13 << 4 | 3, AT | 3, AT | 11 << 4 | 3, 1 << 31 | 31 << 4 | 3, 0xffff_8000_0000_0000 | 12 << 4 | 3] {
+    for wrong in
+        [AT + PAGE | 13 << 4 | 3, AT | 3, AT | 11 << 4 | 3, 1 << 31 | 31 << 4 | 3, 0xffff_8000_0000_0000 | 12 << 4 | 3]
+    {
         let got = ask(second, TAG_MAP | 0x1000, [0, wrong, DATA]);
         assert!(got[3] != OK, "{wrong:#x}");
         assert!(simple(Number::Accept, &[wrong]).0 != OK || wrong >> 4 & 0x3f >= 12);

@@ -2,8 +2,8 @@
 
 use crate::{
     abi::{
-        BAD, Fact, Failure, MEMORY, NO_THREAD, NUMBERS, Number, OK, SOURCE_SHARED, SOURCE_ZEROS, SPACE_EMPTY, SPACE_PAGED, SPACE_SAME,
-        SPACE_WITHOUT_PAGER, STOPPED,
+        BAD, Fact, Failure, MEMORY, NO_THREAD, NUMBERS, Number, OK, SOURCE_SHARED, SOURCE_ZEROS, SPACE_EMPTY,
+        SPACE_PAGED, SPACE_SAME, SPACE_WITHOUT_PAGER, STOPPED,
     },
     memory::{AT, PAGE, map, unmap},
     messages::{echo, end, message, no_stacks, serve, stack_end, stacks, whoami},
@@ -28,9 +28,11 @@ pub fn pager_that_ends() {
 }
 
 #[cfg(target_arch = "x86_64")]
-const KERNEL: [u64; 5] = [0xffff_8000_0000_0000, 0xffff_8000_0010_0000, 0xffff_ffff_8010_0000, 0x8000_0000_0000, u64::MAX - 7];
+const KERNEL: [u64; 5] =
+    [0xffff_8000_0000_0000, 0xffff_8000_0010_0000, 0xffff_ffff_8010_0000, 0x8000_0000_0000, u64::MAX - 7];
 #[cfg(target_arch = "riscv64")]
-const KERNEL: [u64; 5] = [0xffff_ffc0_0000_0000, 0xffff_ffc0_8000_0000, 0xffff_ffff_8020_0000, 0x40_0000_0000, u64::MAX - 7];
+const KERNEL: [u64; 5] =
+    [0xffff_ffc0_0000_0000, 0xffff_ffc0_8000_0000, 0xffff_ffff_8020_0000, 0x40_0000_0000, u64::MAX - 7];
 
 pub fn kernel_addresses() {
     for at in KERNEL {
@@ -49,7 +51,10 @@ pub fn instructions() {
         is_stopped("a load of cr3", || core::arch::asm!("mov {}, cr3", out(reg) _));
         is_stopped("out", || core::arch::asm!("out 0xf4, al"));
         is_stopped("ud2", || core::arch::asm!("ud2"));
-        is_stopped("a division by zero", || core::arch::asm!("xor ecx, ecx; div ecx", out("eax") _, out("ecx") _, out("edx") _));
+        is_stopped(
+            "a division by zero",
+            || core::arch::asm!("xor ecx, ecx; div ecx", out("eax") _, out("ecx") _, out("edx") _),
+        );
         is_stopped("an interrupt of the kernel's", || core::arch::asm!("int 33"));
         is_stopped("a stack that is none", || core::arch::asm!("xor esp, esp; push rax"));
     }
@@ -92,7 +97,9 @@ pub fn calls() {
                 Number::Unmap | Number::Protect | Number::Map | Number::Discard => {
                     arguments[0] >= AT || arguments[0] == PAGE && arguments[1] <= PAGE
                 }
-                Number::Flush | Number::Accept | Number::Kill | Number::Yield | Number::Fact | Number::Processor => true,
+                Number::Flush | Number::Accept | Number::Kill | Number::Yield | Number::Fact | Number::Processor => {
+                    true
+                }
                 Number::Spawn => arguments[4] != SPACE_PAGED,
             };
             if is_meant {

@@ -13,7 +13,6 @@ mod tables;
 
 use core::{
     arch::{asm, global_asm},
-    fmt,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -61,6 +60,10 @@ pub const NAME: &str = "x86-64";
 /// The instruction that calls the kernel, followed by any bytes.
 pub const CALL_CODE: u32 = 0x80cd;
 
+/// Where the kernel's image begins in physical memory, and how much of that boot.s maps.
+const KERNEL: u64 = 1 << 20;
+const BOOT_MAPPED: u64 = 1 << 30;
+
 const SELECTOR_CODE: u64 = 8;
 const SELECTOR_USER_DATA: u64 = 0x18 | 3;
 const SELECTOR_USER_CODE: u64 = 0x20 | 3;
@@ -68,6 +71,7 @@ const SELECTOR_TSS: u16 = 0x28;
 const FLAG_INTERRUPTS: u64 = 1 << 9;
 
 const VECTOR_NMI: u64 = 2;
+const VECTOR_PROTECTION: u64 = 13;
 const VECTOR_PAGE_FAULT: u64 = 14;
 /// The vectors of the local APIC's timer and of other processors' interrupts.
 const VECTOR_TIMER: u64 = 32;
@@ -158,6 +162,14 @@ impl Context {
     }
 
     fn trap(&self) -> Trap {
+        match self.came() {
+            // Behind the last user address, at which an instruction has ended: `iretq` would fault in the kernel.
+            Trap::Call | Trap::Timer | Trap::Poke if self.rip >= USER_END => Trap::Wrong(VECTOR_PROTECTION),
+            trap => trap,
+        }
+    }
+
+    fn came(&self) -> Trap {
         match self.vector {
             VECTOR_CALL => Trap::Call,
             VECTOR_TIMER => {
@@ -181,17 +193,6 @@ impl Context {
             }
             other => Trap::Wrong(other),
         }
-    }
-}
-
-/// Shows the registers of a task that was stopped.
-impl fmt::Display for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "at {:#x}, stack {:#x}, vector {}, error {:#x}",
-            self.rip, self.rsp, self.vector, self.error
-        )
     }
 }
 
@@ -247,31 +248,37 @@ impl Boot {
         unsafe {
             let info = u64::from(boot_info) + DIRECT;
             let word = |at: u64| ((info + at) as *const u32).read_unaligned();
-            let line = if boot_magic == 0x36d7_6289 {
-                multiboot_line(info)
+            let (line, (map, bytes)) = if boot_magic == 0x36d7_6289 {
+                let line = multiboot_tag(info, 1).map_or("", |(tag, _)| text(tag + 8));
+                // Behind 16 bytes that say how the entries look.
+                (line, multiboot_tag(info, 6).map_or((0, 0), |(tag, bytes)| (tag + 16, bytes - 16)))
             } else {
-                match word(24) {
-                    0 => "",
-                    line => text(u64::from(line) + DIRECT),
-                }
+                let line = if word(24) == 0 { "" } else { text(u64::from(word(24)) + DIRECT) };
+                (line, (u64::from(word(40)) + DIRECT, word(48) * 24))
             };
-            let end = crate::options::number(line, "memory").unwrap_or(128) << 20;
-            Boot { line, free: &raw const kernel_end as u64..end }
+            // Both kinds of loader have entries of 24 bytes: start, length, and 1 for memory. The kernel's lies at 1 MiB.
+            let entries = core::slice::from_raw_parts(map as *const [u64; 3], bytes as usize / 24);
+            let is_ours = |&&[start, length, kind]: &&[u64; 3]| {
+                kind as u32 == 1 && start <= KERNEL && KERNEL - start < length
+            };
+            let end = entries.iter().find(is_ours).map_or(0, |[start, length, _]| start + length);
+            Boot { line, free: &raw const kernel_end as u64..end.min(BOOT_MAPPED) }
         }
     }
 }
 
+/// The address of the first tag of this kind, and its length.
+///
 /// # Safety
 /// `info` is where a multiboot2 loader has left its tags.
-unsafe fn multiboot_line(info: u64) -> &'static str {
+unsafe fn multiboot_tag(info: u64, wanted: u32) -> Option<(u64, u32)> {
     let mut at = info + 8;
     loop {
         // SAFETY: the caller's; tags follow one another, aligned to 8 bytes, up to one of type 0.
         let [kind, bytes] = unsafe { (at as *const [u32; 2]).read() };
         match kind {
-            0 => return "",
-            // SAFETY: the text of the tag ends with a zero.
-            1 => return unsafe { text(at + 8) },
+            _ if kind == wanted => return Some((at, bytes)),
+            0 => return None,
             _ => at += u64::from(bytes).next_multiple_of(8),
         }
     }
@@ -346,8 +353,9 @@ pub fn wait() {
     unsafe { asm!("sti; hlt; cli") };
 }
 
-/// Stops this processor for ever, as another processor has taken it out of use.
+/// Stops this processor for ever, as another processor has taken it out of use or the machine ends.
 pub fn park() -> ! {
+    apic::parked();
     loop {
         // SAFETY: nothing goes on here.
         unsafe { asm!("cli; hlt", options(nomem, nostack)) };
