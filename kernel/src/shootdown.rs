@@ -210,7 +210,7 @@ fn send(stale: &[Stale], targets: u64) {
     let begun = arch::ticks();
     while PENDING.load(Ordering::Acquire) != 0 {
         core::hint::spin_loop();
-        if arch::ticks().wrapping_sub(begun) > PATIENCE_SECONDS * arch::TICKS_PER_SECOND {
+        if arch::ticks().wrapping_sub(begun) > PATIENCE_SECONDS * arch::ticks_per_second() {
             each(PENDING.load(Ordering::Acquire)).for_each(lose);
         }
     }

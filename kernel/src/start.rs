@@ -42,7 +42,7 @@ pub fn first(boot: &arch::Boot) -> ! {
     if wanted > 1 {
         arch::start_others(wanted as usize);
         let begun = arch::ticks();
-        while shootdown::online() < wanted && arch::ticks() - begun < 2 * arch::TICKS_PER_SECOND {
+        while shootdown::online() < wanted && arch::ticks() - begun < 2 * arch::ticks_per_second() {
             core::hint::spin_loop();
         }
     }

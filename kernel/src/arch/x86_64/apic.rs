@@ -88,7 +88,7 @@ pub fn interrupt(to: usize) {
 pub fn stop(to: usize) {
     command(to, DELIVER_NMI);
     let begun = super::ticks();
-    while PARKED.load(Ordering::Acquire) >> to & 1 == 0 && super::ticks() - begun < super::TICKS_PER_SECOND {
+    while PARKED.load(Ordering::Acquire) >> to & 1 == 0 && super::ticks() - begun < super::ticks_per_second() {
         core::hint::spin_loop();
     }
 }
