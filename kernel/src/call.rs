@@ -1,4 +1,4 @@
-//! System calls. A new call needs a variant of [`Number`], its place in [`NUMBERS`], and a case in
+//! System calls. A new call needs a variant of [`Number`] and a case in
 //! `Machine::call`.
 
 use addr::{PageSize, Rights, VirtAddr, VirtRange};
@@ -10,9 +10,9 @@ use vm::{Error, FileKey, How, Source};
 
 use crate::{
     abi::{
-        BAD, EXECUTE, FACTS, Fact, Failure, MEMORY, NO_THREAD, NUMBERS, Number, OK, READ, SOURCE_FILE,
-        SOURCE_FILE_SHARED, SOURCE_SHARED, SOURCE_ZEROS, SPACE_EMPTY, SPACE_OF, SPACE_PAGED, SPACE_SAME,
-        SPACE_WITHOUT_PAGER, STACK_END, STOPPED, WRITE,
+        BAD, EXECUTE, Fact, Failure, MEMORY, NO_THREAD, Number, OK, READ, SOURCE_FILE, SOURCE_FILE_SHARED,
+        SOURCE_SHARED, SOURCE_ZEROS, SPACE_EMPTY, SPACE_OF, SPACE_PAGED, SPACE_SAME, SPACE_WITHOUT_PAGER, STACK_END,
+        STOPPED, WRITE,
     },
     arch::{self, Context, USER_END},
     console,
@@ -66,7 +66,7 @@ where
                 self.finish(tasks, id, STOPPED);
                 return After::Other;
             }
-            let Some(&number) = NUMBERS.get(number as usize) else {
+            let Some(number) = Number::of(number) else {
                 tasks.running(id).answer(&[BAD]);
                 return After::Same;
             };
@@ -129,8 +129,8 @@ where
                 console::bytes(&bytes[..(first as usize).min(40)]);
                 [OK, 0]
             }
-            Number::Fact => match FACTS.get(first as usize) {
-                Some(&fact) => [OK, self.fact(tasks, processor, fact)],
+            Number::Fact => match Fact::of(first) {
+                Some(fact) => [OK, self.fact(tasks, processor, id, fact, second)],
                 None => [BAD, 0],
             },
             Number::Processor => {
@@ -153,7 +153,7 @@ where
         After::Same
     }
 
-    fn fact(&self, tasks: &Tasks, processor: usize, fact: Fact) -> u64 {
+    fn fact(&self, tasks: &mut Tasks, processor: usize, id: TaskId, fact: Fact, second: u64) -> u64 {
         match fact {
             Fact::Processors => shootdown::online().into(),
             Fact::FreeFrames => self.memory.with(Site::Look, |memory| memory.free_bytes() >> PageSize::SIZE_4K.shift()),
@@ -171,21 +171,29 @@ where
                 u64::from(checked.is_err())
             }
             Fact::Spaces => tasks.spaces.len() as u64,
+            Fact::Usage => {
+                let space = tasks.running(id).space;
+                let bits = |page: u64| {
+                    let at = second.checked_add(page * 4096).filter(|at| *at < USER_END)?;
+                    let usage = self.hat.query(space, VirtAddr::new(at))?.usage;
+                    Some((1 | u64::from(usage.referenced) << 16 | u64::from(usage.dirty) << 32) << page)
+                };
+                (0..16).filter_map(bits).sum()
+            }
+            Fact::FaultsOfKind => self.vm.faults().get(second as usize).copied().unwrap_or(0),
         }
     }
 
     fn fail(&self, what: u64, number: u64) -> u64 {
-        match what {
-            _ if what == Failure::Frame as u64 => {
-                self.memory.with(Site::Look, |memory| memory.allocator_mut().0.refuse(number));
-            }
-            _ if what == Failure::Heap as u64 => heap::refuse(number),
-            _ => return BAD,
+        match Failure::of(what) {
+            Some(Failure::Frame) => self.memory.with(Site::Look, |memory| memory.allocator_mut().0.refuse(number)),
+            Some(Failure::Heap) => heap::refuse(number),
+            Some(Failure::Processor) | None => return BAD,
         }
         OK
     }
 
-    /// Whether a space has so many regions that it gets no more of them.
+    /// Whether a space has as many regions as it may have, and this call could make one more.
     fn has_many(&self, space: hat::HatSpace, range: VirtRange, number: Number) -> bool {
         let (regions, first, last) = (self.vm.regions(space), range.start().get() >> 12, range.last().get() >> 12);
         let splits = |region: &vm::Region| region.pages.start < first && last + 1 < region.pages.end;

@@ -279,6 +279,9 @@ pub fn run(frames: &core::ops::Range<u64>, stream: &Stream) -> Result<(u64, u64)
         is_told: stream.is_told,
     };
     judge.begin()?;
+    if stream.is_told {
+        say!("tables {:x} {:x} {:x}", judge.real.space.root().get(), start.get(), start.get() + bytes);
+    }
     let mut accesses = 0;
     for number in 0..stream.events {
         let op = judge.choose();
@@ -381,7 +384,7 @@ impl Judge {
         let each = &mut |reference| references.push(reference);
         if kind != Kind::Fetch {
             // The instruction of the access is fetched too.
-            let fetched = table.walk(*space, VirtAddr::new(PROBE), Kind::Fetch, memory, &mut |_| ());
+            let fetched = table.walk(*space, VirtAddr::new(PROBE), Kind::Fetch, memory, each);
             fetched.map_err(|fault| format!("the instruction of an access: {fault}"))?;
         }
         let walked = table.walk(*space, addr, kind, memory, each);
@@ -403,9 +406,15 @@ impl Judge {
                 line += &format!(" {what}{:x}", reference.addr.get());
             }
             say!("{line}");
+            // Nothing of the walks is in a TLB.
+            arch::forget_all();
+            arch::mark();
         }
         let processor = self.random.below(u64::from(shootdown::online())) as usize;
         let found = access_on(processor, self.real.space.root(), addr.get(), kind, value);
+        if self.is_told {
+            arch::mark();
+        }
         if found != expected {
             return Err(format!("processor {processor} has {found:x?}, the walk of the twin {expected:x?}"));
         }

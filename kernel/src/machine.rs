@@ -247,6 +247,10 @@ where
         if place.threads == 0 {
             self.end_space(tasks, space);
         }
+        if tasks.spaces.is_empty() {
+            say!("no thread is left");
+            arch::exit(false);
+        }
     }
 
     fn stop(&self, id: TaskId, why: core::fmt::Arguments<'_>) -> After {

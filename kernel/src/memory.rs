@@ -33,7 +33,8 @@ impl Layout {
         let heap = start..(start + free.end.checked_sub(start)? / 4).next_multiple_of(4096);
         let tables = heap.end..heap.end + TABLES;
         let disk = tables.end..tables.end + DISK;
-        let end = free.end.min(frames.map_or(u64::MAX, |frames| disk.end + frames.saturating_mul(4096)));
+        let most = frames.map_or(u64::MAX, |frames| disk.end.saturating_add(frames.saturating_mul(4096)));
+        let end = free.end.min(most) & !4095;
         let frames = disk.end..end;
         (frames.end.checked_sub(frames.start)? >= 64 * 4096).then_some(Layout { heap, tables, disk, frames })
     }

@@ -95,8 +95,10 @@ where
     Hat<Table, S>: Sync + Send,
 {
     let machine = Machine::new(scheme, plan);
-    let [run, from] = ["run", "from"].map(|key| options::number(line, key).unwrap_or(0));
-    let first = machine.tasks.with(Site::Call, |tasks| machine.start_program(tasks, [run, from]));
+    let number = |key, otherwise| options::number(line, key).unwrap_or(otherwise);
+    let run = number("run", 0);
+    let second = if run < 3 { number("from", 0) } else { number("seed", 1) & 0xffff_ffff | number("events", 20) << 32 };
+    let first = machine.tasks.with(Site::Call, |tasks| machine.start_program(tasks, [run, second]));
     if first.is_none() {
         say!("there is too little memory for a program");
         arch::exit(false)

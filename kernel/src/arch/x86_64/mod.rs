@@ -252,16 +252,15 @@ impl Boot {
             let (line, (map, bytes)) = if boot_magic == 0x36d7_6289 {
                 let line = multiboot_tag(info, 1).map_or("", |(tag, _)| text(tag + 8));
                 // Behind 16 bytes that say how the entries look.
-                (line, multiboot_tag(info, 6).map_or((0, 0), |(tag, bytes)| (tag + 16, bytes - 16)))
+                (line, multiboot_tag(info, 6).map_or((DIRECT, 0), |(tag, bytes)| (tag + 16, bytes - 16)))
             } else {
                 let line = if word(24) == 0 { "" } else { text(u64::from(word(24)) + DIRECT) };
                 (line, (u64::from(word(40)) + DIRECT, word(48) * 24))
             };
             // Both kinds of loader have entries of 24 bytes: start, length, and 1 for memory. The kernel's lies at 1 MiB.
             let entries = core::slice::from_raw_parts(map as *const [u64; 3], bytes as usize / 24);
-            let is_ours = |&&[start, length, kind]: &&[u64; 3]| {
-                kind as u32 == 1 && start <= KERNEL && KERNEL - start < length
-            };
+            let is_ours =
+                |&&[start, length, kind]: &&[u64; 3]| kind as u32 == 1 && start <= KERNEL && KERNEL - start < length;
             let end = entries.iter().find(is_ours).map_or(0, |[start, length, _]| start + length);
             Boot { line, free: &raw const kernel_end as u64..end.min(BOOT_MAPPED) }
         }
@@ -410,6 +409,9 @@ pub fn exit(is_well: bool) -> ! {
     while in8(COM1 + 5) & 0x40 == 0 {}
     // QEMU ends with twice that and one: 33, or 35.
     out8(0xf4, if is_well { 16 } else { 17 });
+    // Bochs ends with no number, so that the last line says it.
+    crate::console::last_line(format_args!("the machine ends {}", if is_well { "well" } else { "badly" }));
+    while in8(COM1 + 5) & 0x40 == 0 {}
     b"Shutdown".iter().for_each(|&byte| out8(0x8900, byte));
     park()
 }
@@ -421,7 +423,7 @@ pub fn ticks_per_second() -> u64 {
     TICKS_PER_SECOND.load(Ordering::Relaxed)
 }
 
-/// Measures [`ticks_per_second`] by channel 2 of the 8254, which counts 1,193,182 times a second in every PC.
+/// Measures [`ticks_per_second`] by channel 2 of the 8254, which counts 1,193,182 times per second in every PC.
 fn measure_ticks() {
     const COUNT: u64 = 2400;
     // Its gate is on and the loudspeaker off; mode 0 sets its output, bit 5 of port 0x61, when the count ends.
@@ -447,6 +449,12 @@ pub const DEVICE: addr::MemoryType = addr::MemoryType::Device;
 /// Does nothing for a page that was mapped or got more rights: a page fault drops a cached entry of its
 /// address.
 pub fn renew(_at: u64) {}
+
+/// Stops in the debugger of Bochs, if there is one.
+pub fn mark() {
+    // SAFETY: the instruction does nothing else.
+    unsafe { asm!("xchg bx, bx", options(nomem, nostack)) };
+}
 
 /// `mov rax, [rdi]; int 0x80`: a load whose result is the number of a call.
 pub const PROBE_LOAD: [u8; 8] = [0x48, 0x8b, 0x07, 0xcd, 0x80, 0, 0, 0];
