@@ -85,7 +85,8 @@ words! {
     Faults,
     /// The processor that the thread is running on.
     ThisProcessor,
-    /// 0 if the kernel's data structures are consistent.
+    /// 0 if the kernel's data structures are consistent, `u64::MAX` if they cannot be looked at now: no other
+    /// thread may run.
     Check,
     /// The number of spaces.
     Spaces,

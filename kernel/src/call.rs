@@ -163,6 +163,8 @@ where
             Fact::Copies => self.vm.faults()[How::Copy as usize],
             Fact::Faults => self.vm.faults().iter().sum(),
             Fact::ThisProcessor => processor as u64,
+            // What is looked at holds while no operation is in progress.
+            Fact::Check if tasks.others_run(processor) || !heap::has_room() => u64::MAX,
             Fact::Check => {
                 let checked = self.hat.check().and_then(|()| self.kernel(|kernel| kernel.check().map_err(|_| "vm")));
                 if let Err(what) = checked {

@@ -239,6 +239,12 @@ impl Tasks {
         (id, place, self.spaces[&space.0].root)
     }
 
+    /// Whether a thread runs on another processor.
+    pub fn others_run(&self, processor: usize) -> bool {
+        let elsewhere = |task: &Task| matches!(task.state, State::Running(other) if other != processor);
+        self.slots.iter().flatten().any(elsewhere)
+    }
+
     /// The threads that ran on processors that are lost.
     pub fn lost(&mut self) -> Vec<TaskId> {
         let is_lost = |state| matches!(state, State::Running(processor) if shootdown::is_lost(processor));

@@ -46,7 +46,7 @@ extern "C" fn _start(what: u64, from: u64) -> ! {
 /// A group of tests, and its name.
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 26] = [
+const PARTS: [Part; 27] = [
     ("demand-paging", memory::demand_paging),
     ("rights", memory::rights),
     ("copy-on-write", memory::copy_on_write),
@@ -56,6 +56,7 @@ const PARTS: [Part; 26] = [
     ("swap", memory::swap),
     ("ipc", messages::ipc),
     ("pager", messages::pager),
+    ("pager-with-swap", messages::pager_with_swap),
     ("map-grant-flush", messages::map_grant_flush),
     ("flexpages-that-overlap", messages::overlap),
     ("no-pager", wrong::no_pager),
