@@ -90,9 +90,13 @@ where
             task.state = State::Ready;
             return;
         }
-        let found = task.senders.iter().position(|&sender| Tasks::takes(from, sender));
-        let sender = found.and_then(|at| task.senders.remove(at));
-        task.state = State::Receiving(from);
+        let mut senders = core::mem::take(&mut task.senders);
+        // Those that have been stopped meanwhile send nothing.
+        senders.retain(|&sender| tasks.get(sender).is_some_and(|task| task.state == State::Sending));
+        let found = senders.iter().position(|&sender| Tasks::takes(from, sender));
+        let sender = found.and_then(|at| senders.remove(at));
+        let task = tasks.running(id);
+        (task.senders, task.state) = (senders, State::Receiving(from));
         let Some(sender) = sender else {
             if from != crate::abi::ANYBODY && tasks.alive(from).is_none() {
                 let task = tasks.running(id);

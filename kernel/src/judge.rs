@@ -178,7 +178,6 @@ impl Found {
 
 /// Makes an access in user mode on this processor.
 fn access(processor: usize, root: PhysAddr, at: u64, kind: Kind, value: u64) -> Found {
-    shootdown::enter(processor, root);
     let pc = match kind {
         Kind::Fetch => at,
         Kind::Load => PROBE,
@@ -186,6 +185,7 @@ fn access(processor: usize, root: PhysAddr, at: u64, kind: Kind, value: u64) -> 
     };
     let mut context = Context::new(pc, PROBE, [at, value]);
     loop {
+        shootdown::enter(processor, root);
         match context.run(processor) {
             Trap::Call => {
                 return Found::Done(if kind == Kind::Load { context.call().number } else { 0 });

@@ -354,7 +354,11 @@ where
                     After::Same => {}
                     After::Other => break,
                     After::Switch(to) => {
-                        (id, place, root) = self.tasks.with(Site::Call, |tasks| tasks.start(to, processor));
+                        // Another processor may have stopped it meanwhile.
+                        match self.tasks.with(Site::Call, |tasks| tasks.start(to, processor)) {
+                            Some(next) => (id, place, root) = next,
+                            None => break,
+                        }
                     }
                 }
             }

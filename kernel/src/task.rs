@@ -186,6 +186,12 @@ impl Tasks {
         let Some(task) = self.get(id) else { return };
         task.state = State::Ready;
         let bound = task.place();
+        if self.ready.len() == self.ready.capacity() {
+            // Of threads that were stopped while they were ready.
+            let mut ready = core::mem::take(&mut self.ready);
+            ready.retain(|&id| self.get(id).is_some_and(|task| task.state == State::Ready));
+            self.ready = ready;
+        }
         self.ready.push_back(id);
         let fits = |processor: &usize| {
             let is_idle = self.idle >> processor & 1 != 0 && shootdown::is_online(*processor);
@@ -227,16 +233,16 @@ impl Tasks {
             return None;
         };
         let id = self.ready.remove(at)?;
-        Some(self.start(id, processor))
+        self.start(id, processor)
     }
 
-    /// Runs a given thread here, which must be ready.
-    pub fn start(&mut self, id: TaskId, processor: usize) -> (TaskId, *mut Context, PhysAddr) {
+    /// Runs a given thread here, if it is ready.
+    pub fn start(&mut self, id: TaskId, processor: usize) -> Option<(TaskId, *mut Context, PhysAddr)> {
         self.idle &= !(1 << processor);
-        let task = self.running(id);
+        let task = self.get(id).filter(|task| task.state == State::Ready)?;
         task.state = State::Running(processor);
         let (place, space) = (task.registers.place(), task.space);
-        (id, place, self.spaces[&space.0].root)
+        Some((id, place, self.spaces[&space.0].root))
     }
 
     /// Whether a thread runs on another processor.

@@ -2,8 +2,8 @@
 
 use crate::{
     abi::{
-        BAD, EXECUTE, Fact, Failure, MEMORY, NO_THREAD, Number, OK, READ, SOURCE_SHARED, SOURCE_ZEROS, SPACE_EMPTY,
-        SPACE_PAGED, SPACE_SAME, SPACE_WITHOUT_PAGER, STOPPED, WRITE,
+        ANYBODY, BAD, EXECUTE, Fact, Failure, MEMORY, NO_THREAD, NOBODY, Number, OK, READ, SOURCE_SHARED, SOURCE_ZEROS,
+        SPACE_EMPTY, SPACE_PAGED, SPACE_SAME, SPACE_WITHOUT_PAGER, STOPPED, WRITE,
     },
     memory::{AT, PAGE, map, unmap},
     messages::{echo, end, message, no_stacks, serve, stack_end, stacks, whoami},
@@ -129,8 +129,21 @@ extern "C" fn for_ever(_: u64, _: u64) -> ! {
     }
 }
 
+extern "C" fn says(boss: u64, tag: u64) -> ! {
+    message(boss, NOBODY, tag, [0; 3]);
+    exit(0)
+}
+
 pub fn kill() {
     stacks(2);
+    // One that waits to send its message: it is not received any more.
+    let me = whoami();
+    let silenced = thread(says, stack_end(0), [me, 0x5000], SPACE_SAME);
+    (0..20).for_each(|_| _ = must(Number::Yield, &[]));
+    end(silenced);
+    let heard = thread(says, stack_end(0), [me, 0x6000], SPACE_SAME);
+    assert_eq!(message(NOBODY, ANYBODY, 0, [0; 3])[..3], [OK, heard, 0x6000]);
+    assert_eq!(must(Number::Wait, &[heard]), 0);
     // One that never calls, and one that waits for a message.
     let running = thread(for_ever, stack_end(0), [0; 2], SPACE_SAME);
     let waiting = thread(echo, stack_end(1), [0; 2], SPACE_SAME);
