@@ -117,8 +117,8 @@ pub fn calls() {
 pub fn regions_end() {
     // Each hole splits a region in two: the kernel's own memory must not end by that.
     map(AT, 4096, SOURCE_ZEROS);
-    let holes = (0..2048).filter(|hole| simple(Number::Unmap, &[AT + (2 * hole + 1) * PAGE, PAGE]).0 == OK).count();
-    let protected = (0..2048).filter(|page| simple(Number::Protect, &[AT + 2 * page * PAGE, PAGE, 1]).0 == OK).count();
+    let holes = (0..512).filter(|hole| simple(Number::Unmap, &[AT + (2 * hole + 1) * PAGE, PAGE]).0 == OK).count();
+    let protected = (0..512).filter(|page| simple(Number::Protect, &[AT + 2 * page * PAGE, PAGE, 1]).0 == OK).count();
     assert!(holes < 200 && protected == 0, "{holes} holes, {protected} pages");
     unmap(AT, 4096);
 }
@@ -238,7 +238,7 @@ extern "C" fn telling(boss: u64, _: u64) -> ! {
 pub fn heap_ends() {
     stacks(1);
     let far = nothing as *const () as u64;
-    for number in 1..12 {
+    for number in 1..16 {
         let code = in_a_child(|| {
             fail(Failure::Heap, number);
             let (mapped, _) = simple(Number::Map, &[AT, 2 * PAGE, READ | WRITE, SOURCE_ZEROS]);
