@@ -250,6 +250,9 @@ pub struct Stream {
     pub seed: u64,
     /// Whether each walk is printed on the serial line, to be checked outside.
     pub is_told: bool,
+    /// Whether the processor sets accessed bits only after a walk that has found a page, as Bochs does: manuals
+    /// allow both.
+    pub is_late: bool,
 }
 
 struct Judge {
@@ -261,6 +264,7 @@ struct Judge {
     random: Random,
     stamp: u64,
     is_told: bool,
+    is_late: bool,
 }
 
 /// Runs a stream over the memory in `frames`. The error says what differs.
@@ -277,6 +281,7 @@ pub fn run(frames: &core::ops::Range<u64>, stream: &Stream) -> Result<(u64, u64)
         random: Random(stream.seed.max(1)),
         stamp: 0,
         is_told: stream.is_told,
+        is_late: stream.is_late,
     };
     judge.begin()?;
     if stream.is_told {
@@ -381,13 +386,21 @@ impl Judge {
     fn access(&mut self, addr: VirtAddr, kind: Kind) -> Result<(), String> {
         let mut references: Vec<Reference> = Vec::new();
         let Side { table, memory, space, .. } = &mut self.twin;
-        let each = &mut |reference| references.push(reference);
         if kind != Kind::Fetch {
             // The instruction of the access is fetched too.
+            let each = &mut |reference| references.push(reference);
             let fetched = table.walk(*space, VirtAddr::new(PROBE), Kind::Fetch, memory, each);
             fetched.map_err(|fault| format!("the instruction of an access: {fault}"))?;
         }
-        let walked = table.walk(*space, addr, kind, memory, each);
+        let mut of_access: Vec<Reference> = Vec::new();
+        let walked = table.walk(*space, addr, kind, memory, &mut |reference| of_access.push(reference));
+        if walked.is_err() && self.is_late {
+            for set in of_access.extract_if(.., |reference| reference.write) {
+                let entry = memory.read_u64(set.addr);
+                memory.write_u64(set.addr, entry & !arch::ACCESSED);
+            }
+        }
+        references.extend(of_access);
         let value = self.next_word();
         let expected = match walked {
             Ok(found) => {

@@ -119,8 +119,12 @@ fn judge(line: &str, layout: &Layout) -> ! {
     });
     JUDGES.get(|| ());
     let number = |key, otherwise| options::number(line, key).unwrap_or(otherwise);
-    let stream =
-        judge::Stream { events: number("events", 400), seed: number("seed", 1), is_told: number("told", 0) > 0 };
+    let stream = judge::Stream {
+        events: number("events", 400),
+        seed: number("seed", 1),
+        is_told: number("told", 0) > 0,
+        is_late: number("late", 0) > 0,
+    };
     match judge::run(&layout.frames, &stream) {
         Ok((changes, accesses)) => {
             say!(

@@ -60,6 +60,9 @@ pub const NAME: &str = "riscv64";
 /// The instruction that calls the kernel.
 pub const CALL_CODE: u32 = 0x73;
 
+/// The accessed bit of an entry.
+pub const ACCESSED: u64 = 1 << 6;
+
 const RAM: u64 = 0x8000_0000;
 /// How much memory the kernel uses at most.
 const BOOT_MAPPED: u64 = 1 << 30;

@@ -64,6 +64,9 @@ pub const CALL_CODE: u32 = 0x80cd;
 const KERNEL: u64 = 1 << 20;
 const BOOT_MAPPED: u64 = 1 << 30;
 
+/// The accessed bit of an entry.
+pub const ACCESSED: u64 = 1 << 5;
+
 const SELECTOR_CODE: u64 = 8;
 const SELECTOR_USER_DATA: u64 = 0x18 | 3;
 const SELECTOR_USER_CODE: u64 = 0x20 | 3;
