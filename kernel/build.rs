@@ -26,7 +26,7 @@ fn main() {
     assert!(status.success(), "user/main.rs does not compile for {target}");
     println!("cargo:rustc-env=USER_PROGRAM={}", out.display());
     println!("cargo:rustc-link-arg-bins=-T{}", script(&format!("{arch}.ld")));
-    for changed in ["user", "link", "build.rs"] {
+    for changed in ["user", "../tests/boot", "link", "build.rs"] {
         println!("cargo:rerun-if-changed={changed}");
     }
 }

@@ -1,123 +1,114 @@
 //! The interface between kernel and user programs. The file is a module both of the kernel and of
 //! user/main.rs.
 
-/// The system calls. Arguments and results are words; the first result is [`OK`] or an error.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)]
-pub enum Number {
+/// An enumeration of words, which count from 0.
+macro_rules! words {
+    ($(#[$about:meta])* $name:ident: $($(#[$doc:meta])* $variant:ident,)*) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u64)]
+        pub enum $name { $($(#[$doc])* $variant,)* }
+
+        impl $name {
+            /// All of them, by their words.
+            pub const ALL: &[$name] = &[$($name::$variant),*];
+
+            /// The one with this word, if there is one.
+            pub fn of(word: u64) -> Option<$name> {
+                $name::ALL.get(usize::try_from(word).ok()?).copied()
+            }
+        }
+    };
+}
+
+words! {
+    /// The system calls. Arguments and results are words; the first result is [`OK`] or an error.
+    Number:
     /// Sends a message to `to` if that is not [`NOBODY`], then receives one from `from`, or from [`ANYBODY`].
     /// (to, from, tag, word, word, word) -> sender, tag, word, word, word.
-    Ipc = 0,
+    Ipc,
     /// Sets where pages that come with messages may be mapped. (flexpage)
-    Accept = 1,
+    Accept,
     /// Unmaps pages from all spaces to which they were mapped on, with the rights of the flexpage.
     /// (flexpage, own too?)
-    Flush = 2,
+    Flush,
     /// Creates a thread. (pc, stack, argument, argument, space) -> thread; for spaces see
     /// [`SPACE_SAME`].
-    Spawn = 3,
+    Spawn,
     /// Copies this space, with one thread, which continues where this one is. -> thread, or 0 in the copy.
-    Fork = 4,
+    Fork,
     /// Ends the calling thread. (code)
-    Exit = 5,
+    Exit,
     /// Waits for a thread to end. (thread) -> code
-    Wait = 6,
+    Wait,
     /// Kills a thread. (thread)
-    Kill = 7,
+    Kill,
     /// Maps a region. (start, bytes, rights, source, file, first page); for sources see
     /// [`SOURCE_ZEROS`].
-    Map = 8,
+    Map,
     /// Unmaps regions. (start, bytes)
-    Unmap = 9,
+    Unmap,
     /// Changes the rights of regions. (start, bytes, rights)
-    Protect = 10,
+    Protect,
     /// Discards the contents of private pages. (start, bytes)
-    Discard = 11,
+    Discard,
     /// Lets other threads run first.
-    Yield = 12,
+    Yield,
     /// Prints up to 40 bytes on the serial line. (length, bytes, bytes, bytes, bytes, bytes)
-    Print = 13,
-    /// Reads a number of the kernel. (which) -> number; see [`Fact`].
-    Fact = 14,
+    Print,
+    /// Reads a number of the kernel. (which, address) -> number; see [`Fact`].
+    Fact,
     /// Restricts the thread to this processor from here on. (processor)
-    Processor = 15,
+    Processor,
     /// Ends the machine. (0: success)
-    Shutdown = 16,
+    Shutdown,
     /// Injects a fault of the kernel, for tests. (which, number); see [`Failure`].
-    Fail = 17,
+    Fail,
 }
 
-/// All system calls, by their numbers.
-pub const NUMBERS: [Number; 18] = [
-    Number::Ipc,
-    Number::Accept,
-    Number::Flush,
-    Number::Spawn,
-    Number::Fork,
-    Number::Exit,
-    Number::Wait,
-    Number::Kill,
-    Number::Map,
-    Number::Unmap,
-    Number::Protect,
-    Number::Discard,
-    Number::Yield,
-    Number::Print,
-    Number::Fact,
-    Number::Processor,
-    Number::Shutdown,
-    Number::Fail,
-];
-
-/// Numbers that the kernel reports.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)]
-pub enum Fact {
+words! {
+    /// Numbers that the kernel reports.
+    Fact:
     /// The number of processors in use.
-    Processors = 0,
+    Processors,
     /// The number of free frames.
-    FreeFrames = 1,
+    FreeFrames,
     /// The number of pages in swap.
-    Swapped = 2,
+    Swapped,
     /// The number of pages read from swap so far.
-    SwapReads = 3,
+    SwapReads,
     /// The number of shootdowns that interrupted other processors.
-    Shootdowns = 4,
+    Shootdowns,
     /// The number of faults that copied a page.
-    Copies = 5,
+    Copies,
     /// The number of all faults that were handled.
-    Faults = 6,
+    Faults,
     /// The processor that the thread is running on.
-    ThisProcessor = 7,
-    /// 0 if the kernel's data structures are consistent.
-    Check = 8,
+    ThisProcessor,
+    /// 0 if the kernel's data structures are consistent, `u64::MAX` if they cannot be looked at now: no other
+    /// thread may run.
+    Check,
     /// The number of spaces.
-    Spaces = 9,
+    Spaces,
+    /// Of the 16 pages from the second argument on: a bit for each that is mapped, from bit 16 on for each whose
+    /// accessed bit is set, from bit 32 on for each whose dirty bit is set.
+    Usage,
+    /// The number of faults so far that were resolved in the way whose number is the second argument: minor, write,
+    /// cache, zero page, zero, copy, disk, swap.
+    FaultsOfKind,
 }
 
-/// All facts, by their values.
-pub const FACTS: [Fact; 10] = [
-    Fact::Processors,
-    Fact::FreeFrames,
-    Fact::Swapped,
-    Fact::SwapReads,
-    Fact::Shootdowns,
-    Fact::Copies,
-    Fact::Faults,
-    Fact::ThisProcessor,
-    Fact::Check,
-    Fact::Spaces,
-];
-
-/// Faults that a test can inject.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)]
-pub enum Failure {
+words! {
+    /// Faults that a test can inject.
+    Failure:
     /// The allocation of a frame that comes after this number of allocations, counted from 1,
     /// fails.
-    Frame = 0,
-    /// The calling processor stays in the kernel with interrupts disabled.
-    Processor = 1,
+    Frame,
+    /// The calling processor stays in the kernel with interrupts disabled, if it is not the last one.
+    Processor,
+    /// The operation of the kernel that asks for memory of its own after this number of questions, counted from
+    /// 1, is refused it.
+    Heap,
 }
 
 /// Success.

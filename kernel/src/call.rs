@@ -1,4 +1,4 @@
-//! System calls. A new call needs a variant of [`Number`], its place in [`NUMBERS`], and a case in
+//! System calls. A new call needs a variant of [`Number`] and a case in
 //! `Machine::call`.
 
 use addr::{PageSize, Rights, VirtAddr, VirtRange};
@@ -10,9 +10,9 @@ use vm::{Error, FileKey, How, Source};
 
 use crate::{
     abi::{
-        BAD, EXECUTE, FACTS, Fact, Failure, MEMORY, NO_THREAD, NUMBERS, Number, OK, READ,
-        SOURCE_FILE, SOURCE_FILE_SHARED, SOURCE_SHARED, SOURCE_ZEROS, SPACE_EMPTY, SPACE_OF,
-        SPACE_PAGED, SPACE_SAME, SPACE_WITHOUT_PAGER, STACK_END, STOPPED, WRITE,
+        BAD, EXECUTE, Fact, Failure, MEMORY, NO_THREAD, Number, OK, READ, SOURCE_FILE, SOURCE_FILE_SHARED,
+        SOURCE_SHARED, SOURCE_ZEROS, SPACE_EMPTY, SPACE_OF, SPACE_PAGED, SPACE_SAME, SPACE_WITHOUT_PAGER, STACK_END,
+        STOPPED, WRITE,
     },
     arch::{self, Context, USER_END},
     console,
@@ -56,7 +56,7 @@ where
     /// Handles a system call of a thread.
     pub fn call(&self, processor: usize, id: TaskId, call: Call) -> After {
         let Call { number, arguments } = call;
-        if number == Number::Fail as u64 && arguments[0] == Failure::Processor as u64 {
+        if number == Number::Fail as u64 && arguments[0] == Failure::Processor as u64 && shootdown::online() > 1 {
             loop {
                 core::hint::spin_loop();
             }
@@ -66,7 +66,7 @@ where
                 self.finish(tasks, id, STOPPED);
                 return After::Other;
             }
-            let Some(&number) = NUMBERS.get(number as usize) else {
+            let Some(number) = Number::of(number) else {
                 tasks.running(id).answer(&[BAD]);
                 return After::Same;
             };
@@ -74,20 +74,10 @@ where
         })
     }
 
-    fn do_call(
-        &self,
-        processor: usize,
-        tasks: &mut Tasks,
-        id: TaskId,
-        number: Number,
-        arguments: [u64; 6],
-    ) -> After {
+    fn do_call(&self, processor: usize, tasks: &mut Tasks, id: TaskId, number: Number, arguments: [u64; 6]) -> After {
         let [first, second, third, ..] = arguments;
         // Calls that could exhaust the kernel's own memory are refused before it is exhausted.
-        let grows = matches!(
-            number,
-            Number::Spawn | Number::Fork | Number::Map | Number::Protect | Number::Ipc
-        );
+        let grows = matches!(number, Number::Spawn | Number::Fork | Number::Map | Number::Protect | Number::Ipc);
         if grows && !heap::has_room() {
             tasks.running(id).answer(&[MEMORY]);
             return After::Same;
@@ -139,8 +129,8 @@ where
                 console::bytes(&bytes[..(first as usize).min(40)]);
                 [OK, 0]
             }
-            Number::Fact => match FACTS.get(first as usize) {
-                Some(&fact) => [OK, self.fact(tasks, processor, fact)],
+            Number::Fact => match Fact::of(first) {
+                Some(fact) => [OK, self.fact(tasks, processor, id, fact, second)],
                 None => [BAD, 0],
             },
             Number::Processor => {
@@ -157,46 +147,59 @@ where
                 }
             }
             Number::Shutdown => arch::exit(first == 0),
-            Number::Fail => {
-                tasks.running(id).answer(&[OK]);
-                return self.fail(first, second);
-            }
+            Number::Fail => [self.fail(first, second), 0],
         };
         tasks.running(id).answer(&result);
         After::Same
     }
 
-    fn fact(&self, tasks: &Tasks, processor: usize, fact: Fact) -> u64 {
+    fn fact(&self, tasks: &mut Tasks, processor: usize, id: TaskId, fact: Fact, second: u64) -> u64 {
         match fact {
             Fact::Processors => shootdown::online().into(),
-            Fact::FreeFrames => self
-                .memory
-                .with(Site::Look, |memory| memory.free_bytes() >> PageSize::SIZE_4K.shift()),
+            Fact::FreeFrames => self.memory.with(Site::Look, |memory| memory.free_bytes() >> PageSize::SIZE_4K.shift()),
             Fact::Swapped => self.vm.swapped(),
             Fact::SwapReads => self.vm.faults()[How::Swap as usize],
             Fact::Shootdowns => shootdown::sent() as u64,
             Fact::Copies => self.vm.faults()[How::Copy as usize],
             Fact::Faults => self.vm.faults().iter().sum(),
             Fact::ThisProcessor => processor as u64,
+            // What is looked at holds while no operation is in progress.
+            Fact::Check if tasks.others_run(processor) || !heap::has_room() => u64::MAX,
             Fact::Check => {
-                let checked = self
-                    .hat
-                    .check()
-                    .and_then(|()| self.kernel(|kernel| kernel.check().map_err(|_| "vm")));
+                let checked = self.hat.check().and_then(|()| self.kernel(|kernel| kernel.check().map_err(|_| "vm")));
                 if let Err(what) = checked {
                     crate::say!("the kernel's books are wrong: {what}");
                 }
                 u64::from(checked.is_err())
             }
             Fact::Spaces => tasks.spaces.len() as u64,
+            Fact::Usage => {
+                let space = tasks.running(id).space;
+                let bits = |page: u64| {
+                    let at = second.checked_add(page * 4096).filter(|at| *at < USER_END)?;
+                    let usage = self.hat.query(space, VirtAddr::new(at))?.usage;
+                    Some((1 | u64::from(usage.referenced) << 16 | u64::from(usage.dirty) << 32) << page)
+                };
+                (0..16).filter_map(bits).sum()
+            }
+            Fact::FaultsOfKind => self.vm.faults().get(second as usize).copied().unwrap_or(0),
         }
     }
 
-    fn fail(&self, what: u64, number: u64) -> After {
-        if what == Failure::Frame as u64 {
-            self.memory.with(Site::Look, |memory| memory.allocator_mut().0.refuse(number));
+    fn fail(&self, what: u64, number: u64) -> u64 {
+        match Failure::of(what) {
+            Some(Failure::Frame) => self.memory.with(Site::Look, |memory| memory.allocator_mut().0.refuse(number)),
+            Some(Failure::Heap) => heap::refuse(number),
+            Some(Failure::Processor) | None => return BAD,
         }
-        After::Same
+        OK
+    }
+
+    /// Whether a space has as many regions as it may have, and this call could make one more.
+    fn has_many(&self, space: hat::HatSpace, range: VirtRange, number: Number) -> bool {
+        let (regions, first, last) = (self.vm.regions(space), range.start().get() >> 12, range.last().get() >> 12);
+        let splits = |region: &vm::Region| region.pages.start < first && last + 1 < region.pages.end;
+        regions.len() >= REGIONS_MAX && (number != Number::Unmap || regions.iter().any(splits))
     }
 
     fn map(&self, tasks: &mut Tasks, id: TaskId, arguments: [u64; 6]) -> u64 {
@@ -215,7 +218,7 @@ where
         if !tasks.spaces[&space.0].is_paged {
             return BAD;
         }
-        if self.vm.regions(space).len() >= REGIONS_MAX {
+        if self.has_many(space, range, Number::Map) {
             return MEMORY;
         }
         self.take_back(space, range);
@@ -234,6 +237,9 @@ where
         let Some(range) = range(start, bytes) else { return BAD };
         if !tasks.spaces[&space.0].is_paged {
             return BAD;
+        }
+        if number != Number::Discard && self.has_many(space, range, number) {
+            return MEMORY;
         }
         self.take_back(space, range);
         status(self.kernel(|kernel| match number {
@@ -278,8 +284,7 @@ where
         let Some(space) = space else { return [MEMORY, 0] };
         let is_loaded = kind != SPACE_PAGED || self.load_program(space).is_ok();
         let stack = if kind == SPACE_PAGED { STACK_END } else { stack };
-        let thread =
-            if is_loaded { tasks.add(Context::new(pc, stack, [one, two]), space) } else { None };
+        let thread = if is_loaded { tasks.add(Context::new(pc, stack, [one, two]), space) } else { None };
         match thread {
             Some(thread) => {
                 tasks.make_ready(thread);
@@ -333,13 +338,7 @@ where
                 arch::interrupt(elsewhere);
                 tasks.running(id).answer(&[OK]);
             }
-            Some(
-                State::Ready
-                | State::Sending
-                | State::Receiving(_)
-                | State::Waiting(_)
-                | State::Dead(_),
-            ) => {
+            Some(State::Ready | State::Sending | State::Receiving(_) | State::Waiting(_) | State::Dead(_)) => {
                 tasks.running(id).answer(&[OK]);
                 self.finish(tasks, whom, STOPPED);
             }

@@ -34,8 +34,7 @@ impl Disk {
     /// A disk in this physical memory, with the initial contents of its files.
     pub fn new(memory: Range<u64>) -> Disk {
         let pages = (memory.end - memory.start) / PAGE;
-        let disk =
-            Disk { start: PhysAddr::new(memory.start), swap_pages: pages - 2 * Disk::FILE_PAGES };
+        let disk = Disk { start: PhysAddr::new(memory.start), swap_pages: pages - 2 * Disk::FILE_PAGES };
         for index in 0..Disk::FILE_PAGES {
             let chunk = PROGRAM_BYTES.get((index * PAGE) as usize..).unwrap_or(&[]);
             direct::fill(disk.file_page(1, index), chunk, PAGE);

@@ -25,10 +25,7 @@ impl Flexpage {
     pub fn of(word: u64) -> Option<Flexpage> {
         let (start, shift) = (word & !0xfff, (word >> 4 & 0x3f) as u32);
         let bytes = 1u64 << shift;
-        let is_one = shift >= 12
-            && start & (bytes - 1) == 0
-            && start < USER_END
-            && bytes <= USER_END - start;
+        let is_one = shift >= 12 && start & (bytes - 1) == 0 && start < USER_END && bytes <= USER_END - start;
         let rights = Rights::from_bits(word as u8 & 7) | Rights::USER;
         is_one.then_some(Flexpage { start, shift, rights })
     }
@@ -40,16 +37,13 @@ impl Flexpage {
 
     /// The range of addresses of the flexpage.
     pub fn range(&self) -> VirtRange {
-        VirtRange::new(VirtAddr::new(self.start), 1 << self.shift)
-            .expect("it ends below the end of user addresses")
+        VirtRange::new(VirtAddr::new(self.start), 1 << self.shift).expect("it ends below the end of user addresses")
     }
 
     /// The part of this flexpage that is mapped into `window`, and the address at which it is
     /// mapped.
     pub fn into_window(self, window: Flexpage, hot_spot: u64) -> (Flexpage, VirtAddr) {
-        let place = |of: Flexpage, shift: u32| {
-            of.start | hot_spot & ((1 << of.shift) - 1) & !((1u64 << shift) - 1)
-        };
+        let place = |of: Flexpage, shift: u32| of.start | hot_spot & ((1 << of.shift) - 1) & !((1u64 << shift) - 1);
         if self.shift <= window.shift {
             (self, VirtAddr::new(place(window, self.shift)))
         } else {

@@ -13,6 +13,7 @@
 use core::{
     alloc::{GlobalAlloc, Layout},
     ptr,
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use hat::locking::{Mutex, Site};
@@ -43,8 +44,19 @@ pub unsafe fn begin(start: usize, end: usize) {
     HEAP.0.with(Site::Look, |blocks| (blocks.next, blocks.end) = (start, end));
 }
 
+/// The number of questions for room up to the one that is answered with no, for tests; 0 if none is.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// Answers the question for room that comes after this number of questions, counted from 1, with no.
+pub fn refuse(number: u64) {
+    REFUSED.store(number, Ordering::Relaxed);
+}
+
 /// Whether there is enough memory to begin an operation that needs memory of the heap.
 pub fn has_room() -> bool {
+    if REFUSED.load(Ordering::Relaxed) != 0 && REFUSED.fetch_sub(1, Ordering::Relaxed) == 1 {
+        return false;
+    }
     HEAP.0.with(Site::Look, |blocks| blocks.end - blocks.next >= RESERVE)
 }
 

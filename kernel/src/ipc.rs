@@ -64,10 +64,7 @@ where
         let processor = crate::arch::this();
         match next {
             // Who has received runs here, unless it may not.
-            Some(to)
-                if !goes_on
-                    && tasks.running(to).processor.is_none_or(|bound| bound == processor) =>
-            {
+            Some(to) if !goes_on && tasks.running(to).place().is_none_or(|bound| bound == processor) => {
                 After::Switch(to)
             }
             next => {
@@ -93,9 +90,13 @@ where
             task.state = State::Ready;
             return;
         }
-        let found = task.senders.iter().position(|&sender| Tasks::takes(from, sender));
-        let sender = found.and_then(|at| task.senders.remove(at));
-        task.state = State::Receiving(from);
+        let mut senders = core::mem::take(&mut task.senders);
+        // Those that have been stopped meanwhile send nothing.
+        senders.retain(|&sender| tasks.get(sender).is_some_and(|task| task.state == State::Sending));
+        let found = senders.iter().position(|&sender| Tasks::takes(from, sender));
+        let sender = found.and_then(|at| senders.remove(at));
+        let task = tasks.running(id);
+        (task.senders, task.state) = (senders, State::Receiving(from));
         let Some(sender) = sender else {
             if from != crate::abi::ANYBODY && tasks.alive(from).is_none() {
                 let task = tasks.running(id);
@@ -123,16 +124,13 @@ where
         let window = if is_faulting { Flexpage::all() } else { task.window };
         let mut status = OK;
         if tag & (TAG_MAP | TAG_GRANT) != 0 && !tasks.running(sender).is_faulting {
-            status =
-                self.hand_on(tasks, (giver, two), (taker, window), three, tag & TAG_GRANT != 0);
+            status = self.hand_on(tasks, (giver, two), (taker, window), three, tag & TAG_GRANT != 0);
         }
         let task = tasks.running(to);
         if is_faulting {
             task.is_faulting = false;
             if status != OK {
-                say!(
-                    "thread {to} is stopped: its pager, thread {sender}, has answered a fault with error {status}"
-                );
+                say!("thread {to} is stopped: its pager, thread {sender}, has answered a fault with error {status}");
                 self.finish(tasks, to, STOPPED);
                 return false;
             }
@@ -194,8 +192,7 @@ where
             let addr = start.wrapping_add(page * 4096);
             let allowed = self.vm.rights(space, addr).unwrap_or(Rights::NONE);
             let kind = if allowed.allows(Kind::Store) { Kind::Store } else { Kind::Load };
-            let has =
-                self.hat.query(space, addr).map_or(Rights::NONE, |found| found.translation.rights);
+            let has = self.hat.query(space, addr).map_or(Rights::NONE, |found| found.translation.rights);
             has.allows(kind) || self.kernel(|kernel| kernel.fault(space, addr, kind)).is_ok()
         })
     }

@@ -95,11 +95,7 @@ impl<M: Memory> Side<M> {
 
     /// Does the operation. Returns the mappings that it has reported, and its result. `forget` makes the
     /// processors flush.
-    fn change(
-        &mut self,
-        op: Op,
-        forget: &mut dyn FnMut(&Flush),
-    ) -> (Vec<Mapping>, Result<(), String>) {
+    fn change(&mut self, op: Op, forget: &mut dyn FnMut(&Flush)) -> (Vec<Mapping>, Result<(), String>) {
         let Side { table, memory, frames, space } = self;
         let (mut told, space) = (Vec::new(), *space);
         let each = &mut |mapping| told.push(mapping);
@@ -182,7 +178,6 @@ impl Found {
 
 /// Makes an access in user mode on this processor.
 fn access(processor: usize, root: PhysAddr, at: u64, kind: Kind, value: u64) -> Found {
-    shootdown::enter(processor, root);
     let pc = match kind {
         Kind::Fetch => at,
         Kind::Load => PROBE,
@@ -190,6 +185,7 @@ fn access(processor: usize, root: PhysAddr, at: u64, kind: Kind, value: u64) -> 
     };
     let mut context = Context::new(pc, PROBE, [at, value]);
     loop {
+        shootdown::enter(processor, root);
         match context.run(processor) {
             Trap::Call => {
                 return Found::Done(if kind == Kind::Load { context.call().number } else { 0 });
@@ -254,6 +250,9 @@ pub struct Stream {
     pub seed: u64,
     /// Whether each walk is printed on the serial line, to be checked outside.
     pub is_told: bool,
+    /// Whether the processor sets accessed bits only after a walk that has found a page, as Bochs does: manuals
+    /// allow both.
+    pub is_late: bool,
 }
 
 struct Judge {
@@ -265,6 +264,7 @@ struct Judge {
     random: Random,
     stamp: u64,
     is_told: bool,
+    is_late: bool,
 }
 
 /// Runs a stream over the memory in `frames`. The error says what differs.
@@ -272,9 +272,7 @@ pub fn run(frames: &core::ops::Range<u64>, stream: &Stream) -> Result<(u64, u64)
     let data = (frames.end - DATA_LARGE * LARGE.bytes()) & !LARGE.mask();
     let start = PhysAddr::new(frames.start.next_multiple_of(BASE.bytes()));
     let bytes = data.checked_sub(start.get()).filter(|bytes| *bytes >= 1 << 20);
-    let bytes = bytes
-        .ok_or("the judge needs more memory: leave `frames` out, or give the machine 128M")?
-        .min(4 << 20);
+    let bytes = bytes.ok_or("the judge needs more memory: leave `frames` out, or give the machine 128M")?.min(4 << 20);
     let mut judge = Judge {
         real: Side::new(Direct, start, bytes),
         twin: Side::new(SparseMemory::new(SIMULATED), start, bytes),
@@ -283,8 +281,12 @@ pub fn run(frames: &core::ops::Range<u64>, stream: &Stream) -> Result<(u64, u64)
         random: Random(stream.seed.max(1)),
         stamp: 0,
         is_told: stream.is_told,
+        is_late: stream.is_late,
     };
     judge.begin()?;
+    if stream.is_told {
+        say!("tables {:x} {:x} {:x}", judge.real.space.root().get(), start.get(), start.get() + bytes);
+    }
     let mut accesses = 0;
     for number in 0..stream.events {
         let op = judge.choose();
@@ -351,8 +353,7 @@ impl Judge {
                 let count = if is_large { 1 } else { 1 + self.random.below(4) };
                 let frames = DATA_LARGE * LARGE.bytes() / size.bytes() - count;
                 let frame = self.data + self.random.below(frames) * size.bytes();
-                let first =
-                    Translation::new(range.start().page(size), PhysAddr::new(frame), self.rights());
+                let first = Translation::new(range.start().page(size), PhysAddr::new(frame), self.rights());
                 Op::Map(first, count)
             }
             3 => Op::Unmap(range),
@@ -385,14 +386,21 @@ impl Judge {
     fn access(&mut self, addr: VirtAddr, kind: Kind) -> Result<(), String> {
         let mut references: Vec<Reference> = Vec::new();
         let Side { table, memory, space, .. } = &mut self.twin;
-        let each = &mut |reference| references.push(reference);
         if kind != Kind::Fetch {
             // The instruction of the access is fetched too.
-            let fetched =
-                table.walk(*space, VirtAddr::new(PROBE), Kind::Fetch, memory, &mut |_| ());
+            let each = &mut |reference| references.push(reference);
+            let fetched = table.walk(*space, VirtAddr::new(PROBE), Kind::Fetch, memory, each);
             fetched.map_err(|fault| format!("the instruction of an access: {fault}"))?;
         }
-        let walked = table.walk(*space, addr, kind, memory, each);
+        let mut of_access: Vec<Reference> = Vec::new();
+        let walked = table.walk(*space, addr, kind, memory, &mut |reference| of_access.push(reference));
+        if walked.is_err() && self.is_late {
+            for set in of_access.extract_if(.., |reference| reference.write) {
+                let entry = memory.read_u64(set.addr);
+                memory.write_u64(set.addr, entry & !arch::ACCESSED);
+            }
+        }
+        references.extend(of_access);
         let value = self.next_word();
         let expected = match walked {
             Ok(found) => {
@@ -411,13 +419,17 @@ impl Judge {
                 line += &format!(" {what}{:x}", reference.addr.get());
             }
             say!("{line}");
+            // Nothing of the walks is in a TLB.
+            arch::forget_all();
+            arch::mark();
         }
         let processor = self.random.below(u64::from(shootdown::online())) as usize;
         let found = access_on(processor, self.real.space.root(), addr.get(), kind, value);
+        if self.is_told {
+            arch::mark();
+        }
         if found != expected {
-            return Err(format!(
-                "processor {processor} has {found:x?}, the walk of the twin {expected:x?}"
-            ));
+            return Err(format!("processor {processor} has {found:x?}, the walk of the twin {expected:x?}"));
         }
         Ok(())
     }
@@ -437,9 +449,7 @@ impl Judge {
             for at in (table..table + bytes).step_by(8).map(PhysAddr::new) {
                 let (real, twin) = (self.real.memory.read_u64(at), self.twin.memory.read_u64(at));
                 if real != twin {
-                    return Err(format!(
-                        "the entry at {at} is {real:x}, that of the twin {twin:x}"
-                    ));
+                    return Err(format!("the entry at {at} is {real:x}, that of the twin {twin:x}"));
                 }
             }
         }

@@ -56,11 +56,7 @@ impl<T> PolledMutex<T> {
 
     #[inline]
     fn take(&self) {
-        while self
-            .held
-            .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
+        while self.held.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             while self.held.load(Ordering::Relaxed) {
                 turn();
             }
@@ -122,11 +118,7 @@ unsafe impl<T: Send + Sync> Sync for PolledRw<T> {}
 
 impl<T> Rw<T> for PolledRw<T> {
     fn new(_: Class, value: T) -> PolledRw<T> {
-        PolledRw {
-            users: AtomicUsize::new(0),
-            writers: AtomicUsize::new(0),
-            value: UnsafeCell::new(value),
-        }
+        PolledRw { users: AtomicUsize::new(0), writers: AtomicUsize::new(0), value: UnsafeCell::new(value) }
     }
 
     #[inline]
@@ -135,10 +127,7 @@ impl<T> Rw<T> for PolledRw<T> {
             let users = self.users.load(Ordering::Relaxed);
             let is_free = users != WRITER && self.writers.load(Ordering::Relaxed) == 0;
             if is_free
-                && self
-                    .users
-                    .compare_exchange_weak(users, users + 1, Ordering::Acquire, Ordering::Relaxed)
-                    .is_ok()
+                && self.users.compare_exchange_weak(users, users + 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
                 break;
             }
@@ -153,11 +142,7 @@ impl<T> Rw<T> for PolledRw<T> {
     #[inline]
     fn write<R>(&self, _: Site, f: impl FnOnce(&mut T) -> R) -> R {
         self.writers.fetch_add(1, Ordering::Relaxed);
-        while self
-            .users
-            .compare_exchange_weak(0, WRITER, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
+        while self.users.compare_exchange_weak(0, WRITER, Ordering::Acquire, Ordering::Relaxed).is_err() {
             turn();
         }
         self.writers.fetch_sub(1, Ordering::Relaxed);
@@ -195,11 +180,7 @@ unsafe impl<T: Send + Sync> Sync for PolledOnce<T> {}
 impl<T> PolledOnce<T> {
     /// Without a value yet.
     pub const fn empty() -> PolledOnce<T> {
-        PolledOnce {
-            making: PolledMutex::free(()),
-            is_made: AtomicBool::new(false),
-            value: UnsafeCell::new(None),
-        }
+        PolledOnce { making: PolledMutex::free(()), is_made: AtomicBool::new(false), value: UnsafeCell::new(None) }
     }
 }
 
@@ -225,10 +206,6 @@ impl<T> Once<T> for PolledOnce<T> {
     #[inline]
     fn made(&self) -> Option<&T> {
         // SAFETY: nobody writes after `is_made`.
-        if self.is_made.load(Ordering::Acquire) {
-            unsafe { (*self.value.get()).as_ref() }
-        } else {
-            None
-        }
+        if self.is_made.load(Ordering::Acquire) { unsafe { (*self.value.get()).as_ref() } } else { None }
     }
 }

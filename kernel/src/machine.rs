@@ -14,7 +14,7 @@ use hat::{
 };
 use pagetable::{Flush, Mount};
 use physmem::{Buddy, Physmem, Refusing};
-use vm::{Error, Io, Kernel, Parts, Marks, Physical, Reference, Settings, Source, Vm};
+use vm::{Error, Io, Kernel, Marks, Parts, Physical, Reference, Settings, Source, Vm};
 
 use crate::{
     abi::{KERNEL, PROGRAM, STACK_BYTES, STACK_END, STOPPED, TAG_FAULT},
@@ -120,9 +120,8 @@ where
     pub fn new(scheme: S, plan: &Plan) -> Machine<S> {
         let bytes = plan.frames.end - plan.frames.start;
         let base = PageSize::SIZE_4K;
-        let memory = Physmem::new(PhysAddr::new(plan.frames.start), bytes, base, |frames| {
-            Refusing::new(Buddy::new(frames))
-        });
+        let memory =
+            Physmem::new(PhysAddr::new(plan.frames.start), bytes, base, |frames| Refusing::new(Buddy::new(frames)));
         let memory = Physical::with_locks(memory.expect("whole frames, of which there are some"));
         let disk = Disk::new(plan.disk.clone());
         let pages = bytes / base.bytes();
@@ -162,12 +161,7 @@ where
     }
 
     /// A new space with the kernel's half, which is paged by the kernel or by `pager`.
-    pub fn new_space(
-        &self,
-        tasks: &mut Tasks,
-        is_paged: bool,
-        pager: Option<TaskId>,
-    ) -> Option<HatSpace> {
+    pub fn new_space(&self, tasks: &mut Tasks, is_paged: bool, pager: Option<TaskId>) -> Option<HatSpace> {
         let space = match is_paged {
             true => self.kernel(|kernel| kernel.create()).ok()?,
             false => match self.hat.create(&mut self.below()) {
@@ -191,7 +185,8 @@ where
         // owners.
         let whole = Flexpage::all().range();
         let _ = self.hat.revoke(space, whole, false, &mut |_, _| (), &mut self.below());
-        shootdown::enter(arch::this(), arch::kernel_root());
+        // Nor is a processor in it, which has stopped a thread of it and has not gone on.
+        shootdown::leave(place.root);
         match place.is_paged {
             true => {
                 let ended = self.kernel(|kernel| kernel.exit(space));
@@ -203,9 +198,7 @@ where
 
     /// Maps the program and a stack into a new space.
     pub fn load_program(&self, space: HatSpace) -> Result<(), Error> {
-        let range = |start, bytes| {
-            VirtRange::new(VirtAddr::new(start), bytes).expect("the program's addresses")
-        };
+        let range = |start, bytes| VirtRange::new(VirtAddr::new(start), bytes).expect("the program's addresses");
         let text = range(PROGRAM, (disk::PROGRAM_BYTES.len() as u64).next_multiple_of(4096));
         let stack = range(STACK_END - STACK_BYTES, STACK_BYTES);
         let source = Source::File { key: disk::PROGRAM, first: 0, shared: false };
@@ -255,6 +248,10 @@ where
         if place.threads == 0 {
             self.end_space(tasks, space);
         }
+        if tasks.spaces.is_empty() {
+            say!("no thread is left");
+            arch::exit(false);
+        }
     }
 
     fn stop(&self, id: TaskId, why: core::fmt::Arguments<'_>) -> After {
@@ -266,10 +263,7 @@ where
     fn fault(&self, id: TaskId, pc: u64, fault: Fault) -> After {
         let Fault { at, kind } = fault;
         if at >= USER_END {
-            return self.stop(
-                id,
-                format_args!("{} of the kernel's address {at:#x}, from {pc:#x}", kind.name()),
-            );
+            return self.stop(id, format_args!("{} of the kernel's address {at:#x}, from {pc:#x}", kind.name()));
         }
         let (space, is_paged, pager) = self.tasks.with(Site::Fault, |tasks| {
             let space = tasks.running(id).space;
@@ -298,14 +292,16 @@ where
             Kind::Store => 2,
         };
         let asked = self.tasks.with(Site::Fault, |tasks| {
+            if tasks.running(id).is_killed {
+                self.finish(tasks, id, STOPPED);
+                return Some(After::Other);
+            }
             let pager = pager.filter(|&pager| tasks.alive(pager).is_some())?;
             let task = tasks.running(id);
             task.is_faulting = true;
             Some(self.ipc(tasks, id, [pager, pager, TAG_FAULT, at, what, pc]))
         });
-        asked.unwrap_or_else(|| {
-            self.stop(id, format_args!("{} at {at:#x}, and it has no pager", kind.name()))
-        })
+        asked.unwrap_or_else(|| self.stop(id, format_args!("{} at {at:#x}, and it has no pager", kind.name())))
     }
 
     fn answer(&self, processor: usize, id: TaskId, place: *mut Context, trap: Trap) -> After {
@@ -359,8 +355,11 @@ where
                     After::Same => {}
                     After::Other => break,
                     After::Switch(to) => {
-                        (id, place, root) =
-                            self.tasks.with(Site::Call, |tasks| tasks.start(to, processor));
+                        // Another processor may have stopped it meanwhile.
+                        match self.tasks.with(Site::Call, |tasks| tasks.start(to, processor)) {
+                            Some(next) => (id, place, root) = next,
+                            None => break,
+                        }
                     }
                 }
             }

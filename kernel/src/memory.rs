@@ -33,15 +33,10 @@ impl Layout {
         let heap = start..(start + free.end.checked_sub(start)? / 4).next_multiple_of(4096);
         let tables = heap.end..heap.end + TABLES;
         let disk = tables.end..tables.end + DISK;
-        let end =
-            free.end.min(frames.map_or(u64::MAX, |frames| disk.end + frames.saturating_mul(4096)));
+        let most = frames.map_or(u64::MAX, |frames| disk.end.saturating_add(frames.saturating_mul(4096)));
+        let end = free.end.min(most) & !4095;
         let frames = disk.end..end;
-        (frames.end.checked_sub(frames.start)? >= 64 * 4096).then_some(Layout {
-            heap,
-            tables,
-            disk,
-            frames,
-        })
+        (frames.end.checked_sub(frames.start)? >= 64 * 4096).then_some(Layout { heap, tables, disk, frames })
     }
 
     /// Sets up the heap.
@@ -59,11 +54,7 @@ impl Layout {
         let size = PageSize::SIZE_2M;
         for (at, from, bytes, is_device) in arch::kernel_map(self.frames.end) {
             let page = VirtAddr::new(at).page(size);
-            let mut first = Translation::new(
-                page,
-                PhysAddr::new(from),
-                Rights::READ | Rights::WRITE | Rights::EXECUTE,
-            );
+            let mut first = Translation::new(page, PhysAddr::new(from), Rights::READ | Rights::WRITE | Rights::EXECUTE);
             first.global = true;
             if is_device {
                 first.attributes = Attributes::of(arch::DEVICE);

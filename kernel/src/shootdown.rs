@@ -52,14 +52,8 @@ impl Stale {
             (Scope::Nothing, None) => Some((1, 0)),
             (Scope::Space, _) => None,
         };
-        let few = |&(first, last): &(u64, u64)| {
-            last.wrapping_sub(first) >> 12 < PAGES_MAX || last < first
-        };
-        Stale {
-            root: flush.space().root().get(),
-            range: range.filter(few),
-            is_global: flush.global(),
-        }
+        let few = |&(first, last): &(u64, u64)| last.wrapping_sub(first) >> 12 < PAGES_MAX || last < first;
+        Stale { root: flush.space().root().get(), range: range.filter(few), is_global: flush.global() }
     }
 
     fn concerns(&self, processor: usize) -> bool {
@@ -70,7 +64,9 @@ impl Stale {
     fn forget(&self) {
         match self.range {
             Some((first, last)) => (first..=last).step_by(4096).for_each(arch::forget_page),
-            None => arch::forget_all(),
+            None if self.is_global => arch::forget_all(),
+            // The kernel reads no user addresses, and loads the space's root again before it returns to user mode.
+            None => enter(arch::this(), arch::kernel_root()),
         }
     }
 }
@@ -176,7 +172,15 @@ pub fn shoot_tokens<'a>(flushes: impl Iterator<Item = &'a Flush>) {
         all[count] = Stale::of(flush);
         count += 1;
     }
-    let stale = &all[..count];
+    ask(&all[..count]);
+}
+
+/// Makes every processor that has this root loaded load the kernel's: afterwards the root may be freed.
+pub fn leave(root: PhysAddr) {
+    ask(&[Stale { root: root.get(), range: None, is_global: false }]);
+}
+
+fn ask(stale: &[Stale]) {
     // The tables were changed before it is read who uses them.
     fence(Ordering::SeqCst);
     let own = arch::this();
@@ -185,9 +189,7 @@ pub fn shoot_tokens<'a>(flushes: impl Iterator<Item = &'a Flush>) {
     }
     let online = ONLINE.load(Ordering::SeqCst);
     let concerned = |&processor: &usize| {
-        processor != own
-            && online >> processor & 1 != 0
-            && stale.iter().any(|stale| stale.concerns(processor))
+        processor != own && online >> processor & 1 != 0 && stale.iter().any(|stale| stale.concerns(processor))
     };
     let targets: u64 = (0..PROCESSORS_MAX).filter(concerned).map(|processor| 1 << processor).sum();
     if targets != 0 {
@@ -209,7 +211,7 @@ fn send(stale: &[Stale], targets: u64) {
     let begun = arch::ticks();
     while PENDING.load(Ordering::Acquire) != 0 {
         core::hint::spin_loop();
-        if arch::ticks().wrapping_sub(begun) > PATIENCE_SECONDS * arch::TICKS_PER_SECOND {
+        if arch::ticks().wrapping_sub(begun) > PATIENCE_SECONDS * arch::ticks_per_second() {
             each(PENDING.load(Ordering::Acquire)).for_each(lose);
         }
     }

@@ -27,8 +27,10 @@ pub fn first(boot: &arch::Boot) -> ! {
     let mode = options::word(line, "do").unwrap_or("threads");
     // Threads have so little that pages must leave.
     let frames = options::number(line, "frames").or((mode == "threads").then_some(1024));
-    let Some(layout) = Layout::of(&boot.free, frames) else {
-        say!("there is too little memory: give the machine 64M at least");
+    let most = options::number(line, "memory").map_or(u64::MAX, |memory| memory.saturating_mul(1 << 20));
+    let free = boot.free.start..boot.free.end.min(boot.free.start.saturating_add(most));
+    let Some(layout) = Layout::of(&free, frames) else {
+        say!("there is too little memory: give the machine 64M at least, and the kernel 64 frames");
         arch::exit(false)
     };
     layout.begin_heap();
@@ -40,7 +42,7 @@ pub fn first(boot: &arch::Boot) -> ! {
     if wanted > 1 {
         arch::start_others(wanted as usize);
         let begun = arch::ticks();
-        while shootdown::online() < wanted && arch::ticks() - begun < 2 * arch::TICKS_PER_SECOND {
+        while shootdown::online() < wanted && arch::ticks() - begun < 2 * arch::ticks_per_second() {
             core::hint::spin_loop();
         }
     }
@@ -68,34 +70,20 @@ pub fn first(boot: &arch::Boot) -> ! {
         #[cfg(feature = "schemes")]
         "early" => threads(line, hat::locking::Early::<_, Polled>::new(Pool::unlimited()), &plan),
         #[cfg(feature = "schemes")]
-        "monitor" => threads(
-            line,
-            Fine::<_, Polled, _>::new(&hat::locking::Monitor, Pool::unlimited(), lists),
-            &plan,
-        ),
+        "monitor" => threads(line, Fine::<_, Polled, _>::new(&hat::locking::Monitor, Pool::unlimited(), lists), &plan),
         #[cfg(feature = "schemes")]
         "hashed" => threads(
             line,
-            Fine::<_, Polled, _>::new(
-                &hat::locking::Hashed { mutexes: 16 },
-                Pool::unlimited(),
-                lists,
-            ),
+            Fine::<_, Polled, _>::new(&hat::locking::Hashed { mutexes: 16 }, Pool::unlimited(), lists),
             &plan,
         ),
-        "embedded" => {
-            threads(line, Fine::<_, Polled, _>::new(&Embedded, Pool::unlimited(), lists), &plan)
-        }
+        "embedded" => threads(line, Fine::<_, Polled, _>::new(&Embedded, Pool::unlimited(), lists), &plan),
         #[cfg(feature = "schemes")]
-        "covering" => threads(
-            line,
-            Fine::<_, Polled, _>::new(&hat::locking::Covering, Pool::unlimited(), lists),
-            &plan,
-        ),
+        "covering" => {
+            threads(line, Fine::<_, Polled, _>::new(&hat::locking::Covering, Pool::unlimited(), lists), &plan)
+        }
         _ => {
-            say!(
-                "no scheme of locks is called {scheme}: choose global, early, monitor, hashed, embedded, covering"
-            );
+            say!("no scheme of locks is called {scheme}: choose global, early, monitor, hashed, embedded, covering");
             arch::exit(false)
         }
     }
@@ -107,8 +95,10 @@ where
     Hat<Table, S>: Sync + Send,
 {
     let machine = Machine::new(scheme, plan);
-    let [run, from] = ["run", "from"].map(|key| options::number(line, key).unwrap_or(0));
-    let first = machine.tasks.with(Site::Call, |tasks| machine.start_program(tasks, [run, from]));
+    let number = |key, otherwise| options::number(line, key).unwrap_or(otherwise);
+    let run = number("run", 0);
+    let second = if run < 3 { number("from", 0) } else { number("seed", 1) & 0xffff_ffff | number("events", 20) << 32 };
+    let first = machine.tasks.with(Site::Call, |tasks| machine.start_program(tasks, [run, second]));
     if first.is_none() {
         say!("there is too little memory for a program");
         arch::exit(false)
@@ -133,6 +123,7 @@ fn judge(line: &str, layout: &Layout) -> ! {
         events: number("events", 400),
         seed: number("seed", 1),
         is_told: number("told", 0) > 0,
+        is_late: number("late", 0) > 0,
     };
     match judge::run(&layout.frames, &stream) {
         Ok((changes, accesses)) => {

@@ -85,6 +85,11 @@ pub struct Task {
 }
 
 impl Task {
+    /// The only processor on which it may run, if any: one that is lost binds nobody.
+    pub fn place(&self) -> Option<usize> {
+        self.processor.filter(|&processor| !shootdown::is_lost(processor))
+    }
+
     /// Sets the results of the system call of a thread that is not running.
     pub fn answer(&mut self, results: &[u64]) {
         // SAFETY: the caller has the lock of all threads, and this one does not run, or runs on the caller's processor.
@@ -145,9 +150,7 @@ impl Tasks {
 
     /// Adds a thread, which is not ready yet; `None` if there is no slot. Counts one more thread for `space`.
     pub fn add(&mut self, context: Context, space: HatSpace) -> Option<TaskId> {
-        let is_over = |slot: &Option<Task>| {
-            slot.as_ref().is_none_or(|task| matches!(task.state, State::Dead(_)))
-        };
+        let is_over = |slot: &Option<Task>| slot.as_ref().is_none_or(|task| matches!(task.state, State::Dead(_)));
         let empty = self.slots.iter().position(Option::is_none);
         let slot = empty.or_else(|| self.slots.iter().position(is_over))?;
         self.numbers[slot] += TASKS_MAX as u64;
@@ -182,10 +185,17 @@ impl Tasks {
     pub fn make_ready(&mut self, id: TaskId) {
         let Some(task) = self.get(id) else { return };
         task.state = State::Ready;
-        let bound = task.processor;
+        let bound = task.place();
+        if self.ready.len() == self.ready.capacity() {
+            // Of threads that were stopped while they were ready.
+            let mut ready = core::mem::take(&mut self.ready);
+            ready.retain(|&id| self.get(id).is_some_and(|task| task.state == State::Ready));
+            self.ready = ready;
+        }
         self.ready.push_back(id);
         let fits = |processor: &usize| {
-            self.idle >> processor & 1 != 0 && bound.is_none_or(|bound| bound == *processor)
+            let is_idle = self.idle >> processor & 1 != 0 && shootdown::is_online(*processor);
+            is_idle && bound.is_none_or(|bound| bound == *processor)
         };
         if let Some(idle) = (0..PROCESSORS_MAX).find(fits) {
             self.idle &= !(1 << idle);
@@ -209,9 +219,8 @@ impl Tasks {
         (0..self.ready.len()).find(|&at| {
             let id = self.ready[at];
             // A thread that was stopped meanwhile is in the queue still.
-            let fits = |task: &&mut Task| {
-                task.state == State::Ready && task.processor.is_none_or(|bound| bound == processor)
-            };
+            let fits =
+                |task: &&mut Task| task.state == State::Ready && task.place().is_none_or(|bound| bound == processor);
             self.get(id).as_ref().is_some_and(fits)
         })
     }
@@ -224,26 +233,28 @@ impl Tasks {
             return None;
         };
         let id = self.ready.remove(at)?;
-        Some(self.start(id, processor))
+        self.start(id, processor)
     }
 
-    /// Runs a given thread here, which must be ready.
-    pub fn start(&mut self, id: TaskId, processor: usize) -> (TaskId, *mut Context, PhysAddr) {
+    /// Runs a given thread here, if it is ready.
+    pub fn start(&mut self, id: TaskId, processor: usize) -> Option<(TaskId, *mut Context, PhysAddr)> {
         self.idle &= !(1 << processor);
-        let task = self.running(id);
+        let task = self.get(id).filter(|task| task.state == State::Ready)?;
         task.state = State::Running(processor);
         let (place, space) = (task.registers.place(), task.space);
-        (id, place, self.spaces[&space.0].root)
+        Some((id, place, self.spaces[&space.0].root))
+    }
+
+    /// Whether a thread runs on another processor.
+    pub fn others_run(&self, processor: usize) -> bool {
+        let elsewhere = |task: &Task| matches!(task.state, State::Running(other) if other != processor);
+        self.slots.iter().flatten().any(elsewhere)
     }
 
     /// The threads that ran on processors that are lost.
     pub fn lost(&mut self) -> Vec<TaskId> {
-        let is_lost =
-            |state| matches!(state, State::Running(processor) if shootdown::is_lost(processor));
-        self.each()
-            .into_iter()
-            .filter(|&id| self.get(id).is_some_and(|task| is_lost(task.state)))
-            .collect()
+        let is_lost = |state| matches!(state, State::Running(processor) if shootdown::is_lost(processor));
+        self.each().into_iter().filter(|&id| self.get(id).is_some_and(|task| is_lost(task.state))).collect()
     }
 
     /// Whether a thread that receives from `from` accepts a message of `sender`.

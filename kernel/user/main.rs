@@ -4,16 +4,23 @@
 //! |---|---|
 //! | 0 | tries everything that the kernel does, and says `ok NAME` for each; from the part on whose number the second argument is |
 //! | 1 | counts instructions of messages and faults |
+//! | 2 | ends at once |
+//! | 3 | attacks the kernel at random; second argument: a seed, and from bit 32 on the number of rounds |
+//! | 4 | a stream of operations on regions, for a simulated machine to repeat; the second argument as above |
 #![no_std]
 #![no_main]
 
 #[path = "../src/abi.rs"]
 #[allow(dead_code)]
 mod abi;
+#[path = "../../tests/boot/attack.rs"]
+mod attack;
 mod bench;
 mod memory;
 mod messages;
 mod smp;
+#[path = "../../tests/boot/stream.rs"]
+mod stream;
 mod system;
 mod wrong;
 
@@ -28,15 +35,18 @@ extern "C" fn _start(what: u64, from: u64) -> ! {
     match what {
         0 => everything(from),
         1 => bench::run(),
-        _ => println!("the program knows no run {what}: 0 tries everything, 1 counts instructions"),
+        2 => {}
+        3 => attack::run(from as u32 as u64, from >> 32),
+        4 => stream::run(from as u32 as u64, from >> 32),
+        _ => println!("the program knows no run {what}: choose 0 to 4"),
     }
-    system::shutdown(u64::from(what > 1))
+    system::shutdown(u64::from(what > 4))
 }
 
 /// A group of tests, and its name.
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 24] = [
+const PARTS: [Part; 27] = [
     ("demand-paging", memory::demand_paging),
     ("rights", memory::rights),
     ("copy-on-write", memory::copy_on_write),
@@ -46,6 +56,7 @@ const PARTS: [Part; 24] = [
     ("swap", memory::swap),
     ("ipc", messages::ipc),
     ("pager", messages::pager),
+    ("pager-with-swap", messages::pager_with_swap),
     ("map-grant-flush", messages::map_grant_flush),
     ("flexpages-that-overlap", messages::overlap),
     ("no-pager", wrong::no_pager),
@@ -55,6 +66,8 @@ const PARTS: [Part; 24] = [
     ("calls", wrong::calls),
     ("kill", wrong::kill),
     ("memory-ends-in-each-operation", wrong::memory_ends),
+    ("the-kernels-memory-ends-in-each-operation", wrong::heap_ends),
+    ("regions-end", wrong::regions_end),
     ("memory-ends", wrong::all_memory),
     ("threads-end", wrong::threads),
     ("threads-of-one-space", smp::threads),
@@ -75,7 +88,7 @@ fn everything(from: u64) {
             system::must(abi::Number::Yield, &[]);
         }
         assert_eq!(system::fact(Fact::Spaces), spaces, "spaces after {name}");
-        assert_eq!(system::fact(Fact::Check), 0, "the kernel's books after {name}");
+        system::books(format_args!("after {name}"));
         println!("ok {name}");
     }
 }

@@ -126,7 +126,8 @@ pub fn swap() {
     }
     assert!(fact(Fact::Swapped) > 0 && fact(Fact::SwapReads) > 0);
     // A child has what is in swap too.
-    let same = in_a_child(|| each(pages).step_by(37).filter(|&(page, at)| load(at + 16) == value(page, 1)).count() as u64);
+    let same =
+        in_a_child(|| each(pages).step_by(37).filter(|&(page, at)| load(at + 16) == value(page, 1)).count() as u64);
     assert_eq!(same, Some(each(pages).step_by(37).count() as u64));
     unmap(AT, pages);
     assert_eq!(fact(Fact::Swapped), 0);

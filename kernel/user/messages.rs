@@ -2,12 +2,12 @@
 
 use crate::{
     abi::{
-        ANYBODY, EXECUTE, NOBODY, NO_THREAD, Number, OK, OVERLAP, READ, SOURCE_ZEROS, SPACE_EMPTY, SPACE_SAME,
+        ANYBODY, EXECUTE, Fact, NO_THREAD, NOBODY, Number, OK, OVERLAP, READ, SOURCE_ZEROS, SPACE_EMPTY, SPACE_SAME,
         STOPPED, TAG_FAULT, TAG_GRANT, TAG_MAP, WRITE, flexpage,
     },
     memory::{AT, PAGE, map, unmap},
     println,
-    system::{call, exit, load, must, simple, store, thread},
+    system::{call, exit, fact, load, must, simple, store, thread},
 };
 
 /// The address of the stacks of threads, in every space.
@@ -89,7 +89,7 @@ fn page_for(at: u64, data: u64) -> Option<u64> {
     match at {
         _ if text.contains(&at) => Some(flexpage(page, 12, READ | EXECUTE)),
         _ if stacks.contains(&at) => Some(flexpage(page, 12, READ | WRITE)),
-        _ if (DATA..DATA + 0x10_0000).contains(&at) => Some(flexpage(page - DATA + data, 12, READ | WRITE)),
+        _ if (DATA..DATA + 0x100_0000).contains(&at) => Some(flexpage(page - DATA + data, 12, READ | WRITE)),
         _ => None,
     }
 }
@@ -137,6 +137,36 @@ pub fn pager() {
     assert!((before + 2..before + 5).contains(&faults), "the page that went and the one that may be read: {faults}");
     end(client);
     unmap(AT, PAGES);
+    no_stacks(1);
+}
+
+/// A thread in an empty space that has more pages than there are frames, and looks at them again.
+extern "C" fn fills(boss: u64, pages: u64) -> ! {
+    for round in 0..2 {
+        for page in 0..pages {
+            let at = DATA + page * PAGE + 16;
+            assert_eq!(load(at), page * round, "page {page} of a client, round {round}");
+            store(at, page * (round + 1));
+        }
+    }
+    loop {
+        message(boss, boss, 0x2000, [0; 3]);
+    }
+}
+
+/// The pages that a pager maps are in swap at times, and the client has them by further faults.
+pub fn pager_with_swap() {
+    stacks(1);
+    let pages = fact(Fact::FreeFrames) + 100;
+    map(AT, pages, SOURCE_ZEROS);
+    let me = whoami();
+    let (before, mut faults) = (fact(Fact::SwapReads), 0);
+    let client = thread(fills, stack_end(0), [me, pages], SPACE_EMPTY);
+    assert_eq!(serve(AT, &mut faults)[1], client);
+    assert!(fact(Fact::SwapReads) > before + pages / 2 && faults > 2 * pages - 200, "{faults} faults");
+    end(client);
+    (0..pages).for_each(|page| assert_eq!(load(AT + page * PAGE + 16), 2 * page, "page {page} of the pager"));
+    unmap(AT, pages);
     no_stacks(1);
 }
 
@@ -257,7 +287,9 @@ pub fn overlap() {
     assert_eq!(ask(second, TAG_MAP | 0x1000, [0, flexpage(AT, 16, rights), 9 * PAGE])[3], OK);
     assert_eq!(ask(second, 0x10, [DATA + PAGE, 0, 0])[4], 66);
     // No flexpage: not aligned, too small, too many pages, the kernel's addresses.
-    for wrong in [AT + PAGE | 13 << 4 | 3, AT | 3, AT | 11 << 4 | 3, 1 << 31 | 31 << 4 | 3, 0xffff_8000_0000_0000 | 12 << 4 | 3] {
+    for wrong in
+        [AT + PAGE | 13 << 4 | 3, AT | 3, AT | 11 << 4 | 3, 1 << 31 | 31 << 4 | 3, 0xffff_8000_0000_0000 | 12 << 4 | 3]
+    {
         let got = ask(second, TAG_MAP | 0x1000, [0, wrong, DATA]);
         assert!(got[3] != OK, "{wrong:#x}");
         assert!(simple(Number::Accept, &[wrong]).0 != OK || wrong >> 4 & 0x3f >= 12);

@@ -12,7 +12,7 @@ const ROUNDS: u64 = 100;
 const LOOKS: u64 = 20;
 
 /// The atomic word at an address.
-fn word(at: u64) -> &'static core::sync::atomic::AtomicU64 {
+pub fn word(at: u64) -> &'static core::sync::atomic::AtomicU64 {
     // SAFETY: the page is mapped while threads use it, and they use the word so alone.
     unsafe { core::sync::atomic::AtomicU64::from_ptr(at as *mut u64) }
 }

@@ -88,6 +88,16 @@ pub fn fact(fact: Fact) -> u64 {
     must(Number::Fact, &[fact as u64])
 }
 
+/// Checks the kernel's books, when nothing else runs.
+pub fn books(when: core::fmt::Arguments<'_>) {
+    let mut found = u64::MAX;
+    while found == u64::MAX {
+        must(Number::Yield, &[]);
+        found = fact(Fact::Check);
+    }
+    assert_eq!(found, 0, "the kernel's books {when}");
+}
+
 /// Injects a fault.
 pub fn fail(what: Failure, number: u64) {
     must(Number::Fail, &[what as u64, number]);

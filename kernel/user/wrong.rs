@@ -2,13 +2,13 @@
 
 use crate::{
     abi::{
-        BAD, Fact, Failure, MEMORY, NO_THREAD, NUMBERS, Number, OK, SOURCE_SHARED, SOURCE_ZEROS, SPACE_EMPTY, SPACE_PAGED, SPACE_SAME,
-        SPACE_WITHOUT_PAGER, STOPPED,
+        ANYBODY, BAD, EXECUTE, Fact, Failure, MEMORY, NO_THREAD, NOBODY, Number, OK, READ, SOURCE_SHARED, SOURCE_ZEROS,
+        SPACE_EMPTY, SPACE_PAGED, SPACE_SAME, SPACE_WITHOUT_PAGER, STOPPED, WRITE,
     },
     memory::{AT, PAGE, map, unmap},
     messages::{echo, end, message, no_stacks, serve, stack_end, stacks, whoami},
     println,
-    system::{any_call, call, exit, fact, fail, in_a_child, is_stopped, jump, load, must, simple, store, thread},
+    system::{any_call, books, exit, fact, fail, in_a_child, is_stopped, jump, load, must, simple, store, thread},
 };
 
 extern "C" fn nothing(_: u64, _: u64) -> ! {
@@ -28,9 +28,11 @@ pub fn pager_that_ends() {
 }
 
 #[cfg(target_arch = "x86_64")]
-const KERNEL: [u64; 5] = [0xffff_8000_0000_0000, 0xffff_8000_0010_0000, 0xffff_ffff_8010_0000, 0x8000_0000_0000, u64::MAX - 7];
+const KERNEL: [u64; 5] =
+    [0xffff_8000_0000_0000, 0xffff_8000_0010_0000, 0xffff_ffff_8010_0000, 0x8000_0000_0000, u64::MAX - 7];
 #[cfg(target_arch = "riscv64")]
-const KERNEL: [u64; 5] = [0xffff_ffc0_0000_0000, 0xffff_ffc0_8000_0000, 0xffff_ffff_8020_0000, 0x40_0000_0000, u64::MAX - 7];
+const KERNEL: [u64; 5] =
+    [0xffff_ffc0_0000_0000, 0xffff_ffc0_8000_0000, 0xffff_ffff_8020_0000, 0x40_0000_0000, u64::MAX - 7];
 
 pub fn kernel_addresses() {
     for at in KERNEL {
@@ -49,12 +51,43 @@ pub fn instructions() {
         is_stopped("a load of cr3", || core::arch::asm!("mov {}, cr3", out(reg) _));
         is_stopped("out", || core::arch::asm!("out 0xf4, al"));
         is_stopped("ud2", || core::arch::asm!("ud2"));
-        is_stopped("a division by zero", || core::arch::asm!("xor ecx, ecx; div ecx", out("eax") _, out("ecx") _, out("edx") _));
+        is_stopped(
+            "a division by zero",
+            || core::arch::asm!("xor ecx, ecx; div ecx", out("eax") _, out("ecx") _, out("edx") _),
+        );
         is_stopped("an interrupt of the kernel's", || core::arch::asm!("int 33"));
         is_stopped("a stack that is none", || core::arch::asm!("xor esp, esp; push rax"));
+        is_stopped("syscall", || core::arch::asm!("syscall"));
+        is_stopped("sysenter", || core::arch::asm!("sysenter"));
+        is_stopped("a step", || core::arch::asm!("pushf; or dword ptr [rsp], 256; popf; nop; nop"));
+        is_stopped("floating point", || core::arch::asm!("fninit"));
+        is_stopped("an SSE register", || core::arch::asm!(".byte 0x0f, 0x57, 0xc0"));
+        is_stopped("a write of an MSR", || core::arch::asm!("wrmsr"));
+        is_stopped("a new GDT", || core::arch::asm!("lgdt [rsp]"));
+        is_stopped("the kernel's code segment", || core::arch::asm!("push 8; push 0; retfq"));
     }
+    last_address(0x7fff_ffff_f000, &[0xcd, 0x80]);
+    last_address(0x7fff_ffff_f000, &[0x90, 0x90]);
 }
 
+/// The last bytes of user addresses are these instructions: behind them is no user address.
+fn last_address(page: u64, code: &[u8]) {
+    let is_over = in_a_child(|| {
+        must(Number::Map, &[page, PAGE, READ | WRITE | EXECUTE, SOURCE_ZEROS]);
+        let at = page + PAGE - code.len() as u64;
+        // SAFETY: the page is this test's.
+        unsafe { core::slice::from_raw_parts_mut(at as *mut u8, code.len()) }.copy_from_slice(code);
+        let runs = thread_at(at);
+        (0..200).for_each(|_| _ = must(Number::Yield, &[]));
+        simple(Number::Kill, &[runs]);
+        must(Number::Wait, &[runs])
+    });
+    assert_eq!(is_over, Some(STOPPED));
+}
+
+fn thread_at(pc: u64) -> u64 {
+    must(Number::Spawn, &[pc, crate::abi::STACK_END - 0x8000, 0, 0, SPACE_SAME])
+}
 #[cfg(target_arch = "riscv64")]
 pub fn instructions() {
     // SAFETY: each of these is one that user mode may not run.
@@ -64,44 +97,30 @@ pub fn instructions() {
         is_stopped("sfence", || core::arch::asm!("sfence.vma"));
         is_stopped("no instruction", || core::arch::asm!(".word 0"));
         is_stopped("ebreak", || core::arch::asm!("ebreak"));
+        is_stopped("mret", || core::arch::asm!("mret"));
+        is_stopped("floating point", || core::arch::asm!(".word 0xf2000053"));
+        is_stopped("a write of sstatus", || core::arch::asm!("csrw sstatus, zero"));
+        is_stopped("machine mode's register", || core::arch::asm!("csrr {}, mstatus", out(reg) _));
         is_stopped("a stack that is none", || core::arch::asm!("li sp, 0; sd a0, -8(sp)"));
     }
+    last_address(0x3f_ffff_f000, &[0x73, 0, 0, 0]);
+    last_address(0x3f_ffff_f000, &[1, 0, 1, 0]);
 }
 
 pub fn calls() {
-    let wild = [0, 1, PAGE, AT, AT + 1, 0x1234_5678_9abc_def0, 1 << 47, 0xffff_8000_0000_0000, u64::MAX - 1, u64::MAX];
-    let code = in_a_child(|| {
-        for number in (NUMBERS.len() as u64..NUMBERS.len() as u64 + 9).chain([u64::MAX, 1 << 40]) {
-            assert_eq!(any_call(number, [0; 6])[0], BAD, "call {number}");
-        }
-        let mut seed = 1u64;
-        for _ in 0..4000 {
-            let mut next = || {
-                seed ^= seed << 13;
-                seed ^= seed >> 7;
-                seed ^= seed << 17;
-                seed
-            };
-            let number = NUMBERS[next() as usize % NUMBERS.len()];
-            let arguments = [0; 6].map(|_: u64| wild[next() as usize % wild.len()]);
-            let is_meant = match number {
-                Number::Exit | Number::Fork | Number::Shutdown | Number::Fail | Number::Print | Number::Wait => false,
-                // Waits for ever where nobody sends.
-                Number::Ipc => arguments[1] == u64::MAX,
-                // The program's own pages stay mapped.
-                Number::Unmap | Number::Protect | Number::Map | Number::Discard => {
-                    arguments[0] >= AT || arguments[0] == PAGE && arguments[1] <= PAGE
-                }
-                Number::Flush | Number::Accept | Number::Kill | Number::Yield | Number::Fact | Number::Processor => true,
-                Number::Spawn => arguments[4] != SPACE_PAGED,
-            };
-            if is_meant {
-                call(number, arguments);
-            }
-        }
-        3
-    });
-    assert_eq!(code, Some(3));
+    for number in (Number::ALL.len() as u64..Number::ALL.len() as u64 + 9).chain([u64::MAX, 1 << 40]) {
+        assert_eq!(any_call(number, [0; 6])[0], BAD, "call {number}");
+    }
+    crate::attack::rounds(1, 3);
+}
+
+pub fn regions_end() {
+    // Each hole splits a region in two: the kernel's own memory must not end by that.
+    map(AT, 4096, SOURCE_ZEROS);
+    let holes = (0..512).filter(|hole| simple(Number::Unmap, &[AT + (2 * hole + 1) * PAGE, PAGE]).0 == OK).count();
+    let protected = (0..512).filter(|page| simple(Number::Protect, &[AT + 2 * page * PAGE, PAGE, 1]).0 == OK).count();
+    assert!(holes < 200 && protected == 0, "{holes} holes, {protected} pages");
+    unmap(AT, 4096);
 }
 
 extern "C" fn for_ever(_: u64, _: u64) -> ! {
@@ -110,8 +129,21 @@ extern "C" fn for_ever(_: u64, _: u64) -> ! {
     }
 }
 
+extern "C" fn says(boss: u64, tag: u64) -> ! {
+    message(boss, NOBODY, tag, [0; 3]);
+    exit(0)
+}
+
 pub fn kill() {
     stacks(2);
+    // One that waits to send its message: it is not received any more.
+    let me = whoami();
+    let silenced = thread(says, stack_end(0), [me, 0x5000], SPACE_SAME);
+    (0..20).for_each(|_| _ = must(Number::Yield, &[]));
+    end(silenced);
+    let heard = thread(says, stack_end(0), [me, 0x6000], SPACE_SAME);
+    assert_eq!(message(NOBODY, ANYBODY, 0, [0; 3])[..3], [OK, heard, 0x6000]);
+    assert_eq!(must(Number::Wait, &[heard]), 0);
     // One that never calls, and one that waits for a message.
     let running = thread(for_ever, stack_end(0), [0; 2], SPACE_SAME);
     let waiting = thread(echo, stack_end(1), [0; 2], SPACE_SAME);
@@ -132,7 +164,7 @@ fn each_allocation(what: &str, mut operation: impl FnMut() -> bool) {
         fail(Failure::Frame, number);
         failed += u64::from(!operation());
         fail(Failure::Frame, 1 << 60);
-        assert_eq!(fact(Fact::Check), 0, "the books, as allocation {number} of {what} failed");
+        books(format_args!("as allocation {number} of {what} failed"));
         number += 1;
     }
     assert!(operation(), "{what}, with memory");
@@ -147,6 +179,15 @@ pub fn memory_ends() {
         (0..4).for_each(|page| store(AT + page * PAGE, page));
         unmap(AT, 4);
         true
+    });
+    each_allocation("rights and contents that change", || {
+        map(AT, 4, SOURCE_ZEROS);
+        (0..4).for_each(|page| store(AT + page * PAGE, page));
+        let done =
+            [(Number::Protect, AT), (Number::Discard, AT + PAGE)].map(|(call, at)| simple(call, &[at, PAGE, READ]).0);
+        assert!(done.iter().all(|status| matches!(*status, OK | MEMORY)) && load(AT) == 0);
+        unmap(AT, 4);
+        done == [OK; 2]
     });
     each_allocation("a fork and its copies", || {
         map(AT, 2, SOURCE_ZEROS);
@@ -191,6 +232,33 @@ extern "C" fn telling(boss: u64, _: u64) -> ! {
     loop {
         message(boss, boss, 0x2000, [0; 3]);
     }
+}
+
+/// The kernel's own memory ends in each operation: a refused call, or a stopped thread.
+pub fn heap_ends() {
+    stacks(1);
+    let far = nothing as *const () as u64;
+    for number in 1..16 {
+        let code = in_a_child(|| {
+            fail(Failure::Heap, number);
+            let (mapped, _) = simple(Number::Map, &[AT, 2 * PAGE, READ | WRITE, SOURCE_ZEROS]);
+            if mapped == OK {
+                store(AT, 1);
+            }
+            let (protected, _) = simple(Number::Protect, &[AT, PAGE, READ]);
+            let (forked, child) = simple(Number::Fork, &[]);
+            if (forked, child) == (OK, 0) {
+                exit(0);
+            }
+            let (spawned, _) = simple(Number::Spawn, &[far, stack_end(0), 0, 0, SPACE_WITHOUT_PAGER]);
+            let [sent, ..] = message(1 << 50, 1 << 50, 1, [0; 3]);
+            [mapped, protected, forked, spawned, sent].iter().filter(|status| **status == MEMORY).count() as u64
+        });
+        fail(Failure::Heap, 0);
+        assert!(matches!(code, Some(0 | 1 | STOPPED)), "question {number}: {code:x?}");
+        books(format_args!("as question {number} for the kernel's own memory failed"));
+    }
+    no_stacks(1);
 }
 
 pub fn all_memory() {

@@ -5,7 +5,7 @@
 //!   Context    registers of user mode: new, run -> Trap, call, set_results
 //!   tables     Table, table(), WholeTable, adopt, load_root, forget_page, forget_all
 //!   others     start_others, interrupt, stop, this, wait
-//!   machine    Boot, put, exit, ticks
+//!   machine    Boot, put, exit, ticks, ticks_per_second
 //! ```
 
 #[cfg(target_arch = "riscv64")]

@@ -102,12 +102,14 @@ machine_trap:
     add t1, t1, t2
     sw zero, 0(t1)
     ld t1, 32(t0)
-    bnez t1, hart_parks
+    bnez t1, hart_stops
     csrsi mip, 2
     ld t1, 0(t0)
     ld t2, 8(t0)
     csrrw t0, mscratch, t0
     mret
+hart_stops:
+    sd t1, 40(t0)
 /* Nothing else comes here, as all is delegated: this hart stops. */
 machine_wrong:
     j hart_parks
@@ -131,56 +133,25 @@ high_start:
     call {start}
 
 .macro EACH what
-    \what x1, 8(t6)
-    \what x2, 16(t6)
-    \what x3, 24(t6)
-    \what x4, 32(t6)
-    \what x5, 40(t6)
-    \what x6, 48(t6)
-    \what x7, 56(t6)
-    \what x8, 64(t6)
-    \what x9, 72(t6)
-    \what x10, 80(t6)
-    \what x11, 88(t6)
-    \what x12, 96(t6)
-    \what x13, 104(t6)
-    \what x14, 112(t6)
-    \what x15, 120(t6)
-    \what x16, 128(t6)
-    \what x17, 136(t6)
-    \what x18, 144(t6)
-    \what x19, 152(t6)
-    \what x20, 160(t6)
-    \what x21, 168(t6)
-    \what x22, 176(t6)
-    \what x23, 184(t6)
-    \what x24, 192(t6)
-    \what x25, 200(t6)
-    \what x26, 208(t6)
-    \what x27, 216(t6)
-    \what x28, 224(t6)
-    \what x29, 232(t6)
-    \what x30, 240(t6)
+    .irp number, 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30
+    \what x\number, 8 * \number(t6)
+    .endr
 .endm
+/* What a function must keep, and what it may change; each in its place of 256 bytes on the stack. */
 .macro KEPT what
-    \what s0, 0(sp)
-    \what s1, 8(sp)
-    \what s2, 16(sp)
-    \what s3, 24(sp)
-    \what s4, 32(sp)
-    \what s5, 40(sp)
-    \what s6, 48(sp)
-    \what s7, 56(sp)
-    \what s8, 64(sp)
-    \what s9, 72(sp)
-    \what s10, 80(sp)
-    \what s11, 88(sp)
-    \what ra, 96(sp)
+    .irp number, 1,8,9,18,19,20,21,22,23,24,25,26,27
+    \what x\number, 8 * \number(sp)
+    .endr
+.endm
+.macro CHANGED what
+    .irp number, 1,5,6,7,10,11,12,13,14,15,16,17,28,29,30,31
+    \what x\number, 8 * \number(sp)
+    .endr
 .endm
 /* enter_user(context): runs user mode as the context says, and returns after the next trap from there. */
 .global enter_user
 enter_user:
-    addi sp, sp, -112
+    addi sp, sp, -256
     KEPT sd
     mv t6, a0
     sd sp, 288(t6)
@@ -212,48 +183,18 @@ trap_entry:
     ld sp, 288(t6)
     ld tp, 296(t6)
     KEPT ld
-    addi sp, sp, 112
+    addi sp, sp, 256
     ret
 trap_in_kernel:
     csrrw t6, sscratch, t6
-    addi sp, sp, -144
-    sd ra, 0(sp)
-    sd t0, 8(sp)
-    sd t1, 16(sp)
-    sd t2, 24(sp)
-    sd t3, 32(sp)
-    sd t4, 40(sp)
-    sd t5, 48(sp)
-    sd t6, 56(sp)
-    sd a0, 64(sp)
-    sd a1, 72(sp)
-    sd a2, 80(sp)
-    sd a3, 88(sp)
-    sd a4, 96(sp)
-    sd a5, 104(sp)
-    sd a6, 112(sp)
-    sd a7, 120(sp)
+    addi sp, sp, -256
+    CHANGED sd
     csrr a0, scause
     csrr a1, sepc
     csrr a2, stval
     call {trap}
-    ld ra, 0(sp)
-    ld t0, 8(sp)
-    ld t1, 16(sp)
-    ld t2, 24(sp)
-    ld t3, 32(sp)
-    ld t4, 40(sp)
-    ld t5, 48(sp)
-    ld t6, 56(sp)
-    ld a0, 64(sp)
-    ld a1, 72(sp)
-    ld a2, 80(sp)
-    ld a3, 88(sp)
-    ld a4, 96(sp)
-    ld a5, 104(sp)
-    ld a6, 112(sp)
-    ld a7, 120(sp)
-    addi sp, sp, 144
+    CHANGED ld
+    addi sp, sp, 256
     sret
 
 /* Physical addresses of what lies too far from the kernel's image for its own code. */

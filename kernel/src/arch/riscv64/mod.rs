@@ -13,7 +13,6 @@ mod tree;
 
 use core::{
     arch::{asm, global_asm},
-    fmt,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -61,7 +60,12 @@ pub const NAME: &str = "riscv64";
 /// The instruction that calls the kernel.
 pub const CALL_CODE: u32 = 0x73;
 
+/// The accessed bit of an entry.
+pub const ACCESSED: u64 = 1 << 6;
+
 const RAM: u64 = 0x8000_0000;
+/// How much memory the kernel uses at most.
+const BOOT_MAPPED: u64 = 1 << 30;
 const TEST: u64 = 0x10_0000;
 const CLINT: u64 = 0x200_0000;
 const SERIAL: u64 = 0x1000_0000;
@@ -155,17 +159,6 @@ impl Context {
     }
 }
 
-impl fmt::Display for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stack = self.registers[STACK_POINTER];
-        write!(
-            f,
-            "at {:#x}, stack {stack:#x}, cause {:#x}, value {:#x}",
-            self.pc, self.cause, self.at
-        )
-    }
-}
-
 /// Handles a trap in the kernel: an interrupt while it waits; anything else is a bug of the kernel.
 extern "C" fn kernel_trap(cause: u64, pc: u64, at: u64) {
     match cause {
@@ -195,13 +188,12 @@ impl Boot {
     fn read() -> Boot {
         // SAFETY: boot.s' and the linker's symbols; QEMU has left the device tree in memory that the direct map has and
         // nobody has written to.
-        let (end, line) = unsafe {
+        let (end, (line, memory)) = unsafe {
             let tree = ((places[0] + DIRECT) as *const u64).read_volatile();
-            (places[1], tree::line((tree + DIRECT) as *const u8))
+            (places[1], tree::read((tree + DIRECT) as *const u8))
         };
-        let bytes = crate::options::number(line, "memory").unwrap_or(128) << 20;
         // QEMU puts the device tree near the end of memory, and it is read while no frame has an owner.
-        Boot { line, free: end..RAM + bytes }
+        Boot { line, free: end..memory.min(RAM + BOOT_MAPPED) }
     }
 }
 
@@ -228,11 +220,7 @@ pub fn adopt(space: Space) {
 /// The ranges to map in the kernel's half: virtual address, physical address, bytes, and whether they
 /// are device registers.
 pub fn kernel_map(end: u64) -> [(u64, u64, u64, bool); 3] {
-    [
-        (DIRECT, 0, 1 << 30, true),
-        (DIRECT + RAM, RAM, end - RAM, false),
-        (0xffff_ffff_8000_0000, RAM, 64 << 20, false),
-    ]
+    [(DIRECT, 0, 1 << 30, true), (DIRECT + RAM, RAM, end - RAM, false), (0xffff_ffff_8000_0000, RAM, 64 << 20, false)]
 }
 
 /// Loads a root, and flushes everything that is not global.
@@ -309,11 +297,17 @@ pub fn interrupt(to: usize) {
 }
 
 /// Stops another hart for good, whatever it does: machine mode handles this interrupt even with
-/// interrupts disabled.
+/// interrupts disabled. Returns when it has stopped, or after a second.
 pub fn stop(to: usize) {
     // SAFETY: the word of boot.s that says so, which only this changes.
-    unsafe { ((places[2] + DIRECT + 64 * to as u64 + 32) as *mut u64).write_volatile(1) };
+    let word = unsafe { (places[2] + DIRECT + 64 * to as u64 + 32) as *mut u64 };
+    // SAFETY: the same; the next word is boot.s' answer.
+    unsafe { word.write_volatile(1) };
     interrupt(to);
+    let begun = ticks();
+    while unsafe { word.add(1).read_volatile() } == 0 && ticks() - begun < ticks_per_second() {
+        core::hint::spin_loop();
+    }
 }
 
 /// Does nothing: the other harts already wait in `crate::begin_other`.
@@ -336,7 +330,9 @@ pub fn exit(is_well: bool) -> ! {
 }
 
 /// The number of [`ticks`] in a second.
-pub const TICKS_PER_SECOND: u64 = 10_000_000;
+pub fn ticks_per_second() -> u64 {
+    10_000_000
+}
 
 /// The time of a clock that never stops.
 pub fn ticks() -> u64 {
@@ -354,6 +350,9 @@ pub const DEVICE: addr::MemoryType = addr::MemoryType::WriteBack;
 pub fn renew(at: u64) {
     forget_page(at);
 }
+
+/// Does nothing: there is no Bochs.
+pub fn mark() {}
 
 /// `ld a7, 0(a0); ecall`: a load whose result is the number of a call.
 pub const PROBE_LOAD: [u8; 8] = [0x83, 0x38, 0x05, 0x00, 0x73, 0, 0, 0];

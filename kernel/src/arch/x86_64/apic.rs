@@ -45,6 +45,8 @@ fn write(register: u64, value: u32) {
 
 /// The kernel's number of each processor, by the number of its APIC.
 static NUMBERS: [AtomicU32; 256] = [const { AtomicU32::new(0) }; 256];
+/// A bit for each processor that has stopped.
+static PARKED: AtomicU32 = AtomicU32::new(0);
 static IDS: [AtomicU32; PROCESSORS_MAX] = [const { AtomicU32::new(0) }; PROCESSORS_MAX];
 
 pub(super) fn this() -> usize {
@@ -82,9 +84,18 @@ pub fn interrupt(to: usize) {
 }
 
 /// Stops another processor for good, whatever it does: it handles this interrupt even with
-/// interrupts disabled.
+/// interrupts disabled. Returns when it has stopped, or after a second.
 pub fn stop(to: usize) {
     command(to, DELIVER_NMI);
+    let begun = super::ticks();
+    while PARKED.load(Ordering::Acquire) >> to & 1 == 0 && super::ticks() - begun < super::ticks_per_second() {
+        core::hint::spin_loop();
+    }
+}
+
+/// Says that this processor has stopped.
+pub(super) fn parked() {
+    PARKED.fetch_or(1 << this(), Ordering::AcqRel);
 }
 
 /// Starts the other processors, which enter `crate::begin_other` one by one.

@@ -46,7 +46,7 @@ long_mode:
     wrmsr
     mov eax, cr0
     and eax, 0x9fffffff           /* caches on: CD, NW */
-    or eax, 0x80010001            /* PG, WP, PE */
+    or eax, 0x80010005            /* PG, WP, PE; EM: no floating point, whose registers nobody keeps */
     mov cr0, eax
     lgdt [boot_gdtp]
     .byte 0xea
@@ -151,38 +151,14 @@ call_stub:
 spurious_stub: iretq
 
 .macro SAVE
-    push rax
-    push rbx
-    push rcx
-    push rdx
-    push rsi
-    push rdi
-    push rbp
-    push r8
-    push r9
-    push r10
-    push r11
-    push r12
-    push r13
-    push r14
-    push r15
+    .irp register, rax,rbx,rcx,rdx,rsi,rdi,rbp,r8,r9,r10,r11,r12,r13,r14,r15
+    push \register
+    .endr
 .endm
 .macro RESTORE
-    pop r15
-    pop r14
-    pop r13
-    pop r12
-    pop r11
-    pop r10
-    pop r9
-    pop r8
-    pop rbp
-    pop rdi
-    pop rsi
-    pop rdx
-    pop rcx
-    pop rbx
-    pop rax
+    .irp register, r15,r14,r13,r12,r11,r10,r9,r8,rbp,rdi,rsi,rdx,rcx,rbx,rax
+    pop \register
+    .endr
     add rsp, 16
 .endm
 trap_entry:

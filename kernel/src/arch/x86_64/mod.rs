@@ -13,7 +13,6 @@ mod tables;
 
 use core::{
     arch::{asm, global_asm},
-    fmt,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -61,6 +60,13 @@ pub const NAME: &str = "x86-64";
 /// The instruction that calls the kernel, followed by any bytes.
 pub const CALL_CODE: u32 = 0x80cd;
 
+/// Where the kernel's image begins in physical memory, and how much of that boot.s maps.
+const KERNEL: u64 = 1 << 20;
+const BOOT_MAPPED: u64 = 1 << 30;
+
+/// The accessed bit of an entry.
+pub const ACCESSED: u64 = 1 << 5;
+
 const SELECTOR_CODE: u64 = 8;
 const SELECTOR_USER_DATA: u64 = 0x18 | 3;
 const SELECTOR_USER_CODE: u64 = 0x20 | 3;
@@ -68,6 +74,7 @@ const SELECTOR_TSS: u16 = 0x28;
 const FLAG_INTERRUPTS: u64 = 1 << 9;
 
 const VECTOR_NMI: u64 = 2;
+const VECTOR_PROTECTION: u64 = 13;
 const VECTOR_PAGE_FAULT: u64 = 14;
 /// The vectors of the local APIC's timer and of other processors' interrupts.
 const VECTOR_TIMER: u64 = 32;
@@ -158,6 +165,14 @@ impl Context {
     }
 
     fn trap(&self) -> Trap {
+        match self.came() {
+            // Behind the last user address, at which an instruction has ended: `iretq` would fault in the kernel.
+            Trap::Call | Trap::Timer | Trap::Poke if self.rip >= USER_END => Trap::Wrong(VECTOR_PROTECTION),
+            trap => trap,
+        }
+    }
+
+    fn came(&self) -> Trap {
         match self.vector {
             VECTOR_CALL => Trap::Call,
             VECTOR_TIMER => {
@@ -181,17 +196,6 @@ impl Context {
             }
             other => Trap::Wrong(other),
         }
-    }
-}
-
-/// Shows the registers of a task that was stopped.
-impl fmt::Display for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "at {:#x}, stack {:#x}, vector {}, error {:#x}",
-            self.rip, self.rsp, self.vector, self.error
-        )
     }
 }
 
@@ -225,6 +229,7 @@ extern "C" fn started_here(number: u64) -> ! {
     let number = number as usize;
     if number == 0 {
         serial_begin();
+        measure_ticks();
         tables::begin(0);
         crate::begin(&Boot::read())
     }
@@ -247,31 +252,36 @@ impl Boot {
         unsafe {
             let info = u64::from(boot_info) + DIRECT;
             let word = |at: u64| ((info + at) as *const u32).read_unaligned();
-            let line = if boot_magic == 0x36d7_6289 {
-                multiboot_line(info)
+            let (line, (map, bytes)) = if boot_magic == 0x36d7_6289 {
+                let line = multiboot_tag(info, 1).map_or("", |(tag, _)| text(tag + 8));
+                // Behind 16 bytes that say how the entries look.
+                (line, multiboot_tag(info, 6).map_or((DIRECT, 0), |(tag, bytes)| (tag + 16, bytes - 16)))
             } else {
-                match word(24) {
-                    0 => "",
-                    line => text(u64::from(line) + DIRECT),
-                }
+                let line = if word(24) == 0 { "" } else { text(u64::from(word(24)) + DIRECT) };
+                (line, (u64::from(word(40)) + DIRECT, word(48) * 24))
             };
-            let end = crate::options::number(line, "memory").unwrap_or(128) << 20;
-            Boot { line, free: &raw const kernel_end as u64..end }
+            // Both kinds of loader have entries of 24 bytes: start, length, and 1 for memory. The kernel's lies at 1 MiB.
+            let entries = core::slice::from_raw_parts(map as *const [u64; 3], bytes as usize / 24);
+            let is_ours =
+                |&&[start, length, kind]: &&[u64; 3]| kind as u32 == 1 && start <= KERNEL && KERNEL - start < length;
+            let end = entries.iter().find(is_ours).map_or(0, |[start, length, _]| start + length);
+            Boot { line, free: &raw const kernel_end as u64..end.min(BOOT_MAPPED) }
         }
     }
 }
 
+/// The address of the first tag of this kind, and its length.
+///
 /// # Safety
 /// `info` is where a multiboot2 loader has left its tags.
-unsafe fn multiboot_line(info: u64) -> &'static str {
+unsafe fn multiboot_tag(info: u64, wanted: u32) -> Option<(u64, u32)> {
     let mut at = info + 8;
     loop {
         // SAFETY: the caller's; tags follow one another, aligned to 8 bytes, up to one of type 0.
         let [kind, bytes] = unsafe { (at as *const [u32; 2]).read() };
         match kind {
-            0 => return "",
-            // SAFETY: the text of the tag ends with a zero.
-            1 => return unsafe { text(at + 8) },
+            _ if kind == wanted => return Some((at, bytes)),
+            0 => return None,
             _ => at += u64::from(bytes).next_multiple_of(8),
         }
     }
@@ -346,8 +356,9 @@ pub fn wait() {
     unsafe { asm!("sti; hlt; cli") };
 }
 
-/// Stops this processor for ever, as another processor has taken it out of use.
+/// Stops this processor for ever, as another processor has taken it out of use or the machine ends.
 pub fn park() -> ! {
+    apic::parked();
     loop {
         // SAFETY: nothing goes on here.
         unsafe { asm!("cli; hlt", options(nomem, nostack)) };
@@ -401,12 +412,33 @@ pub fn exit(is_well: bool) -> ! {
     while in8(COM1 + 5) & 0x40 == 0 {}
     // QEMU ends with twice that and one: 33, or 35.
     out8(0xf4, if is_well { 16 } else { 17 });
+    // Bochs ends with no number, so that the last line says it.
+    crate::console::last_line(format_args!("the machine ends {}", if is_well { "well" } else { "badly" }));
+    while in8(COM1 + 5) & 0x40 == 0 {}
     b"Shutdown".iter().for_each(|&byte| out8(0x8900, byte));
     park()
 }
 
+static TICKS_PER_SECOND: AtomicU64 = AtomicU64::new(2_000_000_000);
+
 /// The approximate number of [`ticks`] in a second.
-pub const TICKS_PER_SECOND: u64 = 2_000_000_000;
+pub fn ticks_per_second() -> u64 {
+    TICKS_PER_SECOND.load(Ordering::Relaxed)
+}
+
+/// Measures [`ticks_per_second`] by channel 2 of the 8254, which counts 1,193,182 times per second in every PC.
+fn measure_ticks() {
+    const COUNT: u64 = 2400;
+    // Its gate is on and the loudspeaker off; mode 0 sets its output, bit 5 of port 0x61, when the count ends.
+    out8(0x61, in8(0x61) & !2 | 1);
+    for (port, value) in [(0x43, 0xb0), (0x42, COUNT as u8), (0x42, (COUNT >> 8) as u8)] {
+        out8(port, value);
+    }
+    let begun = ticks();
+    if (0..1_000_000).any(|_| in8(0x61) & 0x20 != 0) {
+        TICKS_PER_SECOND.store((ticks() - begun) * 1_193_182 / COUNT, Ordering::Relaxed);
+    }
+}
 
 /// The time of a clock that never stops.
 pub fn ticks() -> u64 {
@@ -420,6 +452,12 @@ pub const DEVICE: addr::MemoryType = addr::MemoryType::Device;
 /// Does nothing for a page that was mapped or got more rights: a page fault drops a cached entry of its
 /// address.
 pub fn renew(_at: u64) {}
+
+/// Stops in the debugger of Bochs, if there is one.
+pub fn mark() {
+    // SAFETY: the instruction does nothing else.
+    unsafe { asm!("xchg bx, bx", options(nomem, nostack)) };
+}
 
 /// `mov rax, [rdi]; int 0x80`: a load whose result is the number of a call.
 pub const PROBE_LOAD: [u8; 8] = [0x48, 0x8b, 0x07, 0xcd, 0x80, 0, 0, 0];

@@ -2,10 +2,7 @@
 
 use core::{arch::asm, cell::UnsafeCell};
 
-use super::{
-    FLAG_INTERRUPTS, SELECTOR_CODE, SELECTOR_TSS, STACK, VECTOR_CALL, call_stub, spurious_stub,
-    trap_stubs,
-};
+use super::{FLAG_INTERRUPTS, SELECTOR_CODE, SELECTOR_TSS, STACK, VECTOR_CALL, call_stub, spurious_stub, trap_stubs};
 use crate::PROCESSORS_MAX;
 
 const _: () = assert!(STACK.is_multiple_of(16) && FLAG_INTERRUPTS == 512);
@@ -38,15 +35,7 @@ unsafe impl Sync for Own {}
 
 const EMPTY: Own = Own(UnsafeCell::new(Tables {
     // Code and data of the kernel, data and code of user mode: flat, of 64 bits.
-    gdt: [
-        0,
-        0x00af_9a00_0000_ffff,
-        0x00cf_9200_0000_ffff,
-        0x00cf_f200_0000_ffff,
-        0x00af_fa00_0000_ffff,
-        0,
-        0,
-    ],
+    gdt: [0, 0x00af_9a00_0000_ffff, 0x00cf_9200_0000_ffff, 0x00cf_f200_0000_ffff, 0x00af_fa00_0000_ffff, 0, 0],
     tss: Tss { reserved: 0, stacks: [0; 3], more: [0; 8], end: [0; 2], map: 104 << 16 },
     idt: [[0; 2]; 256],
 }));
@@ -72,9 +61,7 @@ pub(super) fn begin(number: usize) {
             (*own).idt[vector as usize] = gate(&raw const trap_stubs as u64 + 16 * vector, false);
         }
         (*own).idt[VECTOR_CALL as usize] = gate(&raw const call_stub as u64, true);
-        let pointer = |limit: u16, at: u64| {
-            [limit, at as u16, (at >> 16) as u16, (at >> 32) as u16, (at >> 48) as u16]
-        };
+        let pointer = |limit: u16, at: u64| [limit, at as u16, (at >> 16) as u16, (at >> 32) as u16, (at >> 48) as u16];
         let gdt = pointer(55, &raw const (*own).gdt as u64);
         let idt = pointer(4095, &raw const (*own).idt as u64);
         asm!("lgdt [{}]", "lidt [{}]", in(reg) gdt.as_ptr(), in(reg) idt.as_ptr());
