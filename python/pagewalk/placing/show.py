@@ -205,10 +205,22 @@ def placed(document: Mapping[str, Any]) -> list[str]:
 
 
 def is_short(rule: Mapping[str, Any]) -> bool:
-    """Whether memory that a rule of 2M is for has smaller pages, or there is none."""
+    """Whether memory that could have the pages of a rule has smaller ones, or there is none.
+
+    Of each mapping less than one page outside of its whole blocks does not count: no page could be
+    there, wherever the mapping began.
+    """
     is_large = not rule["rule"].removesuffix(" fail").endswith("4K")
-    missing = is_large and rule["large_bytes"] < rule["resident_bytes"]
+    missing = is_large and rule["missing_bytes"] > 0
     return bool(not rule["mappings"] or rule["failed"] or missing)
+
+
+def _missing(region: Mapping[str, Any], size: int) -> int:
+    """Bytes of a region that could be in pages of `size` and are in smaller ones."""
+    by_place = {"smaller-than-page", "unaligned"}
+    at_ends = sum(row["bytes"] for row in region["why"] if row["reason"] in by_place)
+    all_: int = sum(row["bytes"] for row in region["why"])
+    return all_ - (at_ends if at_ends < size else 0)
 
 
 def by_rule(rules: Sequence[Rule], documents: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -234,6 +246,7 @@ def by_rule(rules: Sequence[Rule], documents: Sequence[Mapping[str, Any]]) -> li
                     for size, bytes_ in one["got"].items()
                     if text.bytes_of(size) >= rule.size > BASE
                 ),
+                "missing_bytes": sum(_missing(one, rule.size) for one in regions),
                 "failed": 0,
                 "error": None,
                 "by_length": False,
