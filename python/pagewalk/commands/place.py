@@ -343,7 +343,7 @@ def compared(
         written: The rules, which may have a promise.
         placed: Runs it with the placement.
     """
-    from pagewalk import natively, promises
+    from pagewalk import here, natively, promises
     from pagewalk.placing import compare, counters, launch, show
 
     given = {"within": options.within, "rounds_max": options.rounds, "seconds_max": options.seconds}
@@ -372,6 +372,8 @@ def compared(
             progress=lambda rounds, _: line(rounds, limits.rounds_max),
         )
     promise = promises.read(written)
+    if promise is not None and here.is_of(promise.machine, here.processor()) is False:
+        arguments.note(options, [f"the prediction is for {here.said(promise.machine, False)}"])
     document = {
         **compare.document(found),
         "command": command,
