@@ -183,7 +183,8 @@ def placed(document: Mapping[str, Any]) -> list[str]:
     """A line for each rule of a program that was placed."""
     lines = []
     for rule in document["rules"]:
-        line, size = f"{rule['rule']}: ", rule["rule"].rpartition(" ")[2]
+        size = rule["rule"].removesuffix(" fail").rpartition(" ")[2]
+        line = f"{rule['rule']}: "
         if not rule["mappings"]:
             line += "no memory was mapped that this rule applies to"
         elif not document["is_counted"]:

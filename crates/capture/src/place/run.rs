@@ -402,8 +402,16 @@ impl<'a> Launcher<'a> {
         if !space.borrow().is_copy && process.is_wide {
             // What is mapped now, small mappings that have become one too, in place of what was advised.
             space.borrow_mut().take(0, u64::MAX);
+            let mut mappings = vec![0; self.got.len()];
             for (start, end, rule) in self.ruled(pid) {
                 space.borrow_mut().add(start, end, rule);
+                mappings[rule] += 1;
+            }
+            for (got, mappings) in self.got.iter_mut().zip(mappings) {
+                // What was mapped in parts of less than 2 MiB was never advised.
+                if got.mappings == 0 {
+                    got.mappings = mappings;
+                }
             }
         }
         self.count_range(pid, &space, 0, u64::MAX);
@@ -456,9 +464,13 @@ impl<'a> Launcher<'a> {
         let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
         let now = pages.unwrap_or(0) * 4096;
         {
-            // What was given back since then may fill up again.
+            // What was given back since then may fill up again: a block that could not be made large
+            // because it was being unmapped can be one of other memory.
             let mut space = space.borrow_mut();
-            space.seen = space.seen.min(now);
+            if now < space.seen {
+                space.seen = now;
+                space.refused.clear();
+            }
             if now < space.seen + 2 * LARGE || space.site.is_none() {
                 return Vec::new();
             }
