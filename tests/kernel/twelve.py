@@ -10,7 +10,8 @@
  cost       what placing costs a program that maps 10,000 times          3 min
  self       200 comparisons of a program with itself                     5 min
  kills      pagewalk killed 40 times, with knobs changed                 1 min
- record     all of the above as one record, and the tables of docs/method/placing.md
+ record     what is done as one record, placing.json; with --write it and its tables are kept in the
+            tree: experiments/host/placing.json, docs/method/placing.md
 ```
 
 Without a part, all are run in this order. Run it as root and alone: other work makes intervals wide,
@@ -26,8 +27,6 @@ import ctypes
 import datetime
 import json
 import os
-import platform
-import re
 import resource
 import subprocess
 import sys
@@ -35,10 +34,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import knobs as kernel
+import twelve_record as record
 from programs import ROOT, SMALLER, Program, compiled, prepared
 
 from pagewalk import _native, promises
@@ -50,17 +49,12 @@ from pagewalk.placing.system import System, grown
 
 JOURNAL = kernel.JOURNAL.with_name("pagewalk-place-knobs.json")
 ENABLED = kernel.THP / "enabled"
-VALUES = ("always", "madvise", "never")
 RULE = "data=2M"
 TOP_PAD = 64 << 20
 """Bytes by which the heap grows in recordings, as `place` has it grow by whole blocks: otherwise no
 large page has room in the heap that the model sees."""
 TRIES = 5
 """Looks at a process whose memory changes meanwhile, until one is at rest."""
-NEAR = 0.05
-"""How far from the gain a best estimate may be, as a share of the time."""
-WIDTH_MAX = 0.10
-"""How wide a promise may be."""
 PR_SET_THP_DISABLE = 41
 
 
@@ -71,7 +65,7 @@ class Campaign:
         self.folder, self.small, self.again = folder, options.small, options.again
         self.results = folder / "results"
         self.results.mkdir(parents=True, exist_ok=True)
-        self.seconds = options.seconds
+        self.seconds, self.writes = options.seconds, options.write
         self.programs = [
             one
             for one in prepared(folder, SMALLER if self.small else 1)
@@ -91,7 +85,7 @@ class Campaign:
         found |= {
             "load": [round(before, 2), round(os.getloadavg()[0], 2)],
             "took_seconds": round(time.monotonic() - start, 1),
-            "commit": commit(),
+            "commit": record.commit(),
             "small": self.small,
         }
         unfinished = file.with_suffix(".new")
@@ -99,17 +93,6 @@ class Campaign:
         unfinished.rename(file)
         print(found.get("said", "done"), flush=True)
         return found
-
-    def done(self, prefix: str) -> dict[str, dict[str, Any]]:
-        """The pieces of a part that are done, by the rest of their names."""
-        files = sorted(self.results.glob(f"{prefix}-*.json"))
-        return {file.stem.removeprefix(f"{prefix}-"): json.loads(file.read_text()) for file in files}
-
-
-def commit() -> str:
-    """Of the tree that this script is in."""
-    command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 @contextlib.contextmanager
@@ -275,27 +258,30 @@ def gain(campaign: Campaign, program: Program) -> dict[str, Any]:
     folder, name = campaign.folder, program.file_name
     trace, place, advised = (folder / f"{name}.{end}" for end in ("pwt", "place", "advised.json"))
     found: dict[str, Any] = {"program": program.name}
-    # The heap lies in the recording as it does where it is placed.
-    tunables = f"GLIBC_TUNABLES=glibc.malloc.top_pad={TOP_PAD}"
     if not trace.exists():
+        # The heap lies in the recording as it does where it is placed.
+        more = {**os.environ, "GLIBC_TUNABLES": f"glibc.malloc.top_pad={TOP_PAD}"}
+        words = ["record", "--allocations", "--native", "--force", "-o", trace, "--"]
         with enabled("madvise"):
-            record = ["record", "--allocations", "--native", "--force", "-o", trace, "--"]
             found["recording"] = timed(
-                lambda: pagewalk(*record, "env", tunables, *program.command, folder=folder)
+                lambda: pagewalk(*words, *program.command, folder=folder, env=more)
             )
     found["run"] = timed(lambda: pagewalk("run", trace, "-m", campaign.here, folder=folder))
     command = ["advise", trace, "-m", campaign.here, "--force", "-o", place, "--json", advised]
     found["advise"] = timed(lambda: pagewalk(*command, folder=folder))
     document = json.loads(advised.read_text())
-    found["regions"] = len(document["regions"])
-    found["passes"] = document["runs"]
+    found["regions"], found["passes"] = len(document["regions"]), document["runs"]
     promise = promises.read(place.read_text())
+    if promise is not None and not is_met(campaign, program, place):
+        found["unmet"] = place.read_text()
+        promise = None
+    found["by"] = "advice"
     if promise is None:
-        # Nothing is worth its memory: what all regions at 2M would save is promised.
+        # Nothing is worth its memory, or its regions are not found again: all data is placed.
+        found["by"] = RULE
         all_ = document["uniform"].get("2M") or document["base"]
         promise = promises.of(all_, str(campaign.here)) or promises.Promise(0, 0, 0, "none")
         place.write_text(f"{promise.line()}\n{RULE.replace('=', ' = ')}\n")
-        found["nothing_advised"] = True
     found["promised"] = promise._asdict()
     json_ = folder / f"{name}.gained.json"
     limits = ["--rounds", 4] if campaign.small else ["--seconds", campaign.seconds]
@@ -308,11 +294,22 @@ def gain(campaign: Campaign, program: Program) -> dict[str, Any]:
     found["always"] = always(campaign, program)
     user = gained["gain"]["user_seconds"]["share"]
     said = (
-        f"promised {100 * promise.lo:.1f} to {100 * promise.hi:.1f} %, best "
+        f"by {found['by']}: promised {100 * promise.lo:.1f} to {100 * promise.hi:.1f} %, best "
         f"{100 * promise.best:.1f} %; gained {100 * user['median']:.1f} % "
         f"({100 * user['lo']:.1f} to {100 * user['hi']:.1f}) in {gained['rounds']} rounds"
     )
     return {**found, "said": said}
+
+
+def is_met(campaign: Campaign, program: Program, place: Path) -> bool:
+    """Whether each rule of a place file finds memory in the program, most of it in large pages."""
+    json_ = campaign.folder / "met.json"
+    with enabled("madvise"):
+        command = ["place", place, "--force", "--json", json_, "--", *program.command]
+        pagewalk(*command, folder=campaign.folder)
+    rules_ = json.loads(json_.read_text())["rules"]
+    large, all_ = (sum(one[key] for one in rules_) for key in ("large_bytes", "resident_bytes"))
+    return all(one["mappings"] for one in rules_) and large >= all_ / 2
 
 
 def always(campaign: Campaign, program: Program) -> dict[str, Any]:
@@ -343,8 +340,7 @@ def buffers(campaign: Campaign, count: int) -> dict[str, Any]:
     """How long advice takes for so many regions that are alike, beside a run."""
     folder, trace = campaign.folder, campaign.folder / f"buffers-{count}.pwt"
     machine = ["-m", "epyc-9005", "--spread", "2M"]
-    record = ["record", "--force", "-o", trace, "--", "./buffers", count]
-    pagewalk(*record, folder=folder)
+    pagewalk("record", "--force", "-o", trace, "--", "./buffers", count, folder=folder)
     found: dict[str, Any] = {"buffers": count}
     found["run"] = timed(lambda: pagewalk("run", trace, *machine, folder=folder))
     json_ = folder / "buffers.json"
@@ -422,144 +418,6 @@ def calibrated(campaign: Campaign) -> dict[str, Any]:
     return {**took, "file": campaign.here.read_text(), "said": campaign.here.name}
 
 
-# The record and its tables.
-
-
-def processor() -> str:
-    """The processor's name and how many there are."""
-    text = Path("/proc/cpuinfo").read_text()
-    names = re.findall(r"^model name\s*: (.*)$", text, re.MULTILINE)
-    return f"{names[0] if names else platform.machine()} x {os.cpu_count()}"
-
-
-def gained(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the table of gains, and how it is judged."""
-    promise, user = row["promised"], row["placed"]["gain"]["user_seconds"]["share"]
-    by_knob = row["always"]["gain"]["user_seconds"]["share"]
-    return {
-        "program": row["program"],
-        "user_seconds": row["placed"]["without"]["user_seconds"],
-        "promised": [promise["lo"], promise["hi"]],
-        "best": promise["best"],
-        "gained": [user["lo"], user["median"], user["hi"]],
-        "rounds": row["placed"]["rounds"],
-        "by_always": [by_knob["lo"], by_knob["median"], by_knob["hi"]],
-        "is_narrow": promise["hi"] - promise["lo"] <= WIDTH_MAX,
-        "is_inside": promise["lo"] <= user["median"] <= promise["hi"],
-        "is_near": abs(promise["best"] - user["median"]) <= NEAR,
-        "advise_cpu_seconds": row["advise"]["cpu_seconds"],
-        "run_cpu_seconds": row["run"]["cpu_seconds"],
-        "passes": row["passes"],
-    }
-
-
-def record(campaign: Campaign) -> dict[str, Any]:
-    """All pieces that are done, as one record."""
-    order = [one.file_name for one in campaign.programs]
-    gains = campaign.done("gain")
-    agreed = campaign.done("agree")
-    own = list(campaign.done("self").values())
-    agree_rows = [
-        {key: row[key] for key in row if key not in ("said", "took_seconds", "commit", "small")}
-        for name in order
-        for value in VALUES
-        if (row := agreed.get(f"{name}-{value}")) is not None
-    ]
-    rows = [gained(gains[name]) for name in order if name in gains]
-    kill = campaign.results / "kills.json"
-    return {
-        "schema": 1,
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "commit": commit(),
-        "machine": {
-            "processor": processor(),
-            "kernel": platform.release(),
-            "libc": " ".join(platform.libc_ver()),
-        },
-        "command": "python tests/kernel/twelve.py FOLDER",
-        "load": [max(row["load"][at] for row in gains.values()) for at in (0, 1)] if gains else [],
-        "gains": rows,
-        "judged": {
-            "programs": len(rows),
-            "narrow": sum(row["is_narrow"] for row in rows),
-            "inside": sum(row["is_inside"] for row in rows),
-            "near": sum(row["is_near"] for row in rows),
-            "gain_5_by_always": [row["program"] for row in rows if row["by_always"][1] >= 0.05],
-        },
-        "agree": agree_rows,
-        "buffers": [_short(row) for row in campaign.done("buffers").values()],
-        "cost": [_short(row) for row in campaign.done("cost").values()],
-        "itself": {
-            "comparisons": sum(row["comparisons"] for row in own),
-            "excluded": sum(row["excluded"] for row in own),
-        },
-        "kills": json.loads(kill.read_text())["said"] if kill.exists() else None,
-    }
-
-
-def _short(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: row[key] for key in row if key not in ("said", "took_seconds", "commit", "small")}
-
-
-def tables(found: Mapping[str, Any]) -> str:
-    """The tables of docs/method/placing.md."""
-    lines = [
-        "| program | user time | promised | best estimate | gained | by `enabled=always` alone |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in found["gains"]:
-        low, high = row["promised"]
-        cells = [row["program"], f"{row['user_seconds']:.2f} s", f"{_c(low)} to {_c(high)}"]
-        cells += [_c(row["best"]), _interval(row["gained"]), _interval(row["by_always"])]
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += [
-        "",
-        "| program | `always` | `madvise` | `never` | regions compared | why not more, under `madvise` |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name in dict.fromkeys(row["program"] for row in found["agree"]):
-        of = {row["enabled"]: row for row in found["agree"] if row["program"] == name}
-        cells = [name]
-        for value in VALUES:
-            row = of.get(value)
-            mib = row and [round(row[key] / 2**20) for key in ("got_bytes", "wanted_bytes")]
-            cells.append(f"{mib[0]} of {mib[1]}" if mib else "")
-        cells.append(str(sum(row["regions"] for row in of.values())))
-        why = of.get("madvise", {}).get("why", {})
-        told = [f"`{key}` {size / 2**20:.1f}" for key, size in sorted(why.items())]
-        cells.append(", ".join(told))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _c(share: float) -> str:
-    return f"{100 * share:.1f}"
-
-
-def _interval(ends: Sequence[float]) -> str:
-    return f"{_c(ends[1])} ({_c(ends[0])} to {_c(ends[2])})"
-
-
-def told(found: Mapping[str, Any]) -> str:
-    """How the record is judged, in some lines."""
-    judged, own = found["judged"], found["itself"]
-    regions = sum(row["regions"] for row in found["agree"])
-    differ = sum(len(row["differ"]) for row in found["agree"])
-    ends = [f"{row['program']} ({row['enabled']})" for row in found["agree"] if not row["ends_alike"]]
-    ratios = [row["advise_cpu_seconds"] / row["run_cpu_seconds"] for row in found["gains"]]
-    lines = [
-        f"{judged['programs']} programs: {judged['narrow']} ranges of at most 10 points, "
-        f"{judged['inside']} gains inside, {judged['near']} best estimates within 5 points",
-        f"gain 5 % by the knob alone: {', '.join(judged['gain_5_by_always']) or 'none'}",
-        f"{regions} regions beside smaps, {differ} differ; ended otherwise: {', '.join(ends) or 'none'}",
-        f"{own['excluded']} of {own['comparisons']} comparisons with itself exclude zero",
-        f"kills: {found['kills']}",
-    ]
-    if ratios:
-        lines.append(f"advise / run: median {median(ratios):.2f}, most {max(ratios):.2f}")
-    return "\n".join(lines)
-
-
 PARTS = ("calibrate", "agree", "gain", "buffers", "cost", "self", "kills", "record")
 
 
@@ -571,7 +429,7 @@ def part(campaign: Campaign, name: str) -> None:
             campaign.piece("calibrate", lambda: calibrated(campaign))
         case "agree":
             for one in there:
-                for value in VALUES:
+                for value in record.VALUES:
                     piece = f"agree-{one.file_name}-{value}"
                     campaign.piece(piece, lambda one=one, value=value: agree(campaign, one, value))
         case "gain":
@@ -593,10 +451,12 @@ def part(campaign: Campaign, name: str) -> None:
         case "kills":
             campaign.piece("kills", lambda: kills(campaign))
         case "record":
-            found = record(campaign)
-            file = campaign.folder / f"{found['date']}-placing.json"
+            found = record.of(campaign.results, [one.file_name for one in campaign.programs])
+            file = campaign.folder / "placing.json"
             file.write_text(json.dumps(found, indent=1) + "\n")
-            print(f"\n{tables(found)}\n\n{told(found)}\n{file}")
+            print("", *record.tables(found).values(), record.told(found), file, sep="\n")
+            if campaign.writes:
+                record.write(found)
 
 
 def main() -> int:
@@ -607,6 +467,7 @@ def main() -> int:
     parser.add_argument("--programs", nargs="+", default=[])
     parser.add_argument("--seconds", type=int, default=60, help="of each comparison")
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--write", action="store_true", help="keep the record in the tree")
     parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
     if wrong := [one for one in options.parts if one not in PARTS]:
