@@ -2172,8 +2172,8 @@ class PlacedRun(Record):
     """Share of the user time with base pages that is saved."""
 
     gain_likely: Range[float] | None
-    """Between which shares the gain is likely to be measured: by the time of the native run; `None`
-    without one, or if the machine file is not calibrated.
+    """Between which shares the gain is likely to be measured, by the time of the native run; `None`
+    without a native run, or if the machine file is not calibrated.
     """
 
     gain_best: float | None

@@ -178,7 +178,7 @@ def _placed(base: Mapping[str, Any], placed: Mapping[str, Any]) -> Work | None:
 
 
 def _ends(base: Mapping[str, Any], before: Work, after: Work) -> tuple[float, float] | None:
-    """The gain if as little overlaps as the native run allows, and if as much as the machine can."""
+    """The gain if the least overlaps that the native run allows, and if the most overlaps."""
     timed, least = _timed_cycles(base), overlap(base)
     if timed is None or least is None:
         return None

@@ -34,7 +34,7 @@ class Promise(NamedTuple):
 
 
 def of(run: Mapping[str, Any], machine: str) -> Promise | None:
-    """What a `PlacedRun` promises: the gain that is likely where that is known; `None` without latencies."""
+    """What a `PlacedRun` promises, its likely gain if known; `None` without latencies."""
     share, best = run["gain_likely"] or run["gain_share"], run["gain_best"]
     if share is None or best is None:
         return None

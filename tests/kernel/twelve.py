@@ -14,8 +14,8 @@
             tree: experiments/host/placing.json, docs/method/placing.md
 ```
 
-Without a part, all are run in this order. Run it as root and alone: other work makes intervals wide,
-and a machine file that is calibrated beside it is wrong. Each piece leaves a file in FOLDER/results
+Without a part, all are run in this order. Run it as root and alone: other work makes intervals
+wide, and a machine file that is calibrated beside it is wrong. Each piece leaves a file in FOLDER/results
 when it is done, so that a campaign that was stopped goes on where it was; `--again` runs the
 given parts anew. Knobs are put back however it ends. `--small` tries the script with less data
 and few rounds; its numbers mean nothing.
@@ -330,7 +330,9 @@ def always(campaign: Campaign, program: Program) -> dict[str, Any]:
     os.chdir(campaign.folder)
     try:
         with enabled("always"):
-            found = compare.document(compare.compare(lambda: run(1), lambda: run(0), limits, seed=0))
+            found = compare.document(
+                compare.compare(lambda: run(1), lambda: run(0), limits, seed=0)
+            )
     finally:
         os.chdir(here)
     return {key: found[key] for key in ("rounds", "ended", "without", "placed", "gain")}

@@ -199,7 +199,8 @@ def told(found: Mapping[str, Any]) -> str:
     of_, own = found["judged"], found["itself"]
     regions = sum(row["regions"] for row in found["agree"])
     differ = sum(len(row["differ"]) for row in found["agree"])
-    ends = [f"{row['program']} ({row['enabled']})" for row in found["agree"] if not row["ends_alike"]]
+    otherwise = [row for row in found["agree"] if not row["ends_alike"]]
+    ends = [f"{row['program']} ({row['enabled']})" for row in otherwise]
     lines = [
         f"{of_['programs']} programs: {of_['narrow']} ranges of at most 10 points, {of_['inside']} "
         f"gains inside, {of_['near']} best estimates within 5 points",

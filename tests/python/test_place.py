@@ -222,9 +222,7 @@ def test_a_rule_for_nothing_is_told_and_can_be_required(
     _, done = placed("mmap=2M", command, tmp_path, "--require")
     assert done.returncode == 0
     for words in (["unaligned:2"], ["unaligned:6"], ["against:8"]):
-        _, done = placed(
-            "mmap=2M", [programs["dynamic"], *words, "exit:0"], tmp_path, "--require"
-        )
+        _, done = placed("mmap=2M", [programs["dynamic"], *words, "exit:0"], tmp_path, "--require")
         assert done.returncode == UNMET, words
     # A program that failed itself says that.
     _, done = placed("lib nosuch.so=2M", ["sh", "-c", "exit 9"], tmp_path, "--require")
@@ -241,7 +239,8 @@ int main(int count, char **words) {
     char *table = aligned_alloc(2 << 20, bytes);
     memset(table, 1, bytes);
     /* Somebody else's 8 KiB, which the kernel joins to the table. */
-    char *beside = mmap(table + bytes, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    char *beside = mmap(table + bytes, 8192, PROT_READ | PROT_WRITE, flags, -1, 0);
     memset(beside, 1, 8192);
     return count - 2;
 }

@@ -1,4 +1,4 @@
-"""The campaign of twelve programs: what it compares with smaps, its record, and the page's tables."""
+"""The campaign of twelve programs: what it compares with smaps, its record, the page's tables."""
 
 import json
 import sys
@@ -22,7 +22,9 @@ MIB = 1 << 20
 
 def mapped(start: int, large: int, resident: int) -> Mapping:
     bytes_of = {"AnonHugePages": large, "Rss": resident}
-    return Mapping(start, start + 16 * MIB, "rw-p", 0, "", mappings.ANONYMOUS, frozenset(), bytes_of)
+    return Mapping(
+        start, start + 16 * MIB, "rw-p", 0, "", mappings.ANONYMOUS, frozenset(), bytes_of
+    )
 
 
 def region(start: int, large: int, base: int, why: int) -> dict[str, Any]:

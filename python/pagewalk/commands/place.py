@@ -32,7 +32,8 @@ examples:
 
 A program keeps its own output, input and exit status; the report goes to standard error. With
 --require, the exit status is 125 if the program ended with 0 but memory that could have the pages
-of its rule has smaller ones. The word `fail`, as in `heap=2M fail`, requires this for the memory of one rule.
+of its rule has smaller ones. The word `fail`, as in `heap=2M fail`, requires this for the memory of
+one rule.
 """
 
 

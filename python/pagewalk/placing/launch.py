@@ -53,8 +53,9 @@ _WITHOUT_SWITCH = {
     "Go": (b"\xff Go buildinf:",),
     "tcmalloc": (b"libtcmalloc", b"TCMALLOC_SAMPLE_PARAMETER"),
 }
-"""Allocators that no variable gives large pages: Go's runtime leaves them to the kernel, and tcmalloc
-asks for none (it can take its memory from a file in a hugetlbfs, TCMALLOC_MEMFS_MALLOC_PATH)."""
+"""Allocators that no variable gives large pages: Go's runtime leaves them to the kernel, and
+tcmalloc asks for none (it can take its memory from a file in a hugetlbfs, by
+TCMALLOC_MEMFS_MALLOC_PATH)."""
 
 
 FORBIDDEN = (

@@ -40,7 +40,7 @@ impl Resident {
             found.missing += inside;
             at_ends += to - from - inside;
         }
-        // With so many bytes the range would have one more block if it began at a multiple of 2 MiB.
+        // These bytes would be one more block if the range began at a multiple of 2 MiB.
         found.missing += if at_ends >= LARGE { at_ends } else { 0 };
         found
     }
