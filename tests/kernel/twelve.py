@@ -17,8 +17,8 @@
 Without a part, all are run in this order. Run it as root and alone: other work makes intervals
 wide, and a machine file that is calibrated beside it is wrong. Each piece leaves a file in
 FOLDER/results when it is done, so that a campaign that was stopped goes on where it was; `--again`
-runs the given parts anew. Knobs are put back however it ends. `--small` tries the script with less data
-and few rounds; its numbers mean nothing.
+runs the given parts anew. Knobs are put back however it ends. `--small` tries the script with less
+data and few rounds; its numbers mean nothing.
 """
 
 import argparse
@@ -213,6 +213,8 @@ def agree(campaign: Campaign, program: Program, value: str) -> dict[str, Any]:
             output.seek(0)
             is_same = (status, text) == (outcome["status"], output.read())
     documents = watch.documents
+    if not documents:
+        raise RuntimeError(f"{program.name} ended before anything was looked at")
     seen = documents[0]
     why: dict[str, int] = {}
     for region in seen["regions"]:
