@@ -123,7 +123,8 @@ mod tests {
         let block = [(4 * mib, 6 * mib, true), (6 * mib, 6 * mib + 4096, false)];
         assert_eq!(of(4 * mib, 8 * mib, &block), (2 * mib + 4096, 2 * mib, 4096));
         // Both ends together could be a block.
-        let unaligned = [(3 * mib, 4 * mib, false), (4 * mib, 8 * mib, true), (8 * mib, 9 * mib, false)];
+        let unaligned =
+            [(3 * mib, 4 * mib, false), (4 * mib, 8 * mib, true), (8 * mib, 9 * mib, false)];
         assert_eq!(of(3 * mib, 9 * mib, &unaligned), (6 * mib, 4 * mib, 2 * mib));
         assert_eq!(of(3 * mib, 5 * mib, &[(3 * mib, 5 * mib, false)]), (2 * mib, 0, 2 * mib));
         assert_eq!(of(mib, 2 * mib, &[(mib, 2 * mib, false)]), (mib, 0, 0));
