@@ -412,6 +412,20 @@ def test_variables_do_not_reach_children(tmp_path: Path) -> None:
         assert done.stdout == f"1 old:new\n{child}\n"
 
 
+def test_a_caller_may_have_other_children() -> None:
+    code = (
+        "import subprocess\n"
+        "other = subprocess.Popen(['sleep', '60'])\n"
+        "from pagewalk.placing import launch\n"
+        "print(launch.launch(['sh', '-c', 'sleep 0.1 & exit 3'], [])['status'])\n"
+        "other.kill(); print(other.wait())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=50
+    )
+    assert done.stdout == "3\n-9\n", done
+
+
 def test_without_ptrace_what_can_be_done_is_done_and_the_rest_said(tmp_path: Path) -> None:
     script = "import os; print(os.environ.get('GLIBC_TUNABLES'))"
     command = [sys.executable, "-c", script]

@@ -253,9 +253,9 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Runs until no traced process is left.
+    /// Runs until no traced process is left. The caller may have other children.
     fn run(&mut self, signals: &Guard) -> Result<(), Error> {
-        loop {
+        while self.status.is_none() || !self.processes.is_empty() {
             let (pid, status, usage) = match self.pending.pop_front() {
                 // What is pending has stopped, and used nothing that is told at its end.
                 Some((pid, status)) => (pid, status, Usage::default()),
@@ -278,6 +278,7 @@ impl<'a> Launcher<'a> {
                 self.ended(pid, status, usage, signals);
             }
         }
+        Ok(())
     }
 
     fn outcome(self, path: &Path, started: &Started) -> Result<Outcome, Error> {
