@@ -315,7 +315,7 @@ def _best(run: "plain.PlacedRun") -> str:
     return text.percent(share) + (f", {text.ratio(ms)} ms" if ms is not None else "")
 
 
-def _points(likely: Mapping[str, float]) -> str:
+def _points(likely: "plain.Range[float]") -> str:
     """A range of shares that may be below zero."""
     return f"{100 * likely['lo']:.1f} to {100 * likely['hi']:.1f} %"
 
