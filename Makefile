@@ -27,7 +27,7 @@ PART := .ci/timed
 FUZZ_SECONDS := 60
 FUZZ_SEED := $(shell date +%s)
 
-.PHONY: help build qemu qemu-system wheel release api demo check test hashes torture fuzz miri bench reference reproduce scoreboard site lint format clean tools kernel
+.PHONY: placing help build qemu qemu-system wheel release api demo check test hashes torture fuzz miri bench reference reproduce scoreboard site lint format clean tools kernel
 .PHONY: engine-target compile-tests rust-tests test-rust test-python bench-built lint-rust lint-python fuzz-rust fuzz-python
 
 help: ## say what there is to make
@@ -125,6 +125,10 @@ kernel: tools build ## compare the manager `linux` with this kernel's large page
 	$(BIN)/python tests/kernel/streams.py kernel-streams.json
 	$(BIN)/python tests/kernel/places.py kernel-places.json
 	$(BIN)/python tests/kernel/pools.py kernel-pools.json
+
+placing: tools build ## run twelve programs with large pages, as root and alone: wanted and got beside smaps, predictions beside measured gains, costs; an hour, goes on in FOLDER where it was stopped; WRITE=1 keeps experiments/host/placing.json and the tables of docs/method/placing.md
+	.ci/needs cc=gcc sqlite3=sqlite3 node=nodejs java=default-jdk-headless go=golang-go redis-server=redis-server xz=xz-utils
+	$(BIN)/python tests/kernel/twelve.py $(or $(FOLDER),demo/twelve) $(if $(WRITE),--write)
 
 miri: ## run the unsafe loops of the trace format under Miri, which needs a nightly toolchain; four minutes
 	rustup component add --toolchain nightly miri rust-src

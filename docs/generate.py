@@ -364,6 +364,9 @@ pub struct PlacedRun {
     pub gain_ms: Option<Range<f64>>,
     /// Share of the user time with base pages that is saved.
     pub gain_share: Option<Range<f64>>,
+    /// Between which shares the gain is likely to be measured, by the time of the native run;
+    /// `None` without a native run, or if the machine file is not calibrated.
+    pub gain_likely: Option<Range<f64>>,
     /// Best estimate within `gain_share`, by how far misses overlap.
     pub gain_best: Option<f64>,
     /// `gain_best` in milliseconds of the native run; `None` without a native run.

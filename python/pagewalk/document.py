@@ -2185,6 +2185,11 @@ class PlacedRun(Record):
     gain_share: Range[float] | None
     """Share of the user time with base pages that is saved."""
 
+    gain_likely: Range[float] | None
+    """Between which shares the gain is likely to be measured, by the time of the native run; `None`
+    without a native run, or if the machine file is not calibrated.
+    """
+
     gain_best: float | None
     """Best estimate within `gain_share`, by how far misses overlap."""
 

@@ -7,9 +7,18 @@
 ```
 
 Counts of a trace do not show how many misses of a program overlap, so a range covers both extremes.
-If the time of a native run and the clock of its machine are known, the number of overlapping misses
-is the one with which the model takes the same time. Otherwise it is the geometric mean of 1 and the
-machine's largest number.
+If the time of a native run and the clock of its machine are known, the least number of overlapping
+misses is known too: with fewer, the model would take longer than the program did. A trace does not
+show what else the program waits for, so that more misses may overlap, up to the largest number of
+the machine. The likely gain lies between these two numbers, and its middle is the best estimate.
+
+```
+ time of the native run   |------------------------------------|
+ least at once            |instructions + stalls, translation  |  nothing else takes time
+ most at once             |ins + sta, tra|       other waits   |
+```
+
+Without a native run, the number is the geometric mean of 1 and the machine's largest number.
 """
 
 from collections.abc import Mapping
@@ -18,6 +27,9 @@ from typing import Any, NamedTuple
 
 from pagewalk import here
 
+REPEATS_TO = 0.01
+"""What a measured gain repeats to, as a share of the time: `likely` is wider by this on either
+side (docs/howto/calibrate.md)."""
 MISSES = 10.0
 """Largest number of overlapping misses if the machine's file gives none: an assumption."""
 WALKS = 2.0
@@ -69,9 +81,8 @@ def overlap(base: Mapping[str, Any]) -> Overlap | None:
     calibrated = described.get("calibrated") or {}
     most = float(described["core"].get("misses_in_flight") or MISSES)
     walks = float(calibrated.get("walks_in_flight") or min(WALKS, most))
-    native = base.get("native")
-    if native is not None and native.get("translation_ms") is not None and "ghz" in calibrated:
-        timed = native["user_seconds"] * calibrated["ghz"] * 1e9
+    timed = _timed_cycles(base)
+    if timed is not None:
         low, high = 1.0, max(1.0, most)
         for _ in range(40):
             middle = (low + high) / 2
@@ -83,6 +94,16 @@ def overlap(base: Mapping[str, Any]) -> Overlap | None:
     return Overlap(
         halfway, min(halfway, walks), f"misses halfway between one and all at once; {known}"
     )
+
+
+def _timed_cycles(base: Mapping[str, Any]) -> float | None:
+    """Cycles of the native run in user mode, if a calibrated file says how long a cycle is."""
+    native = base.get("native")
+    calibrated = base["machine"]["description"].get("calibrated") or {}
+    if native is None or native.get("translation_ms") is None or "ghz" not in calibrated:
+        return None
+    cycles: float = native["user_seconds"] * calibrated["ghz"] * 1e9
+    return cycles if cycles > 0 else None
 
 
 def share(results: Mapping[str, Any], machine: str) -> dict[str, Any] | None:
@@ -125,10 +146,44 @@ def translation(base: Mapping[str, Any], results: Mapping[str, Any]) -> float | 
 
 def gain(base: Mapping[str, Any], placed: Mapping[str, Any]) -> float | None:
     """The share of the user time with base pages that page sizes are expected to save."""
-    found, before, after = overlap(base), Work.of(base), Work.of(placed)
+    found, before, after = overlap(base), Work.of(base), _placed(base, placed)
     if found is None or before is None or after is None:
         return None
-    # Only translation differs: what the caches hold of page tables is in it.
-    after = Work(before.instructions, before.stalls, after.translation)
+    if ends := _ends(base, before, after):
+        return sum(ends) / 2
     whole = found.cycles(before)
     return 1 - found.cycles(after) / whole if whole > 0 else 0.0
+
+
+def likely(base: Mapping[str, Any], placed: Mapping[str, Any]) -> dict[str, float] | None:
+    """Between which shares the gain is likely to be measured, on the machine of the native run.
+
+    `None` without a native run, or if the machine's file is not calibrated.
+    """
+    before, after = Work.of(base), _placed(base, placed)
+    if before is None or after is None:
+        return None
+    ends = _ends(base, before, after)
+    return ends and {"lo": min(ends) - REPEATS_TO, "hi": max(ends) + REPEATS_TO}
+
+
+def _placed(base: Mapping[str, Any], placed: Mapping[str, Any]) -> Work | None:
+    """The work of the program with other page sizes."""
+    before, after = Work.of(base), Work.of(placed)
+    if before is None or after is None:
+        return None
+    # Only translation differs: what the caches hold of page tables is in it.
+    return Work(before.instructions, before.stalls, after.translation)
+
+
+def _ends(base: Mapping[str, Any], before: Work, after: Work) -> tuple[float, float] | None:
+    """The gain if the least overlaps that the native run allows, and if the most overlaps."""
+    timed, least = _timed_cycles(base), overlap(base)
+    if timed is None or least is None:
+        return None
+    described = base["machine"]["description"]
+    most = max(float(described["core"].get("misses_in_flight") or MISSES), least.at_once)
+    walks = float((described.get("calibrated") or {}).get("walks_in_flight") or WALKS)
+    ways = ((least.at_once, least.walks), (most, max(min(walks, most), least.walks)))
+    first, last = ((before.cycles(*way) - after.cycles(*way)) / timed for way in ways)
+    return first, last

@@ -569,7 +569,7 @@ class _Runs:
         memory, time = results["memory"]["frames_peak_bytes"], results["time"]
         before = self.base_results["time"]
         cycles = time and time["translation_cycles"]
-        gain = kernel = ms = share = best = best_ms = None
+        gain = kernel = ms = share = best = best_ms = likely = None
         if time and before:
             first = before["translation_cycles"]
             gain = _range(first[end] - cycles[end] for end in ("lo", "hi"))
@@ -582,7 +582,9 @@ class _Runs:
             }
             share = _range(before["share"][end] * part for end, part in parts.items())
             machine = self.base_results["machine"]
-            estimated = estimates.gain(self.base_results, {**results, "machine": machine})
+            placed = {**results, "machine": machine}
+            estimated = estimates.gain(self.base_results, placed)
+            likely = estimates.likely(self.base_results, placed)
             if estimated is not None:
                 best = min(max(estimated, share["lo"]), share["hi"])
             native = self.native["translation_ms"] if self.native is not None else None
@@ -603,6 +605,7 @@ class _Runs:
             "gain_cycles": gain,
             "gain_ms": ms,
             "gain_share": share,
+            "gain_likely": likely,
             "gain_best": best,
             "gain_best_ms": best_ms,
             "kernel_gain_cycles": kernel,

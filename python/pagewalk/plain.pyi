@@ -714,6 +714,7 @@ class PlacedRun(TypedDict):
     gain_cycles: Range[float] | None
     gain_ms: Range[float] | None
     gain_share: Range[float] | None
+    gain_likely: Range[float] | None
     gain_best: float | None
     gain_best_ms: float | None
     kernel_gain_cycles: float | None

@@ -34,8 +34,8 @@ class Promise(NamedTuple):
 
 
 def of(run: Mapping[str, Any], machine: str) -> Promise | None:
-    """The promised gain of a `PlacedRun`; `None` without latencies."""
-    share, best = run["gain_share"], run["gain_best"]
+    """The promised gain of a `PlacedRun`, the likely one if known; `None` without latencies."""
+    share, best = run["gain_likely"] or run["gain_share"], run["gain_best"]
     if share is None or best is None:
         return None
     return Promise(share["lo"], share["hi"], best, machine)

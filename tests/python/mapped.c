@@ -105,6 +105,9 @@ static void one(const char *kind, size_t bytes) {
         found = at(bytes, 0, ANONYMOUS, -1);
         advise(found, bytes, MADV_NOHUGEPAGE);
         touch(found, bytes, 4096);
+    } else if (!strcmp(kind, "far")) {
+        found = at(bytes, 0, ANONYMOUS | MAP_NORESERVE, -1);
+        touch(found, bytes, 64 * MIB);
     } else if (!strcmp(kind, "shared")) {
         found = at(bytes, 0, MAP_SHARED | MAP_ANONYMOUS, -1);
         advise(found, bytes, MADV_HUGEPAGE);

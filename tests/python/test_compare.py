@@ -261,6 +261,17 @@ def test_what_cannot_be_compared_is_one_line(
     assert done.returncode in (1, 2) and words in line
 
 
+@pytest.mark.skipif(not _native.may_trace(), reason="ptrace is forbidden here")
+def test_a_prediction_for_another_processor_is_told(table: Path, tmp_path: Path) -> None:
+    name = next(name for name in here.BUILT_IN if not here.is_of(name, here.processor()))
+    place = tmp_path / "other.place"
+    place.write_text(f"{promises.Promise(0.0, 0.5, 0.2, name).line()}\nmmap = 2M\n")
+    done = run_command(["place", place, "--compare", "--rounds", 2, "--", table])
+    assert done.returncode == 0, done.stderr
+    [line] = [line for line in done.stderr.splitlines() if "note: the prediction is for" in line]
+    assert f"{name}, which has another processor than this computer: pagewalk calibrate" in line
+
+
 def test_a_program_that_cannot_be_repeated_is_named(tmp_path: Path) -> None:
     if not _native.may_trace():
         pytest.skip("ptrace is forbidden here")
@@ -317,6 +328,32 @@ def test_the_native_time_decides_how_much_overlaps() -> None:
     placed = {**document, "time": half}
     gain = estimates.gain({**document, "native": native}, placed)
     assert gain == pytest.approx(2500 / (4100 + 5000))
+
+
+def test_what_is_likely_lies_between_the_least_and_the_most_overlap() -> None:
+    core = {"cycles_per_instruction": 1.0, "misses_in_flight": 10}
+    document: dict[str, Any] = {
+        "instructions": 1000,
+        "time": {"program_cycles": {"hi": 41000}, "translation_cycles": {"hi": 20000}},
+        "machine": {
+            "description": {"core": core, "calibrated": {"ghz": 2.0, "walks_in_flight": 4.0}}
+        },
+    }
+    half = {**document["time"], "translation_cycles": {"hi": 10000}}
+    placed = {**document, "time": half}
+    assert estimates.likely(document, placed) is None
+    timed = 41000 / 3 + 20000 / 3
+    document["native"] = {"user_seconds": timed / 2e9, "translation_ms": {"lo": 0, "hi": 1}}
+    # With three at once nothing else takes time; with all ten walks overlap as far as was timed.
+    low, high = 2500 / timed, 10000 / 3 / timed
+    found, best = estimates.likely(document, placed), estimates.gain(document, placed)
+    assert found is not None and best == pytest.approx((low + high) / 2)
+    assert found["lo"] == pytest.approx(low - estimates.REPEATS_TO)
+    assert found["hi"] == pytest.approx(high + estimates.REPEATS_TO)
+    # A program that takes longer than one by one gains less of its time.
+    slow = {**document["native"], "user_seconds": 10 * 61000 / 2e9}
+    less = estimates.likely({**document, "native": slow}, placed)
+    assert less is not None and less["hi"] == pytest.approx(10000 / 610000 + estimates.REPEATS_TO)
 
 
 CPUS = {

@@ -36,6 +36,10 @@ BARE = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--"]
 IS_ROOT = os.geteuid() == 0 and shutil.which("setpriv") is not None
 
 
+KILLS = 40 if "PAGEWALK_TORTURE" in os.environ else 8
+"""How often pagewalk is killed."""
+
+
 MADVISE = pytest.mark.skipif(
     SYSTEM.allowed(LARGE) != "madvise", reason="the knob of large pages is not madvise"
 )
@@ -217,13 +221,45 @@ def test_a_rule_for_nothing_is_told_and_can_be_required(
     assert done.returncode == UNMET and "--require: lib nosuch.so = 2M" in done.stderr
     _, done = placed("mmap=2M", command, tmp_path, "--require")
     assert done.returncode == 0
-    _, done = placed(
-        "mmap=2M", [programs["dynamic"], "unaligned:2", "exit:0"], tmp_path, "--require"
-    )
-    assert done.returncode == UNMET
+    for words in (["unaligned:2"], ["unaligned:6"], ["against:8"]):
+        _, done = placed("mmap=2M", [programs["dynamic"], *words, "exit:0"], tmp_path, "--require")
+        assert done.returncode == UNMET, words
     # A program that failed itself says that.
     _, done = placed("lib nosuch.so=2M", ["sh", "-c", "exit 9"], tmp_path, "--require")
     assert done.returncode == 9
+
+
+ALIGNED = r"""
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+int main(int count, char **words) {
+    size_t bytes = (size_t)atoi(words[1]) << 20;
+    char *table = aligned_alloc(2 << 20, bytes);
+    memset(table, 1, bytes);
+    /* Somebody else's 8 KiB, which the kernel joins to the table. */
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    char *beside = mmap(table + bytes, 8192, PROT_READ | PROT_WRITE, flags, -1, 0);
+    memset(beside, 1, 8192);
+    return count - 2;
+}
+"""
+
+
+@MADVISE
+def test_what_lies_beside_an_aligned_table_is_not_missing(tmp_path: Path) -> None:
+    source = tmp_path / "aligned.c"
+    source.write_text(ALIGNED)
+    program = tmp_path / "aligned"
+    subprocess.run(["cc", "-O1", "-o", program, source], check=True)
+    found, done = placed("mmap=2M", [program, "64"], tmp_path, "--require")
+    [rule] = found["rules"]
+    assert rule["large_bytes"] == 64 * MIB < rule["resident_bytes"], rule
+    assert rule["missing_bytes"] == 0 and done.returncode == 0, (rule, done.stderr)
+    # Of another table the ends have room for a page.
+    found, done = placed("mmap=2M", [compiled(tmp_path), "unaligned:6", "exit:0"], tmp_path)
+    assert found["rules"][0]["missing_bytes"] == 2 * MIB
 
 
 def test_a_program_ends_as_without_it(programs: dict[str, Path], tmp_path: Path) -> None:
@@ -273,18 +309,65 @@ def test_a_stopped_and_killed_launcher_leaves_nothing(
 ) -> None:
     command = [sys.executable, "-m", "pagewalk", "place", "data=2M", "--"]
     command += [str(programs["dynamic"]), "brk:16", "plain:16", "many:64"]
-    for turn in range(8):
+    for turn in range(KILLS):
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             cwd=tmp_path, start_new_session=True,
         )  # fmt: skip
-        time.sleep(0.1 + 0.06 * turn)
+        time.sleep(0.1 + 0.06 * (turn * 8 / KILLS))
         process.kill()
         process.communicate(timeout=60)
         deadline = time.monotonic() + 10
         while _in_session(process.pid) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert _in_session(process.pid) == []
+
+
+@needs_root
+@pytest.mark.skipif(not (THP / "hugepages-64kB").exists(), reason="no pages of 64K")
+def test_knobs_and_pools_are_as_before_after_pagewalk_was_killed(
+    programs: dict[str, Path], tmp_path: Path
+) -> None:
+    before, changed = system_state(), 0
+    command = [sys.executable, "-m", "pagewalk", "place", "stack=64K, heap=2M", "--system"]
+    command += ["--pool", "2M=4", "--", str(programs["dynamic"]), "brk:4"]
+    for turn in range(KILLS):
+        # It waits for its input, which never comes.
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            cwd=tmp_path, start_new_session=True,
+        )  # fmt: skip
+        deadline = time.monotonic() + 60
+        if turn % 2:
+            # At all moments of its start, and behind that.
+            deadline = time.monotonic() + 1.2 * turn / KILLS
+        while system_state() == before and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(0.002 * (turn % 8))
+        process.kill()
+        changed += system_state() != before
+        process.communicate(timeout=60)
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and (
+            _in_session(process.pid) or journal_file().exists() or system_state() != before
+        ):
+            time.sleep(0.02)
+        assert (system_state(), _in_session(process.pid)) == (before, [])
+        assert not journal_file().exists()
+    assert changed >= KILLS // 4
+
+
+def journal_file() -> Path:
+    return journal.FOLDER / "place.json"
+
+
+def system_state() -> list[str]:
+    files = [
+        THP / "enabled",
+        *THP.glob("hugepages-*kB/enabled"),
+        *Path("/sys/kernel/mm/hugepages").glob("*/nr_hugepages"),
+    ]
+    return [file.read_text() for file in sorted(files)]
 
 
 def _in_session(session: int) -> list[int]:
@@ -329,6 +412,20 @@ def test_variables_do_not_reach_children(tmp_path: Path) -> None:
         assert done.stdout == f"1 old:new\n{child}\n"
 
 
+def test_a_caller_may_have_other_children() -> None:
+    code = (
+        "import subprocess\n"
+        "other = subprocess.Popen(['sleep', '60'])\n"
+        "from pagewalk.placing import launch\n"
+        "print(launch.launch(['sh', '-c', 'sleep 0.1 & exit 3'], [])['status'])\n"
+        "other.kill(); print(other.wait())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=50
+    )
+    assert done.stdout == "3\n-9\n", done
+
+
 def test_without_ptrace_what_can_be_done_is_done_and_the_rest_said(tmp_path: Path) -> None:
     script = "import os; print(os.environ.get('GLIBC_TUNABLES'))"
     command = [sys.executable, "-c", script]
@@ -340,6 +437,32 @@ def test_without_ptrace_what_can_be_done_is_done_and_the_rest_said(tmp_path: Pat
     assert [rule["rule"] for rule in found["rules"]] == ["stack = 2M", "heap = 2M"] or [
         rule["rule"] for rule in found["rules"]
     ] == ["heap = 2M", "stack = 2M"]
+
+
+@pytest.mark.parametrize(
+    ("inside", "found", "variable"),
+    [
+        (b"ld-linux-x86-64.so.2", ["glibc"], "GLIBC_TUNABLES"),
+        (b"libjemalloc.so.2\0ld-linux", ["jemalloc", "glibc"], "MALLOC_CONF"),
+        (b"<jemalloc>: ", ["jemalloc"], "JE_MALLOC_CONF"),
+        (b"libmimalloc.so.2", ["mimalloc"], "MIMALLOC_ALLOW_THP"),
+        (b"JLI_Launch", ["JVM"], "JDK_JAVA_OPTIONS"),
+        (b"libtcmalloc_minimal.so.4", ["tcmalloc"], None),
+        (b"\xff Go buildinf:ld-linux", ["Go"], None),
+    ],
+)
+def test_an_allocator_is_known_by_its_own_bytes_or_its_librarys_name(
+    inside: bytes, found: list[str], variable: str | None, tmp_path: Path
+) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(b"\x7fELF" + bytes(60) + inside + bytes(60))
+    assert launch.allocators(str(program)) == found
+    wanted = rules.read("heap=2M", SYSTEM)
+    set_ = launch.variables(str(program), wanted, {})
+    assert variable in [one.name for one in set_] or (variable is None and not set_)
+    said = launch.unplaced(wanted, set_, str(program))
+    if variable is None:
+        assert f"the program's allocator ({found[0]}) has no setting for large pages" in said[0]
 
 
 def test_where_ptrace_is_forbidden_the_program_runs_and_it_is_said(tmp_path: Path) -> None:
@@ -664,13 +787,7 @@ def test_sizes_below_2m_are_one_at_a_time() -> None:
 def test_root_gives_smaller_sizes_and_pools_and_puts_all_back(
     programs: dict[str, Path], tmp_path: Path
 ) -> None:
-    def state() -> list[str]:
-        files = [
-            *THP.glob("hugepages-*kB/enabled"),
-            *Path("/sys/kernel/mm/hugepages").glob("*/nr_hugepages"),
-        ]
-        return [file.read_text() for file in sorted(files)]
-
+    state = system_state
     before = state()
     found, done = placed(
         "mmap=64K", [programs["dynamic"], "plain:8", "exit:3"], tmp_path, "--system"

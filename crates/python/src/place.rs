@@ -88,6 +88,7 @@ pub(crate) fn launch(
                 "mappings": got.mappings,
                 "resident_bytes": got.resident,
                 "large_bytes": got.large,
+                "missing_bytes": got.missing,
                 "failed": got.failed,
                 "error": got.error,
                 "by_length": got.by_length,

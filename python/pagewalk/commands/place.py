@@ -31,8 +31,9 @@ examples:
   pagewalk place data=2M --compare --rounds 8 -- python3 -c "x = list(range(1000000))"
 
 A program keeps its own output, input and exit status; the report goes to standard error. With
---require, the exit status is 125 if the program ended with 0 but some memory has smaller pages than
-its rule asks for. The word `fail`, as in `heap=2M fail`, requires this for the memory of one rule.
+--require, the exit status is 125 if the program ended with 0 but memory that could have the pages
+of its rule has smaller ones. The word `fail`, as in `heap=2M fail`, requires this for the memory of
+one rule.
 """
 
 
@@ -130,8 +131,8 @@ class Place(Command):
         Flag(
             "--require",
             action="store_true",
-            help=f"exit with status {UNMET} if memory that a rule names has smaller pages than "
-            "the rule asks for, or if a rule names no memory",
+            help=f"exit with status {UNMET} if memory that could have the pages that a rule asks "
+            "for has smaller ones, or if a rule names no memory",
         ),
         Flag(
             "--inherit",
@@ -229,7 +230,7 @@ def _program(options: argparse.Namespace, wanted: "list[Rule]", system: Any) -> 
         return 0
     if not is_traced:
         arguments.note(options, [] if options.no_ptrace else [launch.FORBIDDEN])
-        arguments.warn(launch.unplaced(advised, set_))
+        arguments.warn(launch.unplaced(advised, set_, command[0]))
         if options.only:
             raise UsageError("--only needs ptrace, which this system forbids: leave --only out")
     if options.compare:
@@ -343,7 +344,7 @@ def compared(
         written: The text of the rules, which may contain a promise.
         placed: Runs the program with the placement.
     """
-    from pagewalk import natively, promises
+    from pagewalk import here, natively, promises
     from pagewalk.placing import compare, counters, launch, show
 
     given = {"within": options.within, "rounds_max": options.rounds, "seconds_max": options.seconds}
@@ -372,6 +373,8 @@ def compared(
             progress=lambda rounds, _: line(rounds, limits.rounds_max),
         )
     promise = promises.read(written)
+    if promise is not None and here.is_of(promise.machine, here.processor()) is False:
+        arguments.note(options, [f"the prediction is for {here.said(promise.machine, False)}"])
     document = {
         **compare.document(found),
         "command": command,

@@ -41,11 +41,21 @@ TOP_PAD = 64 << 20
 """Bytes by which the C library moves the break if the launcher does not move it."""
 
 _ALLOCATORS = {
-    "jemalloc": (b"<jemalloc>", ("MALLOC_CONF", "JE_MALLOC_CONF"), "thp:always", ","),
-    "mimalloc": (b"mimalloc: ", ("MIMALLOC_ALLOW_THP",), "1", ""),
-    "JVM": (b"JLI_Launch", ("JDK_JAVA_OPTIONS",), "-XX:+UseTransparentHugePages", " "),
+    "jemalloc": (
+        (b"<jemalloc>", b"libjemalloc.so"), ("MALLOC_CONF", "JE_MALLOC_CONF"), "thp:always", ","
+    ),
+    "mimalloc": ((b"mimalloc: ", b"libmimalloc.so"), ("MIMALLOC_ALLOW_THP",), "1", ""),
+    "JVM": ((b"JLI_Launch",), ("JDK_JAVA_OPTIONS",), "-XX:+UseTransparentHugePages", " "),
+}  # fmt: skip
+"""For each allocator: bytes that identify it in a file, or its library's name in a program that is
+linked to it; variables, added text, separator."""
+_WITHOUT_SWITCH = {
+    "Go": (b"\xff Go buildinf:",),
+    "tcmalloc": (b"libtcmalloc", b"TCMALLOC_SAMPLE_PARAMETER"),
 }
-"""For each allocator: bytes that identify it in a file, variables, added text, separator."""
+"""Allocators that no variable gives large pages: Go's runtime leaves them to the kernel, and
+tcmalloc asks for none (it can take its memory from a file in a hugetlbfs, by
+TCMALLOC_MEMFS_MALLOC_PATH)."""
 
 
 FORBIDDEN = (
@@ -71,10 +81,14 @@ def allocators(program: str) -> list[str]:
         with open(path, "rb") as file, _mapped(file.fileno()) as data:  # noqa: PTH123
             if data[:4] != b"\x7fELF":
                 return []
-            found = [name for name, (sign, *_) in _ALLOCATORS.items() if data.find(sign) >= 0]
-            if data.find(b"\xff Go buildinf:") >= 0:
-                found.append("Go")
-            elif data.find(b"ld-linux") >= 0 or data.find(b"glibc.malloc.") >= 0:
+            signs = {name: signs for name, (signs, *_) in _ALLOCATORS.items()} | _WITHOUT_SWITCH
+            found = [
+                name
+                for name, signs_ in signs.items()
+                if any(data.find(sign) >= 0 for sign in signs_)
+            ]
+            is_glibcs = data.find(b"ld-linux") >= 0 or data.find(b"glibc.malloc.") >= 0
+            if is_glibcs and "Go" not in found:
                 found.append("glibc")
     except (OSError, ValueError):
         return []
@@ -172,13 +186,19 @@ def of_pools(
     return [Variable("GLIBC_TUNABLES", joined, before, "the C library takes pages of the pool")]
 
 
-def unplaced(rules: Sequence[Rule], set_: Sequence[Variable]) -> list[str]:
+def unplaced(rules: Sequence[Rule], set_: Sequence[Variable], program: str) -> list[str]:
     """Effects of the rules that variables alone cannot have, in sentences."""
     by_allocator = ("heap", "mmap", "data")
+    without = [name for name in allocators(program) if name in _WITHOUT_SWITCH]
     lines = []
     for rule in rules:
         if rule.what not in by_allocator or rule.size < LARGE:
             lines.append(f"{rule.title}: needs ptrace, by which madvise is called in the program")
+        elif without:
+            lines.append(
+                f"{rule.title}: the program's allocator ({', '.join(without)}) has no setting for "
+                "large pages: needs ptrace"
+            )
         elif not set_:
             lines.append(
                 f"{rule.title}: the program has no allocator with a setting for large pages"

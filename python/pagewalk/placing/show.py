@@ -183,7 +183,8 @@ def placed(document: Mapping[str, Any]) -> list[str]:
     """A line for each rule of a program that was placed."""
     lines = []
     for rule in document["rules"]:
-        line, size = f"{rule['rule']}: ", rule["rule"].rpartition(" ")[2]
+        size = rule["rule"].removesuffix(" fail").rpartition(" ")[2]
+        line = f"{rule['rule']}: "
         if not rule["mappings"]:
             line += "no memory was mapped that this rule applies to"
         elif not document["is_counted"]:
@@ -205,10 +206,22 @@ def placed(document: Mapping[str, Any]) -> list[str]:
 
 
 def is_short(rule: Mapping[str, Any]) -> bool:
-    """Whether memory with a rule for 2M has smaller pages or does not exist."""
+    """Whether memory with a rule for 2M has smaller pages although larger ones fit, or does not exist.
+
+    At the ends of a mapping, less than one page outside its whole blocks does not count: no large
+    page fits there, wherever the mapping begins.
+    """
     is_large = not rule["rule"].removesuffix(" fail").endswith("4K")
-    missing = is_large and rule["large_bytes"] < rule["resident_bytes"]
+    missing = is_large and rule["missing_bytes"] > 0
     return bool(not rule["mappings"] or rule["failed"] or missing)
+
+
+def _missing(region: Mapping[str, Any], size: int) -> int:
+    """Bytes of a region that could be in pages of `size` and are in smaller ones."""
+    by_place = {"smaller-than-page", "unaligned"}
+    at_ends = sum(row["bytes"] for row in region["why"] if row["reason"] in by_place)
+    all_: int = sum(row["bytes"] for row in region["why"])
+    return all_ - (at_ends if at_ends < size else 0)
 
 
 def by_rule(rules: Sequence[Rule], documents: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -234,6 +247,7 @@ def by_rule(rules: Sequence[Rule], documents: Sequence[Mapping[str, Any]]) -> li
                     for size, bytes_ in one["got"].items()
                     if text.bytes_of(size) >= rule.size > BASE
                 ),
+                "missing_bytes": sum(_missing(one, rule.size) for one in regions),
                 "failed": 0,
                 "error": None,
                 "by_length": False,

@@ -210,6 +210,8 @@ def headline(advised: "plain.Advised") -> str:
     if best["gain_best"] is not None and best["gain_share"] is not None:
         span = text.span(best["gain_share"], text.percent)
         gain += f", {span} of the time in user mode (best estimate {_best(best)}"
+        if best["gain_likely"] is not None:
+            gain += f", likely {_points(best['gain_likely'])}"
         gain += "; the most if every walk is waited for)"
     added = text.size(max(best["memory_added_bytes"], 0))
     return (
@@ -311,6 +313,11 @@ def _best(run: "plain.PlacedRun") -> str:
     if share is None:
         return ""
     return text.percent(share) + (f", {text.ratio(ms)} ms" if ms is not None else "")
+
+
+def _points(likely: "plain.Range[float]") -> str:
+    """A range of shares that may be below zero."""
+    return f"{100 * likely['lo']:.1f} to {100 * likely['hi']:.1f} %"
 
 
 def _ms(run: "plain.PlacedRun") -> str:

@@ -12,15 +12,46 @@ const PAGE: u64 = 4096;
 /// The most bytes that are read of a program's strings.
 const TEXT_MAX: usize = 4096;
 
-/// The resident bytes from `start` to `end`, and how many of these are mapped by entries of 2 MiB. `None` if
-/// the kernel does not report that.
-pub(super) fn scan(pagemap: &File, start: u64, end: u64) -> Option<(u64, u64)> {
-    let (mut present, mut large) = (0, 0);
-    pagemap::ranges(pagemap, start, end, |from, to, is_large| {
-        present += to - from;
-        large += if is_large { to - from } else { 0 };
-    })?;
-    Some((present, large))
+/// The pages of a range that are in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Resident {
+    /// All resident bytes.
+    pub(super) bytes: u64,
+    /// Those of these bytes that are mapped by entries of 2 MiB.
+    pub(super) large: u64,
+    /// Those that are in base pages though they could be in large ones. Less than a large page at the
+    /// two ends of the range, outside its whole blocks, could not be.
+    pub(super) missing: u64,
+}
+
+impl Resident {
+    /// Of the range from `start` to `end`, of which these parts are in memory: start, end, and whether
+    /// entries of 2 MiB map it.
+    fn of(start: u64, end: u64, parts: impl IntoIterator<Item = (u64, u64, bool)>) -> Resident {
+        let (first, last) = blocks(start, end).unwrap_or((end, end));
+        let (mut found, mut at_ends) = (Resident::default(), 0);
+        for (from, to, is_large) in parts {
+            found.bytes += to - from;
+            if is_large {
+                found.large += to - from;
+                continue;
+            }
+            let inside = to.min(last).saturating_sub(from.max(first));
+            found.missing += inside;
+            at_ends += to - from - inside;
+        }
+        // These bytes would be one more block if the range began at a multiple of 2 MiB.
+        found.missing += if at_ends >= LARGE { at_ends } else { 0 };
+        found
+    }
+}
+
+/// What of the range from `start` to `end` is in memory. `None` if the kernel does not report which
+/// pages are large.
+pub(super) fn scan(pagemap: &File, start: u64, end: u64) -> Option<Resident> {
+    let mut parts = Vec::new();
+    pagemap::ranges(pagemap, start, end, |from, to, is_large| parts.push((from, to, is_large)))?;
+    Some(Resident::of(start, end, parts))
 }
 
 /// The blocks of 2 MiB between `start` and `end` whose base pages are all resident.
@@ -72,4 +103,30 @@ pub(super) fn word(memory: &Memory, address: u64) -> io::Result<u64> {
     let mut bytes = [0; 8];
     memory.read_at(&mut bytes, address)?;
     Ok(u64::from_le_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn less_than_a_page_at_the_ends_of_a_range_is_not_missing() {
+        let mib = 1 << 20;
+        let of = |start, end, parts: &[(u64, u64, bool)]| {
+            let found = Resident::of(start, end, parts.iter().copied());
+            (found.bytes, found.large, found.missing)
+        };
+        // A table of whole blocks, and 8 KiB of somebody else behind it.
+        let table = [(4 * mib, 8 * mib, true), (8 * mib, 8 * mib + 8192, false)];
+        assert_eq!(of(4 * mib, 8 * mib + 8192, &table), (4 * mib + 8192, 4 * mib, 0));
+        // One block that has base pages, though it lies in the range.
+        let block = [(4 * mib, 6 * mib, true), (6 * mib, 6 * mib + 4096, false)];
+        assert_eq!(of(4 * mib, 8 * mib, &block), (2 * mib + 4096, 2 * mib, 4096));
+        // Both ends together could be a block.
+        let unaligned =
+            [(3 * mib, 4 * mib, false), (4 * mib, 8 * mib, true), (8 * mib, 9 * mib, false)];
+        assert_eq!(of(3 * mib, 9 * mib, &unaligned), (6 * mib, 4 * mib, 2 * mib));
+        assert_eq!(of(3 * mib, 5 * mib, &[(3 * mib, 5 * mib, false)]), (2 * mib, 0, 2 * mib));
+        assert_eq!(of(mib, 2 * mib, &[(mib, 2 * mib, false)]), (mib, 0, 0));
+    }
 }

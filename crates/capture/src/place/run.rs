@@ -253,9 +253,9 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Runs until no traced process is left.
+    /// Runs until no traced process is left. The caller may have other children.
     fn run(&mut self, signals: &Guard) -> Result<(), Error> {
-        loop {
+        while self.status.is_none() || !self.processes.is_empty() {
             let (pid, status, usage) = match self.pending.pop_front() {
                 // A pending process has stopped and not ended, so that it has no usage to report
                 // yet.
@@ -279,6 +279,7 @@ impl<'a> Launcher<'a> {
                 self.ended(pid, status, usage, signals);
             }
         }
+        Ok(())
     }
 
     fn outcome(self, path: &Path, started: &Started) -> Result<Outcome, Error> {
@@ -404,8 +405,16 @@ impl<'a> Launcher<'a> {
             // Replaces the advised ranges by all ranges that are mapped now. Small mappings may have
             // merged into one.
             space.borrow_mut().take(0, u64::MAX);
+            let mut mappings = vec![0; self.got.len()];
             for (start, end, rule) in self.ruled(pid) {
                 space.borrow_mut().add(start, end, rule);
+                mappings[rule] += 1;
+            }
+            for (got, mappings) in self.got.iter_mut().zip(mappings) {
+                // What was mapped in parts of less than 2 MiB was never advised.
+                if got.mappings == 0 {
+                    got.mappings = mappings;
+                }
             }
         }
         self.count_range(pid, &space, 0, u64::MAX);
@@ -458,9 +467,13 @@ impl<'a> Launcher<'a> {
         let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
         let now = pages.unwrap_or(0) * 4096;
         {
-            // Memory that was freed since then may be filled again.
+            // Memory that was freed since then may be filled again: a block that could not be made
+            // large while it was being unmapped may now belong to other memory.
             let mut space = space.borrow_mut();
-            space.seen = space.seen.min(now);
+            if now < space.seen {
+                space.seen = now;
+                space.refused.clear();
+            }
             if now < space.seen + 2 * LARGE || space.site.is_none() {
                 return Vec::new();
             }

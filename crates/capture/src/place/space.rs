@@ -28,6 +28,9 @@ pub struct Got {
     pub resident: u64,
     /// Those of these bytes that were mapped by entries of 2 MiB.
     pub large: u64,
+    /// Those of the resident bytes that are in base pages though they could be in large ones: of a
+    /// mapping, less than a large page outside of its whole blocks does not count.
+    pub missing: u64,
     /// The number of calls that failed, and the system's error number of the last one.
     pub failed: u64,
     /// See `failed`.
@@ -230,9 +233,10 @@ impl Space {
     pub(super) fn count(&mut self, start: u64, end: u64, got: &mut [Got]) {
         for (from, to, rule) in self.take(start, end) {
             let found = self.pagemap.as_ref().and_then(|file| memory::scan(file, from, to));
-            let (resident, large) = found.unwrap_or((0, 0));
-            got[rule].resident += resident;
-            got[rule].large += large;
+            let found = found.unwrap_or_default();
+            got[rule].resident += found.bytes;
+            got[rule].large += found.large;
+            got[rule].missing += found.missing;
         }
     }
 }
