@@ -26,6 +26,7 @@
 
 extern crate alloc;
 
+mod allocations;
 mod assist;
 mod count;
 mod counting;
@@ -34,11 +35,13 @@ mod emit;
 mod enter;
 mod exec;
 mod family;
+mod files;
 mod flags;
 mod follows;
 mod heap;
 mod insn;
 mod leave;
+mod library;
 mod lock;
 mod record;
 mod repeat;

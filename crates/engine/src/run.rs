@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic};
-use ring::{Block, Call, Control, EventCode, Origin, REFUSED_BYTES_MAX, Record, Start, Tag};
+use ring::{Block, Call, Control, EventCode, Origin, REFUSED_BYTES_MAX, Record, Said, Start, Tag};
 
 use crate::count::{Counter, Piece, Pointer};
 use crate::insn::BYTES_MAX;
@@ -20,10 +20,14 @@ use crate::state::{
 };
 use crate::sys::{self, nr};
 use crate::translate::{Exit, Log, Translator, is_shared};
-use crate::{assist, table, tell, ways};
+use crate::{assist, library, table, tell, ways};
 
 /// Said of a process whose recording ends before the process does; the reason follows.
 const RAN_ON: &str = "it ran on unrecorded, as ";
+/// Said of a process that got an error for a call that the engine does not support; the reason follows.
+const DOES_WITHOUT: &str = "a system call was answered with EINVAL, as in QEMU: ";
+/// The most bytes of such a note.
+const NOTE_BYTES_MAX: usize = DOES_WITHOUT.len() + REFUSED_BYTES_MAX;
 /// The size of the engine's stack in bytes.
 pub(crate) const STACK_BYTES: u64 = 1 << 20;
 /// The most accesses of a repeated instruction that are made together and recorded as one block: less than those at
@@ -262,17 +266,37 @@ impl Engine {
         self.counter.enter();
     }
 
-    /// Ends the recording at `pc`, as the engine cannot go on. A child, or a program that was executed, runs on by itself
-    /// if it has one thread; otherwise the program ends.
+    /// Whether the process may run on by itself if the engine cannot go on: it is a child, or a program that was
+    /// executed, and has one thread.
+    fn may_run_on(&self) -> bool {
+        let origin = self.recorder.process().origin.load(Ordering::Relaxed);
+        origin != Origin::Started as u32 && !self.shared.has_others()
+    }
+
+    /// Handles a system call that the engine does not support: a process that may run on by itself does so, and others
+    /// get the error of a kernel without this call, as in QEMU.
+    fn do_without(&mut self, pc: u64, why: &str) -> i64 {
+        if self.may_run_on() {
+            self.refuse(pc, why);
+        }
+        self.note_of(DOES_WITHOUT, why);
+        sys::EINVAL
+    }
+
+    /// Adds a note that consists of these texts.
+    fn note_of(&mut self, first: &str, second: &str) {
+        let mut note = [0; NOTE_BYTES_MAX];
+        let text = first.bytes().chain(second.bytes());
+        let length = note.iter_mut().zip(text).map(|(to, byte)| *to = byte).count();
+        self.recorder.text(EventCode::Note, &[], &note[..length]);
+    }
+
+    /// Ends the recording at `pc`, as the engine cannot go on. A process that may run on by itself does so; otherwise the
+    /// program ends.
     pub(crate) fn refuse(&mut self, pc: u64, why: &str) -> ! {
         self.settle_counts();
-        let is_first =
-            self.recorder.process().origin.load(Ordering::Relaxed) == Origin::Started as u32;
-        if !is_first && !self.shared.has_others() {
-            let mut note = [0; RAN_ON.len() + REFUSED_BYTES_MAX];
-            let text = RAN_ON.bytes().chain(why.bytes());
-            let length = note.iter_mut().zip(text).map(|(to, byte)| *to = byte).count();
-            self.recorder.text(EventCode::Note, &[], &note[..length]);
+        if self.may_run_on() {
+            self.note_of(RAN_ON, why);
             self.recorder.end();
             self.pc = pc;
             self.let_go();
@@ -391,6 +415,7 @@ impl Engine {
         let call = tell::call_of(number, arguments);
         self.count_before_call(number, call.is_some());
         self.recorder.mark();
+        let file_call = if call.is_none() { self.begin_file_call(number, arguments) } else { None };
         let result = match number {
             nr::CLONE if Call::makes_thread(first) => self.begin_thread(pc, arguments),
             nr::CLONE | nr::FORK | nr::VFORK => self.fork(number, arguments),
@@ -417,13 +442,12 @@ impl Engine {
             nr::SHMAT if arguments[2] & SHM_EXEC != 0 => {
                 self.refuse(pc, "it runs code in shared memory")
             }
-            nr::SECCOMP => self.refuse(pc, "it filters its own system calls (seccomp)"),
+            nr::SECCOMP => self.do_without(pc, "it filters its own system calls (seccomp)"),
             nr::PRCTL if first == PR_SET_SECCOMP => {
-                self.refuse(pc, "it filters its own system calls (seccomp)")
+                self.do_without(pc, "it filters its own system calls (seccomp)")
             }
-            nr::PRCTL if first == PR_SET_SYSCALL_USER_DISPATCH => {
-                self.refuse(pc, "it catches its own system calls (PR_SET_SYSCALL_USER_DISPATCH)")
-            }
+            nr::PRCTL if first == PR_SET_SYSCALL_USER_DISPATCH => self
+                .do_without(pc, "it catches its own system calls (PR_SET_SYSCALL_USER_DISPATCH)"),
             nr::PERSONALITY
                 if first & 0xffff_ffff != 0xffff_ffff && first & READ_IMPLIES_EXEC != 0 =>
             {
@@ -432,6 +456,8 @@ impl Engine {
             nr::MLOCKALL => self.lock_all(arguments),
             nr::RSEQ => sys::ENOSYS,
             nr::ARCH_PRCTL => self.arch_prctl(arguments),
+            // As the kernel, which has no such option.
+            _ if call == Some(Call::Marker) => sys::EINVAL,
             _ => self.call(number, arguments),
         };
         if result == sys::RESTART {
@@ -443,10 +469,15 @@ impl Engine {
             self.note_rights(number, arguments, result as u64);
         }
         state.set_register(0, result as u64);
-        if let Some(call) = call {
-            self.tell(call, arguments, result);
-            self.recorder.mark();
+        if let Some(begun) = file_call {
+            self.end_file_call(begun, result);
         }
+        let Some(call) = call else { return };
+        match Said::from_argument(arguments[1]).filter(|_| call == Call::Marker) {
+            Some(said) => self.told(said, arguments),
+            None => self.tell(call, arguments, result),
+        }
+        self.recorder.mark();
     }
 
     /// Handles `arch_prctl`: the program's base of `gs` is stored, as the processor's base is the
@@ -565,7 +596,9 @@ impl Engine {
             return;
         }
         if state.register(1) == 0 {
-            self.recorder.put(&[Record::control(Control::Block, numbers[0].into()).0]);
+            if !library::holds(pc) {
+                self.recorder.put(&[Record::control(Control::Block, numbers[0].into()).0]);
+            }
             self.pc = next;
             return;
         }
@@ -611,7 +644,7 @@ impl Engine {
         let size = (repeat.kind.size.trailing_zeros() as u16) << Tag::SIZE_SHIFT;
         let (mut rsi, mut rdi) = (repeat.rsi, repeat.rdi);
         let count = repeat.count - rcx;
-        if count == 0 && !repeat.is_first && fault.is_none() {
+        if count == 0 && !repeat.is_first && fault.is_none() || library::holds(self.pc) {
             return;
         }
         if self.counter.is_on() {
@@ -666,6 +699,10 @@ impl Engine {
         let state = self.state;
         if instruction.mnemonic() == Mnemonic::Wrfsbase {
             state.set(FS_BASE, assist::value(state, instruction.op0_register()));
+        }
+        if library::holds(pc) {
+            self.assisted_at = self.recorder.at();
+            return;
         }
         let used = self.factory.info(&instruction).used_memory();
         let (vectors, saved_bytes) = (|| self.signals.vectors(), self.signals.saved_bytes());

@@ -589,11 +589,11 @@ fn settle(engine: &mut Engine, context: &mut Context, at: u64, address: Option<u
     registers.flags &= !ALIGNMENT;
     let of = |number: u8| registers.general[ORDER[usize::from(number)]];
     let bytes = 8 * u64::from(block.words);
-    if block.words == 0 {
+    if block.is_assisted() {
         let end = state.get(HELD);
         engine.recorder.cut_assisted(engine.assisted_at, end, address);
-    } else if found.before_record {
-        engine.recorder.moved(of(block.record));
+    } else if found.before_record || block.is_silent() {
+        engine.recorder.moved(of(if found.after { RECORD } else { block.record }));
     } else {
         let record = if found.after { of(RECORD) - bytes } else { of(block.record) };
         let accesses = code.accesses(&block);

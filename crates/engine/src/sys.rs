@@ -9,6 +9,7 @@ pub(crate) mod nr {
     pub(crate) const WRITE: u64 = 1;
     pub(crate) const CLOSE: u64 = 3;
     pub(crate) const FSTAT: u64 = 5;
+    pub(crate) const LSEEK: u64 = 8;
     pub(crate) const MMAP: u64 = 9;
     pub(crate) const MPROTECT: u64 = 10;
     pub(crate) const MUNMAP: u64 = 11;
@@ -30,6 +31,7 @@ pub(crate) mod nr {
     pub(crate) const EXIT: u64 = 60;
     pub(crate) const KILL: u64 = 62;
     pub(crate) const SHMDT: u64 = 67;
+    pub(crate) const FCNTL: u64 = 72;
     pub(crate) const FTRUNCATE: u64 = 77;
     pub(crate) const READLINK: u64 = 89;
     pub(crate) const SIGALTSTACK: u64 = 131;

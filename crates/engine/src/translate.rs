@@ -37,7 +37,7 @@ use crate::state::{
     EXIT, EXIT_INDIRECT, GS_BASE, HELD, NEXT, RCX, RECORD, REGS, SCRATCH, State, TABLE,
     TABLE_ENTRIES,
 };
-use crate::sys;
+use crate::{library, sys};
 use changed::Changed;
 pub(crate) use changed::is_shared;
 use counted::{CountedBlock, Counting, Site};
@@ -96,7 +96,7 @@ pub(crate) struct Translated {
     hash: u64,
     /// Whether it begins with a comparison of its code.
     is_checked: bool,
-    /// The number of words of the block's record.
+    /// The number of words of the block's record that stay.
     pub(crate) words: u32,
     /// The registers that are in their slots while its body runs, one bit each.
     pub(crate) slotted: u16,
@@ -109,6 +109,18 @@ pub(crate) struct Translated {
     accesses: u32,
     /// The index of the block among those whose accesses are counted; [`NOT_COUNTED`] for others.
     counted: u32,
+}
+
+impl Translated {
+    /// Whether it is an instruction whose accesses the engine has recorded.
+    pub(crate) fn is_assisted(&self) -> bool {
+        self.record == NONE
+    }
+
+    /// Whether it is not recorded: its record is written, and the next block writes over it.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.words == 0 && !self.is_assisted()
+    }
 }
 
 /// See [`Translated`].
@@ -652,7 +664,12 @@ impl Translator {
         if self.counting.is_some() {
             return self.write_counted(region, (start, pc), insns, used, end);
         }
-        let Follows { told, words, .. } = Follows::of(start, insns);
+        let is_silent = library::holds(start);
+        let follows = Follows::of(start, insns);
+        let (told, words) = match is_silent {
+            true => (Vec::new(), Vec::new()),
+            false => (follows.told, follows.words),
+        };
         let tags: Vec<u16> = told.iter().map(|told| told.tag).collect();
         let derived: Vec<Option<Derived>> = told.iter().map(|told| told.derived).collect();
         let block = Block {
@@ -664,8 +681,9 @@ impl Translator {
             tags: 0,
             pad: 0,
         };
-        let number =
-            log.append(block, &tags, &derived).ok_or("it has too many code blocks to record")?;
+        let number = if is_silent { Some(0) } else { log.append(block, &tags, &derived) };
+        let number = number.ok_or("it has too many code blocks to record")?;
+        let record_words = if is_silent { 0 } else { 1 + words.len() as u32 };
 
         self.rotation += 1;
         let lent = Lent::choose(used, self.rotation);
@@ -712,7 +730,7 @@ impl Translator {
             }
         }
         let epilogue = hot.at;
-        lent.give_back(hot, 8 * (1 + words.len() as i32));
+        lent.give_back(hot, 8 * record_words as i32);
         if insn.flow == Flow::Raises {
             is_near &= copy(hot, insn);
         }
@@ -732,7 +750,7 @@ impl Translator {
             bytes: if is_whole { pc.wrapping_sub(start) as u32 } else { 0 },
             hash,
             is_checked,
-            words: 1 + words.len() as u32,
+            words: record_words,
             slotted: lent.slotted(),
             record,
             scratch,
