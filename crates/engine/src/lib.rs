@@ -33,6 +33,7 @@ mod counting;
 mod detour;
 mod emit;
 mod enter;
+mod evict;
 mod exec;
 mod family;
 mod files;

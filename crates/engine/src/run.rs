@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic};
 use ring::{Block, Call, Control, EventCode, Origin, REFUSED_BYTES_MAX, Record, Said, Start, Tag};
@@ -16,7 +16,7 @@ use crate::repeat::Kind;
 use crate::signal::{Actions, Came, SIGSEGV, Signals};
 use crate::state::{
     BYTES, ENGINE_RSP, ENTER, EXIT, EXIT_AGAIN, EXIT_INDIRECT, EXIT_SIGNAL, FLAGS, FS_BASE,
-    GS_BASE, PENDING, SELF, State, TARGET,
+    GS_BASE, PENDING, SELF, State, TARGET, TID,
 };
 use crate::sys::{self, nr};
 use crate::translate::{Exit, Log, Translator, is_shared};
@@ -69,6 +69,12 @@ pub(crate) struct Shared {
     pub(crate) threads: AtomicU32,
     /// The memory of threads that have ended.
     pub(crate) ended: Locked<Vec<Ended>>,
+    /// The shared data of all threads.
+    pub(crate) all: Locked<Vec<State>>,
+    /// Whether there has been a second thread.
+    pub(crate) is_shared: AtomicBool,
+    /// 1 while a thread drops all translated code.
+    pub(crate) stop: AtomicU32,
 }
 
 impl Shared {
@@ -170,12 +176,16 @@ pub unsafe fn begin(start: *const Start) -> ! {
         known: Locked::new(known),
         threads: AtomicU32::new(1),
         ended: Locked::new(Vec::new()),
+        all: Locked::new(Vec::new()),
+        is_shared: AtomicBool::new(false),
+        stop: AtomicU32::new(0),
     };
     let shared = Box::leak(Box::new(shared));
     let Some(signals) = Signals::new(&shared.actions) else {
         stop("the system gives it no memory")
     };
     let engine = Engine::place(start, state, shared, recorder, signals);
+    engine.register_alone();
     engine.begin_counting();
     engine.tell_mappings(true);
     engine.go_on();
@@ -194,7 +204,9 @@ pub(crate) extern "C" fn begun(engine: *mut Engine) -> ! {
     let tid = unsafe { sys::call(nr::GETTID, [0; 6]) } as u64;
     engine.recorder.event(EventCode::ThreadStart, &[&[tid]]);
     engine.recorder.mark();
+    engine.state.set(TID, tid);
     engine.signals.begin();
+    engine.be_unsafe();
     engine.go_on();
     // SAFETY: everything is there.
     unsafe { ways::pagewalk_enter() }
@@ -258,7 +270,18 @@ impl Engine {
         if self.state.get(PENDING) != 0 {
             self.deliver();
         }
-        let found = self.code().lookup(self.pc, &mut self.recorder);
+        let is_shared = self.shared.is_shared.load(Ordering::Relaxed);
+        let found = loop {
+            if is_shared {
+                self.wait_for_code();
+            }
+            let mut code = self.code();
+            if !(is_shared && code.is_too_large()) {
+                break code.lookup(self.pc, &mut self.recorder);
+            }
+            drop(code);
+            self.drop_code();
+        };
         match found {
             Ok(host) => self.state.set(ENTER, host),
             Err(why) => self.refuse(self.pc, why),
@@ -458,7 +481,7 @@ impl Engine {
             nr::ARCH_PRCTL => self.arch_prctl(arguments),
             // As the kernel, which has no such option.
             _ if call == Some(Call::Marker) => sys::EINVAL,
-            _ => self.call(number, arguments),
+            _ => self.call_safely(number, arguments),
         };
         if result == sys::RESTART {
             // A signal comes first.

@@ -53,6 +53,7 @@ pub(crate) mod nr {
     pub(crate) const PIPE2: u64 = 293;
     pub(crate) const SECCOMP: u64 = 317;
     pub(crate) const MEMFD_CREATE: u64 = 319;
+    pub(crate) const RT_TGSIGQUEUEINFO: u64 = 297;
     pub(crate) const EXECVEAT: u64 = 322;
     pub(crate) const MLOCK2: u64 = 325;
     pub(crate) const PKEY_MPROTECT: u64 = 329;

@@ -45,6 +45,8 @@ pub(crate) use shared::holds;
 
 /// The size of a region of translated code in bytes.
 const REGION_BYTES: u64 = 64 << 20;
+/// The most regions that are full, once there has been a second thread.
+const FULL_MAX: usize = 3;
 /// The largest distance, in bytes, between a region and the code that is translated into it.
 const NEAR_BYTES: u64 = 0x6000_0000;
 /// The most bytes of the code of one block.
@@ -273,7 +275,12 @@ impl Translator {
         self.retire(start, end);
     }
 
-    /// Drops all translated code.
+    /// Whether more regions are full than are kept once there has been a second thread.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.regions.iter().filter(|region| region.is_full).count() >= FULL_MAX
+    }
+
+    /// Drops all translated code. No thread may be in it.
     pub(crate) fn forget(&mut self) {
         self.forgotten += 1;
         self.map.clear();
@@ -1073,6 +1080,7 @@ impl Region {
     /// Resets it to no blocks.
     fn begin(&mut self, enter: u64, counting: Option<Counting>) {
         self.blocks.clear();
+        self.is_full = false;
         self.hot.at = self.start;
         self.cold.at = self.start + REGION_BYTES / 2;
         self.leave = self.cold.at;
