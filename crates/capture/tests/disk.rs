@@ -39,8 +39,8 @@ fn fills_up(engine: capture::Engine) {
     let said = directory.join("said");
     let arguments = [said.to_str().unwrap()];
     let options = match engine {
-        capture::Engine::Qemu => options(&program, &arguments),
         capture::Engine::Native => native(&program, &arguments),
+        capture::Engine::Auto | capture::Engine::Qemu => options(&program, &arguments),
     };
     let output = directory.join("out.pwt");
     let mut is_limited = false;
