@@ -5,7 +5,7 @@ use std::path::Path;
 
 use trace::{Buffer, Call, Event, FileKind};
 
-use crate::common::{In, Whole, compile, directory, in_both, record};
+use crate::common::{In, Whole, compile, directory, record};
 
 in_both!(calls_tell_whom_they_were_about, messages_tell_what_the_kernel_touched);
 

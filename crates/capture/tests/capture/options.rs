@@ -7,9 +7,7 @@ use addr::Kind;
 use capture::{Live, Options};
 use trace::{Event, Filter};
 
-use crate::common::{
-    In, Row, Whole, compile, directory, in_both, numbers, options, plugin, record,
-};
+use crate::common::{In, Row, Whole, compile, directory, numbers, options, plugin, record};
 
 in_both!(
     two_recordings_are_the_same,

@@ -5,7 +5,7 @@ use std::path::Path;
 use addr::Kind;
 use capture::{Live, Sign};
 
-use crate::common::{In, Whole, compile, directory, in_both, options, record};
+use crate::common::{In, Whole, compile, directory, options, record};
 
 in_both!(
     a_forked_child_comes_to_a_symbol,

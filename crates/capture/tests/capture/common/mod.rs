@@ -152,24 +152,6 @@ pub fn native(program: &Path, arguments: &[&str]) -> Options {
 /// What a program is recorded in: its name, and the options for it.
 pub type In = (&'static str, fn(&Path, &[&str]) -> Options);
 
-/// Two tests of each of these functions: in QEMU, and with the engine.
-macro_rules! in_both {
-    ($($name:ident),+ $(,)?) => {$(
-        mod $name {
-            #[test]
-            fn in_qemu() {
-                super::$name(("qemu", crate::common::options));
-            }
-
-            #[test]
-            fn natively() {
-                super::$name(("native", crate::common::native));
-            }
-        }
-    )+};
-}
-pub(crate) use in_both;
-
 /// Compiles `source` with `compiler` and gives the program's path.
 pub fn compile(directory: &Path, name: &str, compiler: &str, source: &str) -> PathBuf {
     let file = directory.join(name).with_extension("c");
