@@ -41,6 +41,8 @@ const PR_SET_SECCOMP: u64 = 22;
 const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 /// The bit of `personality` that makes all readable memory executable.
 const READ_IMPLIES_EXEC: u64 = 0x0040_0000;
+/// What is no address of any memory: the highest bits are not all equal.
+const NO_ADDRESSES: core::ops::Range<u64> = 0x8000_0000_0000..0xffff_8000_0000_0000;
 /// The end of the address range for programs.
 const ADDRESSES_END: u64 = 0x7fff_ffff_f000;
 pub(crate) const ARCH_SET_GS: u64 = 0x1001;
@@ -386,7 +388,12 @@ impl Engine {
                 const SEGV_MAPERR: u64 = 1;
                 const PAGE_FAULT: u64 = 14;
                 const USER_FETCH: u64 = 0x14;
-                let came = Came::fault(SIGSEGV, SEGV_MAPERR, pc, PAGE_FAULT, USER_FETCH);
+                const SI_KERNEL: u64 = 0x80;
+                const GENERAL_PROTECTION: u64 = 13;
+                let came = match NO_ADDRESSES.contains(&pc) {
+                    true => Came::fault(SIGSEGV, SI_KERNEL, 0, GENERAL_PROTECTION, 0),
+                    false => Came::fault(SIGSEGV, SEGV_MAPERR, pc, PAGE_FAULT, USER_FETCH),
+                };
                 self.signals.set_fault(came);
                 self.deliver();
             }

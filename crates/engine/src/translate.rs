@@ -406,6 +406,12 @@ impl Translator {
         {
             return Ok(at);
         }
+        // Where no code is, nothing has to be near.
+        if self.code_at(pc).is_none()
+            && let Some(at) = self.regions.iter().position(|region| !region.is_full)
+        {
+            return Ok(at);
+        }
         let region = Region::near(pc)?;
         self.add(region)
     }
