@@ -1,4 +1,4 @@
-"""A program in QEMU beside a machine of TLBs alone: accesses that surely hit are counted where it runs.
+"""A program in QEMU beside TLBs alone: accesses that surely hit are counted where it runs.
 
 Whole results are compared with those of the way on which each access is told.
 """

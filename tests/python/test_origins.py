@@ -95,9 +95,7 @@ def test_both_engines_find_the_same_sites(compiled: Compile) -> None:
     for engine in ("native", "qemu"):
         results = recorded(program, allocations=True, engine=engine)
         sites = results.data["origins"]["sites"]
-        found.append(
-            sorted((one["name"], one["allocations"], one["peak_bytes"]) for one in sites)
-        )
+        found.append(sorted((one["name"], one["allocations"], one["peak_bytes"]) for one in sites))
     assert found[0] == found[1]
     assert len(found[0]) >= 3
 

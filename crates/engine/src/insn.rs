@@ -333,7 +333,6 @@ fn flow(instruction: &Instruction) -> Flow {
         Mnemonic::Int if instruction.immediate8() == 0x80 => {
             return Flow::Refused("it makes a system call of 32-bit programs");
         }
-        Mnemonic::Int => return Flow::Raises,
         Mnemonic::Sysenter => return Flow::Refused("it makes a system call of 32-bit programs"),
         _ => {}
     }
