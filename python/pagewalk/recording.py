@@ -234,11 +234,12 @@ class Recording(Options):
             native_prepare: A shell command that runs before each of the two runs.
 
         Returns:
-            `exit_status` (128 plus the signal if one ended the program, 0 if `ends` did); `engine`, what
-            it ran in (`native` or `qemu`); `path`, `accesses`, `instructions`, `bytes` and `digest` of the trace; `processes` (number in
-            it, pid, parent's number, name, command, programs, accesses and instructions of each,
-            in the order in which they began); `notes`; `lost`, what is missing and why; `native` if
-            it was asked for, as `pagewalk.natively.measure` gives it.
+            `exit_status` (128 plus the signal if one ended the program, 0 if `ends` did); `engine`,
+            what it ran in (`native` or `qemu`); `path`, `accesses`, `instructions`, `bytes` and
+            `digest` of the trace; `processes` (number in it, pid, parent's number, name, command,
+            programs, accesses and instructions of each, in the order in which they began);
+            `notes`; `lost`, what is missing and why; `native` if it was asked for, as
+            `pagewalk.natively.measure` gives it.
 
         Raises:
             Error: The program or its recorder cannot be started, or `output` is named as a file of

@@ -2,9 +2,9 @@
 
     python tests/engine/load.py [--seconds N] [--rounds N] [--json FILE]
 
-Each round runs a server alone and then recorded, with the same client, which is never recorded. The servers are redis
-(redis-benchmark) and one in Go (a client in Go with 16 connections). The status is 1 if a recorded server keeps less than
-40 % of the median throughput that it has alone.
+Each round runs a server alone and then recorded, with the same client, which is never recorded.
+The servers are redis (redis-benchmark) and one in Go (a client in Go with 16 connections). The
+status is 1 if a recorded server keeps less than 40 % of the median throughput that it has alone.
 """
 
 import argparse
@@ -20,43 +20,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-GO = """package main
-import ("bytes"; "compress/gzip"; "fmt"; "io"; "net"; "net/http"; "os"; "strconv"; "sync"; "sync/atomic"; "time")
-func main() {
-    if os.Args[1] == "serve" {
-        l, err := net.Listen("unix", os.Args[2])
-        if err != nil { panic(err) }
-        http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-            var b bytes.Buffer
-            z := gzip.NewWriter(&b)
-            for i := 0; i < 200; i++ { fmt.Fprintf(z, "%d %s\\n", i*i, r.URL.Path) }
-            z.Close()
-            w.Write(b.Bytes())
-        }))
-        return
-    }
-    n, _ := strconv.ParseFloat(os.Args[3], 64)
-    var count atomic.Int64
-    end := time.Now().Add(time.Duration(n * 1e9))
-    var wait sync.WaitGroup
-    for c := 0; c < 16; c++ {
-        wait.Add(1)
-        go func() {
-            defer wait.Done()
-            client := http.Client{Transport: &http.Transport{Dial: func(_, _ string) (net.Conn, error) { return net.Dial("unix", os.Args[2]) }}}
-            for time.Now().Before(end) {
-                r, err := client.Get("http://x/path")
-                if err != nil { panic(err) }
-                io.Copy(io.Discard, r.Body)
-                r.Body.Close()
-                count.Add(1)
-            }
-        }()
-    }
-    wait.Wait()
-    fmt.Println(float64(count.Load()) / n)
-}
-"""
 LEAST = 0.4
 
 
@@ -92,7 +55,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "go.mod").write_text("module load\n")
-        (folder / "main.go").write_text(GO)
+        (folder / "main.go").write_bytes(Path(__file__).with_name("load.go").read_bytes())
         socket = str(folder / "s")
 
         def redis() -> float:
