@@ -4,7 +4,7 @@
 
 Each of `programs.toml` runs alone and recorded, in folders of its own with the same files. Its
 status, its standard output and the files that it leaves must be equal. A line says how it went:
-equal, other (they differ), qemu (it was recorded in QEMU), part (a process of it ran unrecorded), or
+equal, other (they differ), qemu (recorded in QEMU), part (a process of it ran unrecorded), or
 missing (it is not installed). The status is 1 if any differs, or if more than a twentieth fell back
 to QEMU.
 """
