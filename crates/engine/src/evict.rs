@@ -34,7 +34,7 @@ impl Engine {
         self.shared.all.lock().push(state);
     }
 
-    /// Forgets a thread that ends, or did not begin.
+    /// Drops a thread that ends, or did not begin, from those that are waited for.
     pub(crate) fn unregister(&self, state: State) {
         self.shared.all.lock().retain(|other| other.0 != state.0);
     }
@@ -95,7 +95,7 @@ impl Engine {
         sys::futex(stop.as_ptr(), FUTEX_WAKE, i32::MAX as u32, core::ptr::null());
     }
 
-    /// Whether all other threads are safe. Those that are not are told to leave translated code.
+    /// Whether all other threads are safe. Each that is not gets a signal, and leaves translated code.
     fn are_others_safe(&self) -> bool {
         let all = self.shared.all.lock();
         let others = all.iter().filter(|other| other.0 != self.state.0);

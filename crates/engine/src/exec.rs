@@ -256,7 +256,7 @@ fn stat_of(request: &Request) -> Option<Stat> {
     (found == 0).then_some(stat)
 }
 
-/// Whether the file, or the interpreter of the script, is for this processor, as far as it can be told.
+/// Whether the file, or the interpreter of the script, is for this processor, as far as is known.
 fn is_for_this_processor(directory: u64, path: u64, may_be_script: bool) -> bool {
     const O_CLOEXEC: u64 = 0o2000000;
     // An ELF file's class and machine: 64 bits, AMD64.

@@ -20,7 +20,7 @@ use crate::sys::{self, nr};
 use crate::vectors::Vectors;
 use crate::{translate, ways};
 
-/// The value of a SIGTRAP by which a thread is told to leave translated code ([`crate::evict`]), and the code of such a signal.
+/// The value and the code of a SIGTRAP that makes a thread leave translated code ([`crate::evict`]).
 pub(crate) const PARKS: u64 = u64::from_le_bytes(*b"pagewalk");
 pub(crate) const SI_QUEUE: i32 = -1;
 /// The highest signal number.
