@@ -28,6 +28,7 @@ extern crate alloc;
 
 mod allocations;
 mod assist;
+mod clock;
 mod count;
 mod counting;
 mod detour;

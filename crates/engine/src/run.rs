@@ -20,7 +20,7 @@ use crate::state::{
 };
 use crate::sys::{self, nr};
 use crate::translate::{Exit, Log, Translator, is_shared};
-use crate::{assist, library, table, tell, ways};
+use crate::{assist, clock, library, table, tell, ways};
 
 /// Said of a process whose recording ends before the process does; the reason follows.
 const RAN_ON: &str = "it ran on unrecorded, as ";
@@ -161,6 +161,8 @@ pub unsafe fn begin(start: *const Start) -> ! {
         stop("the system gives it no memory")
     };
     let state = State(at);
+    // SAFETY: the program has not run, so that its stack is the kernel's.
+    unsafe { clock::find(start.rsp) };
     // SAFETY: a new program has nothing at gs.
     unsafe { sys::call(nr::ARCH_PRCTL, [ARCH_SET_GS, at, 0, 0, 0, 0]) };
     let Some(stack) = sys::private(STACK_BYTES) else { stop("the system gives it no memory") };
@@ -543,6 +545,13 @@ impl Engine {
         const MADV_FREE: u64 = 8;
         const MADV_REMOVE: u64 = 9;
         let [first, second, third, fourth, ..] = arguments;
+        match number {
+            nr::MUNMAP | nr::MPROTECT | nr::PKEY_MPROTECT | nr::MREMAP => {
+                clock::changed(first, second);
+            }
+            nr::MMAP => clock::changed(result, second),
+            _ => {}
+        }
         match number {
             nr::MMAP => self.code().mapped(result, second, third, is_shared(fourth)),
             nr::MUNMAP => self.code().mapped(first, second, 0, false),
