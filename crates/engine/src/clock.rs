@@ -82,8 +82,13 @@ pub(crate) fn changed(start: u64, bytes: u64) {
     let base = VDSO.load(Ordering::Relaxed);
     let first = base.saturating_sub(BYTES);
     if base != 0 && start < base + BYTES && first < start.saturating_add(bytes) {
-        CLOCK.store(0, Ordering::Relaxed);
+        leave();
     }
+}
+
+/// Makes the engine read the clock by a system call.
+pub(crate) fn leave() {
+    CLOCK.store(0, Ordering::Relaxed);
 }
 
 /// The address of the vdso, from the auxiliary vector behind arguments and environment.

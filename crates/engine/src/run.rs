@@ -37,6 +37,8 @@ const PIECE: u64 = 1998;
 const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
 /// The option of `prctl` that installs a filter of system calls.
 const PR_SET_SECCOMP: u64 = 22;
+/// The option of `prctl` that forbids to read the processor's clock.
+const PR_SET_TSC: u64 = 26;
 /// The option of `prctl` that turns system calls into signals.
 const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 /// The bit of `personality` that makes all readable memory executable.
@@ -477,6 +479,11 @@ impl Engine {
             nr::SECCOMP => self.do_without(pc, "it filters its own system calls (seccomp)"),
             nr::PRCTL if first == PR_SET_SECCOMP => {
                 self.do_without(pc, "it filters its own system calls (seccomp)")
+            }
+            nr::PRCTL if first == PR_SET_TSC => {
+                // The function in the vdso would fault.
+                clock::leave();
+                self.call(number, arguments)
             }
             nr::PRCTL if first == PR_SET_SYSCALL_USER_DISPATCH => self
                 .do_without(pc, "it catches its own system calls (PR_SET_SYSCALL_USER_DISPATCH)"),
