@@ -255,7 +255,7 @@ fn translated_code_of_several_threads_is_dropped() {
             char line[512]; int regions = 0;
             FILE *maps = fopen("/proc/self/maps", "r");
             while (fgets(line, sizeof line, maps)) regions += strstr(line, "r-xs") && strstr(line, "pagewalk-code");
-            return regions == 0 ? 3 : regions > 4 ? 4 : 42;
+            return regions == 0 ? 3 : regions > 6 ? 4 : 42;
         }"#;
     let program = compile(&directory, "dropped", "gcc", source);
     let outcome = record(&directory, &native(&program, &[]));
