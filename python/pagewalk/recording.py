@@ -38,7 +38,7 @@ def record(
     progress: Progress | bool | None = None,
     **options: Any,
 ) -> Trace:
-    """Runs a program under QEMU and returns its trace.
+    """Runs a program and returns its trace.
 
     Args:
         command: The program and its arguments.
@@ -93,21 +93,22 @@ class Recording(Options):
         process: The only process to record: its pid, or the name or path of its program.
         calls: Whether to record system calls on files and system calls that block.
         arguments: Whether to record the arguments of programs.
-        pages: Whether to record, under `native`, which page sizes the kernel has given to the
+        pages: Whether to record, with the engine, which page sizes the kernel has given to the
             program, at intervals, when its memory grows, and at its end; with the rights of root,
             frames and sizes between 4K and 2M too.
         allocations: Whether to record each program's allocations and where they are made, by a
             library that is loaded into it. Misses can then be reported by allocation site.
         small: Size in bytes of the address space of a 32-bit program and of the programs that it
             starts, as for a small space.
-        sysroot: The folder in which programs and their libraries are looked up.
+        sysroot: The folder in which programs and their libraries are looked up, in QEMU.
         tells_all: Whether a live run simulates every access. Otherwise guaranteed hits are only
             counted in the recorded program: the same results, faster.
         callbacks: Whether the recorder uses only callbacks, as it does in a QEMU other than
             Pagewalk's own: the same trace, more slowly.
-        engine: `qemu`, or `native` to record x86-64 programs, and those that they start, in
-            their own processes.
-        aslr: Whether the kernel's randomization of the address space stays on under `native`.
+        engine: `native` to record an x86-64 program, and those that it starts, in their own
+            processes; `qemu` to record in QEMU; `auto` for the first where that is possible, with a
+            note that says why where it is not.
+        aslr: Whether the kernel's randomization of the address space stays on with the engine.
         qemu: Another QEMU to record in; it must support plugins, and takes longer.
     """
 
@@ -131,7 +132,7 @@ class Recording(Options):
     pages: bool = False
     allocations: bool = False
     callbacks: bool = False
-    engine: str = "qemu"
+    engine: str = "auto"
     aslr: bool = False
     qemu: str | os.PathLike[str] | None = None
     tells_all: bool = False
@@ -156,12 +157,11 @@ class Recording(Options):
             from pagewalk import confined
 
             confined.check(self.small, self._sysroot)
-            if self.engine == "native" and self.sysroot is not None:
-                raise Error("--sysroot does not work with --engine native; use --engine qemu")
             command[0] = confined.found(command[0], self.small, self._sysroot)
         told = self.fields()
         # These two are what the program is started in.
-        del told["small"], told["sysroot"]
+        del told["small"]
+        told["sysroot"] = self.sysroot is not None
         for edge in ("from", "to"):
             told[edge] = _sign(told.pop(f"{edge}_symbol"), told.pop(f"{edge}_marker"))
         told |= {
@@ -221,7 +221,7 @@ class Recording(Options):
         native: bool = False,
         native_prepare: str | None = None,
     ) -> dict[str, Any]:
-        """Runs the program under QEMU and writes its trace.
+        """Runs the program and writes its trace.
 
         Ctrl-C in the terminal reaches the program, which may end or handle it; the trace is
         completed in either case.
@@ -235,11 +235,12 @@ class Recording(Options):
             native_prepare: A shell command that runs before each of the two runs.
 
         Returns:
-            `exit_status` (128 plus the signal if one ended the program, 0 if `ends` did); `path`,
-            `accesses`, `instructions`, `bytes` and `digest` of the trace; `processes` (number in
-            it, pid, parent's number, name, command, programs, accesses and instructions of each,
-            in the order in which they began); `notes`; `lost`, what is missing and why; `native` if
-            it was asked for, as `pagewalk.natively.measure` gives it.
+            `exit_status` (128 plus the signal if one ended the program, 0 if `ends` did); `engine`,
+            what it ran in (`native` or `qemu`); `path`, `accesses`, `instructions`, `bytes` and
+            `digest` of the trace; `processes` (number in it, pid, parent's number, name, command,
+            programs, accesses and instructions of each, in the order in which they began);
+            `notes`; `lost`, what is missing and why; `native` if it was asked for, as
+            `pagewalk.natively.measure` gives it.
 
         Raises:
             Error: The program or its recorder cannot be started, or `output` is named as a file of

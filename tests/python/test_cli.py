@@ -157,9 +157,8 @@ def test_a_wrong_request_is_one_line_and_status_2(
 
 
 def test_a_folder_without_qemu_is_one_line_and_status_2(pagewalk, tmp_path: Path) -> None:
-    done = pagewalk(
-        "record", "--", "true", cwd=tmp_path, env={**os.environ, "PAGEWALK_QEMU_DIR": "/nowhere"}
-    )
+    env = {**os.environ, "PAGEWALK_QEMU_DIR": "/nowhere"}
+    done = pagewalk("record", "--engine", "qemu", "--", "true", cwd=tmp_path, env=env)
     assert done.returncode == 2
     [line] = done.stderr.splitlines()
     assert "PAGEWALK_QEMU_DIR names /nowhere, which has no qemu-x86_64: name the folder" in line

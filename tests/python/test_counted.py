@@ -1,4 +1,4 @@
-"""A program beside a machine of TLBs alone: accesses that surely hit are counted where it runs.
+"""A program in QEMU beside TLBs alone: accesses that surely hit are counted where it runs.
 
 Whole results are compared with those of the way on which each access is told.
 """
@@ -71,7 +71,8 @@ def ended(
 ) -> tuple[dict[str, Any], dict[str, Any], str]:
     """As `result`, of a program that ends with that status."""
     file = folder / "results.json"
-    run = pagewalk("run", "--quiet", "--json", file, "--force", *arguments)
+    # An engine among the arguments takes the place of this one.
+    run = pagewalk("run", "--engine", "qemu", "-q", "--json", file, "--force", *arguments)
     assert run.returncode == status, run.stderr
     # QEMU tells of signals there.
     assert "pagewalk: " not in run.stderr
@@ -195,7 +196,7 @@ def test_a_program_that_is_killed_while_it_asks_ends(
     settings = [word for one in replaced("fifo", "fifo") for word in ("--set", one)]
     out = tmp_path / "out.json"
     run = pagewalk(
-        *("run", "-m", "tlb-only", *settings, "--json", out, "--"),
+        *("run", "--engine", "qemu", "-m", "tlb-only", *settings, "--json", out, "--"),
         *("timeout", "--foreground", "-s", "KILL", "2", "python3", "-c", script),
     )
     assert run.returncode == 128 + signal.SIGKILL, run.stderr
@@ -227,7 +228,7 @@ def test_a_program_counts_to_its_end_whatever_ends_it(
     assert "lost" not in how
     assert counted == told
     trace = tmp_path / "ends.pwt"
-    assert pagewalk("record", "-o", trace, *command).returncode == status
+    assert pagewalk("record", "--engine", "qemu", "-o", trace, *command).returncode == status
     recorded = tmp_path / "recorded.json"
     assert pagewalk("run", trace, "-m", "tlb-only", "--json", recorded).returncode == 0
     again = json.loads(recorded.read_text())
@@ -264,7 +265,7 @@ def test_a_program_of_two_threads_is_whole_to_its_end_whatever_ends_it(
     assert 30_000 < how["counted_accesses"] < sum(counted["accesses"].values()) - 60_000
     assert "lost" not in how
     trace = tmp_path / "ends.pwt"
-    assert pagewalk("record", "-o", trace, *command).returncode == status
+    assert pagewalk("record", "--engine", "qemu", "-o", trace, *command).returncode == status
     recorded = tmp_path / "recorded.json"
     assert pagewalk("run", trace, "-m", "tlb-only", "--json", recorded).returncode == 0
     again = json.loads(recorded.read_text())
@@ -303,7 +304,10 @@ def test_what_a_killed_program_had_counted_is_missing_and_said_so(
         f"{ends} spin > {ready} & while [ ! -s {ready} ]; do sleep 0.1; done; sleep 0.5; "
         f"kill -{number} $!; wait $!; echo $!"
     )
-    run = pagewalk("run", "-q", "-m", "tlb-only", "--json", out, "--", "sh", "-c", script)
+    run = pagewalk(
+        *("run", "--engine", "qemu", "-q", "-m", "tlb-only", "--json", out),
+        *("--", "sh", "-c", script),
+    )
     assert run.returncode == 0, run.stderr
     live = json.loads(out.read_text())["trace"]["live"]
     if number == "TERM":

@@ -17,8 +17,6 @@ import pytest
 from test_counted import ENDS, SEEDS, SETS, UNIFIED, Run, compiled, ended, result
 
 NATIVE = ["--engine", "native"]
-NOT_NATIVE = {"int", "non-canonical", "next-page", "into-page"}
-"""Ends for which the engine gives another status, or refuses the program."""
 
 MACHINES = {
     "small": ("tlb.l1i.entries=16", "tlb.l1d.entries=16"),
@@ -170,7 +168,7 @@ def test_programs_give_the_same_on_each_machine(tmp_path: Path, machine: str, co
     assert counted == told, f"{command} on {machine}"
 
 
-@pytest.mark.parametrize("way", sorted(ENDS.keys() - NOT_NATIVE))
+@pytest.mark.parametrize("way", ENDS)
 def test_a_program_counts_to_its_end_whatever_ends_it(
     pagewalk: Run, tmp_path: Path, ends: Path, way: str
 ) -> None:

@@ -21,6 +21,7 @@ def test_what_is_said_to_record_records(found, pagewalk, tmp_path: Path) -> None
     for can, flags in (
         ("record x86_64 programs", ()),
         ("record --engine native", ("--engine", "native")),
+        ("record --engine qemu", ("--engine", "qemu")),
         ("record --allocations", ("--allocations",)),
     ):
         done = pagewalk("record", "--force", "-o", tmp_path / "x.pwt", *flags, "--", "true")
@@ -41,14 +42,15 @@ def test_the_machine_is_the_one_that_machines_here_names(found, pagewalk) -> Non
         assert done.stdout.split()[0] in check["says"]
 
 
-def test_without_a_qemu_it_says_what_to_do_and_ends_with_1_if_nothing_records(
-    pagewalk, tmp_path: Path
-) -> None:
+def test_without_a_qemu_it_says_what_records_and_what_to_do(pagewalk, tmp_path: Path) -> None:
     env = {**os.environ, "PAGEWALK_QEMU_DIR": str(tmp_path)}
     done = pagewalk("doctor", env=env)
-    line = next(line for line in done.stdout.splitlines() if "record x86_64" in line)
-    assert line.startswith("no ") and "qemu-x86_64 is missing" in line
-    assert "make qemu" in done.stdout
+    lines = {line[5:].split("  ")[0]: line for line in done.stdout.splitlines()}
+    assert lines["record --engine qemu"].startswith("no "), done.stdout
+    assert "qemu-x86_64 is missing" in lines["record --engine qemu"]
+    assert lines["record x86_64 programs"].startswith("yes "), done.stdout
+    assert lines["record aarch64 programs"].startswith("no "), done.stdout
+    assert "make qemu" in done.stdout and done.returncode == 0
 
 
 def test_large_pages_are_as_the_kernels_knob_says(found) -> None:

@@ -59,11 +59,18 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
     return made
 
 
-def recorded(program: Path, machine: str = "epyc-9005", allocations: bool = False) -> Results:
+def recorded(
+    program: Path,
+    machine: str = "epyc-9005",
+    *,
+    allocations: bool = False,
+    engine: str = "auto",
+) -> Results:
     """The results of a recording; all of its ways to tell misses apart add up."""
     trace = program.with_suffix(".pwt")
-    outcome = Recording([str(program)], allocations=allocations).record(trace)
-    assert outcome["exit_status"] == 0
+    recording = Recording([str(program)], allocations=allocations, engine=engine)
+    outcome = recording.record(trace, force=True)
+    assert outcome["exit_status"] == 0 and engine in {"auto", outcome["engine"]}
     results = Machine(machine).run(trace, check=True)
     for key in origins.KEYS:
         found = results.by(key)
@@ -76,9 +83,21 @@ def misses(results: Results, key: str) -> dict[str, int]:
     return {origin.name: origin.misses for origin in results.by(key)}
 
 
-@pytest.fixture(scope="module")
-def three(compiled: Compile) -> Results:
-    return recorded(compiled(THREE, "-g", "-O1", name="three"), allocations=True)
+@pytest.fixture(scope="module", params=["native", "qemu"])
+def three(compiled: Compile, request: pytest.FixtureRequest) -> Results:
+    program = compiled(THREE, "-g", "-O1", name="three")
+    return recorded(program, allocations=True, engine=request.param)
+
+
+def test_both_engines_find_the_same_sites(compiled: Compile) -> None:
+    program = compiled(THREE, "-g", "-O1", name="both")
+    found = []
+    for engine in ("native", "qemu"):
+        results = recorded(program, allocations=True, engine=engine)
+        sites = results.data["origins"]["sites"]
+        found.append(sorted((one["name"], one["allocations"], one["peak_bytes"]) for one in sites))
+    assert found[0] == found[1]
+    assert len(found[0]) >= 3
 
 
 def test_regions_are_named_by_what_made_them(three: Results) -> None:

@@ -145,7 +145,19 @@ def test_sizes_that_were_recorded_are_replayed(program: Path, tmp_path: Path) ->
 
 def test_where_it_is_not_possible_one_line_says_so(program: Path, tmp_path: Path) -> None:
     trace = tmp_path / "mapped.pwt"
-    outcome = run_command(["record", "--pages", "-o", trace, "--", program, "exit:0"])
+    options = ["--engine", "qemu", "--pages"]
+    outcome = run_command(["record", *options, "-o", trace, "--", program, "exit:0"])
     assert outcome.returncode != 0
     assert "--engine native" in outcome.stderr and outcome.stderr.count("\n") == 1
     assert not trace.exists()
+
+
+def test_a_program_that_executes_another_one_has_a_last_snapshot(tmp_path: Path) -> None:
+    trace = tmp_path / "t.pwt"
+    script = "cd /nowhere 2>&- ; PATH=/nowhere:$PATH; exec true"
+    done = run_command(["record", "-q", "--pages", "-o", trace, "--", "/bin/sh", "-c", script])
+    assert done.returncode == 0, done.stderr
+    ends = [one for one in info(trace)["snapshots"] if one["when"] == "end"]
+    # That of the shell, which did not find `true` in the first folder, and that of `true`.
+    assert len(ends) == 2
+    assert all(sum(one["resident_bytes"].values()) > 0 for one in ends)

@@ -100,9 +100,21 @@ pub enum Error {
     NoPagemapScan,
     /// Snapshots of pages are not possible in QEMU.
     #[error(
-        "--pages does not work with --engine qemu, whose guest has its memory inside QEMU's own: use --engine native"
+        "--pages does not work in QEMU, whose guest has its memory inside QEMU's own{why}; leave --pages out, or use \
+         --engine native"
     )]
-    PagesInQemu,
+    PagesInQemu {
+        /// The reason why the program would run in QEMU if that was not requested, after a comma.
+        why: String,
+    },
+    /// Neither the engine nor a QEMU can record the program.
+    #[error("the engine cannot record the program: {why}; and {error}")]
+    NeitherEngine {
+        /// The reason why the engine does not record it.
+        why: String,
+        /// The reason why QEMU does not.
+        error: Box<Error>,
+    },
     /// The engine's file is missing.
     #[error(
         "{0}: there is no engine for --engine native; `rustup target add x86_64-unknown-none` and `make build` in \

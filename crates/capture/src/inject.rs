@@ -60,11 +60,9 @@ impl Engine {
             return Err(Error::NotNative { program: program.path.clone(), why });
         }
         let cannot = [
-            (options.filter != trace::Filter::None, "--user-filter"),
-            (options.calls, "--calls"),
-            (options.allocations, "--allocations"),
             (options.callbacks, "--callbacks"),
             (options.qemu.is_some(), "--qemu"),
+            (options.sysroot, "--sysroot"),
         ];
         if let Some((_, option)) = cannot.iter().find(|(is_set, _)| *is_set) {
             return Err(Error::NativeOption(option));

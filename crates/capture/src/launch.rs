@@ -10,7 +10,7 @@ use trace::{Filter, Header};
 use crate::command::Program;
 use crate::executed::Executions;
 use crate::inject;
-use crate::library::Library;
+use crate::library::{self, Library};
 use crate::options::Engine;
 use crate::qemu::Qemu;
 use crate::session::{Session, Settings};
@@ -25,6 +25,54 @@ pub(crate) enum Runner {
     Native(inject::Engine),
 }
 
+impl Runner {
+    /// The engine, if it can record the program with these options, otherwise QEMU, and the reason why it is QEMU unless
+    /// that was requested.
+    fn choose(options: &Options, program: &Program) -> Result<(Runner, Option<String>), Error> {
+        let why = match options.engine {
+            Engine::Qemu => None,
+            Engine::Auto | Engine::Native => match inject::Engine::find(options, program) {
+                Ok(_) if options.engine == Engine::Auto && counts_in_qemu(options) => Some(
+                    "it counts guaranteed hits of TLBs that do not replace by LRU, which the engine does not"
+                        .to_owned(),
+                ),
+                Ok(engine) if inject::may_trace() => return Ok((Runner::Native(engine), None)),
+                Ok(_) => {
+                    let aslr = if options.aslr { ", and its layout is not randomised" } else { "" };
+                    Some(format!(
+                        "ptrace is forbidden here, by a container or by Yama, which the engine needs to \
+                         begin{aslr}; allow it (--cap-add SYS_PTRACE, or kernel.yama.ptrace_scope below 3), \
+                         or use --engine qemu"
+                    ))
+                }
+                Err(error) if options.engine == Engine::Native => return Err(error),
+                Err(Error::NotNative { why, .. }) => Some(format!("it {why}")),
+                // What was requested needs no explanation.
+                Err(Error::NativeOption(_)) => None,
+                Err(error) => Some(error.to_string()),
+            },
+        };
+        match Qemu::find(options, program) {
+            Ok(qemu) => Ok((Runner::Qemu(qemu), why)),
+            Err(error @ Error::NoQemu(_)) => Err(match why {
+                Some(why) => Error::NeitherEngine { why, error: Box::new(error) },
+                None => error,
+            }),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether guaranteed hits are to be counted that the recorder in QEMU counts and the engine does not.
+fn counts_in_qemu(options: &Options) -> bool {
+    /// The fewest ways of a TLB with both code and data that the engine counts.
+    const TOGETHER_WAYS_MIN: u32 = 8;
+    let Some(sure) = options.sure else { return false };
+    let is_lru = sure.replaces.iter().all(|replaces| *replaces == trace::Replaces::Lru);
+    let ways = sure.pages[0] / sure.sets[0].max(1);
+    !is_lru || sure.together && ways < TOGETHER_WAYS_MIN
+}
+
 /// All that is needed to start and record a program.
 pub(crate) struct Prepared {
     program: Program,
@@ -36,7 +84,7 @@ pub(crate) struct Prepared {
     follow: bool,
     /// The library that marks allocations.
     library: Option<Library>,
-    /// Why it runs in QEMU although the engine was requested.
+    /// Why it runs in QEMU although that was not requested.
     why_qemu: Option<String>,
 }
 
@@ -57,23 +105,7 @@ impl Prepared {
     pub(crate) fn new(options: &Options) -> Result<Prepared, Error> {
         tracee::check_host()?;
         let program = Program::find(&options.command)?;
-        let native = match options.engine {
-            Engine::Qemu => None,
-            Engine::Native => Some(inject::Engine::find(options, &program)?),
-        };
-        let may_trace = native.is_none() || inject::may_trace();
-        let runner = match native {
-            Some(engine) if may_trace => Runner::Native(engine),
-            _ => Runner::Qemu(Qemu::find(options, &program)?),
-        };
-        let why_qemu = (!may_trace).then(|| {
-            let aslr = if options.aslr { ", and its layout is not randomised" } else { "" };
-            format!(
-                "ptrace is forbidden here, by a container or by Yama, which --engine native needs to begin: the \
-                 program ran in QEMU{aslr}; allow it (--cap-add SYS_PTRACE, or kernel.yama.ptrace_scope below 3), or \
-                 use --engine qemu"
-            )
-        });
+        let (runner, why_qemu) = Runner::choose(options, &program)?;
         let stem = match &runner {
             Runner::Qemu(qemu) => qemu.stem(&program),
             Runner::Native(_) => Vec::new(),
@@ -116,6 +148,11 @@ impl Prepared {
         }
     }
 
+    /// Why the program will run in QEMU, although that was not requested.
+    pub(crate) fn why_qemu(&self) -> Option<&str> {
+        self.why_qemu.as_deref()
+    }
+
     /// The first program, as its trace describes it.
     pub(crate) fn first(&self) -> trace::Program {
         trace::Program { arch: self.program.elf.arch, command: self.command.clone(), from: 0 }
@@ -144,6 +181,9 @@ impl Prepared {
                 let path = std::path::absolute(&program.path).unwrap_or(program.path.clone());
                 let mut command = Command::new(path);
                 command.arg0(&program.argv0);
+                if let Some(library) = library {
+                    command.env(library::VARIABLE, library.libraries());
+                }
                 command
             }
         };
@@ -174,6 +214,7 @@ impl Prepared {
             error,
         })?;
         let (status, was_ended) = (None, false);
+        let why_qemu = why_qemu.map(|why| format!("the program ran in QEMU: {why}"));
         let launch =
             Launch { child, signals, program, qemu, executions, status, was_ended, why_qemu };
         Ok((launch, session))
@@ -203,7 +244,7 @@ pub(crate) struct Launch {
     status: Option<i32>,
     /// Whether the program was killed by [`Launch::end`].
     was_ended: bool,
-    /// Why it runs in QEMU although the engine was requested.
+    /// A note that it runs in QEMU, and why, if that was not requested.
     pub(crate) why_qemu: Option<String>,
 }
 
@@ -312,7 +353,7 @@ pub(crate) fn told(mut command: Vec<String>, arguments: bool) -> Vec<String> {
 /// The header of a trace that begins with the program `first`.
 pub(crate) fn header(options: &Options, engine: Engine, first: &trace::Program) -> Header {
     let how = match engine {
-        Engine::Qemu => {
+        Engine::Auto | Engine::Qemu => {
             "recorded in QEMU's user mode: the layout of the address space is QEMU's, not Linux's, \
              and the kernel's own accesses are not recorded"
         }

@@ -24,6 +24,7 @@ mod elf;
 mod error;
 mod executed;
 mod facts;
+mod filter;
 mod inject;
 mod launch;
 mod library;

@@ -14,7 +14,7 @@ const NAME: &str = "pagewalk-allocations-";
 /// The architectures that it can be built for, as QEMU names them.
 const PROCESSORS: [&str; 4] = ["x86_64", "i386", "aarch64", "riscv64"];
 /// The environment variable with the libraries to load first.
-const VARIABLE: &str = "LD_PRELOAD";
+pub(crate) const VARIABLE: &str = "LD_PRELOAD";
 
 /// The library, in the build for the recorded program.
 pub(crate) struct Library {
@@ -68,16 +68,21 @@ impl Library {
         &self.stem
     }
 
-    /// Makes QEMU, which `command` starts, load it into the program, before the libraries that the
-    /// environment names. QEMU itself does not load it.
-    pub(crate) fn preload(&self, command: &mut Command) {
-        let mut value = OsString::from(VARIABLE);
-        value.push("=");
-        value.push(&self.path);
+    /// The value of [`VARIABLE`] that makes a program load it, before the libraries that the environment names.
+    pub(crate) fn libraries(&self) -> OsString {
+        let mut value = self.path.clone();
         if let Some(wanted) = env::var_os(VARIABLE).filter(|wanted| !wanted.is_empty()) {
             value.push(OsStr::new(":"));
             value.push(wanted);
         }
+        value
+    }
+
+    /// Makes QEMU, which `command` starts, load it into the program. QEMU itself does not load it.
+    pub(crate) fn preload(&self, command: &mut Command) {
+        let mut value = OsString::from(VARIABLE);
+        value.push("=");
+        value.push(self.libraries());
         command.env_remove(VARIABLE).arg("-E").arg(value);
     }
 }

@@ -72,6 +72,7 @@ impl Live {
         let prepared = Prepared::new(&Options { pages: false, ..options.clone() })?;
         let first = prepared.first();
         let engine = prepared.engine();
+        let options = &Options { engine, ..options.clone() };
         let header = header(options, engine, &first);
         let (mut launch, session) = prepared.start()?;
         let mut supervisor = Supervisor::new(session, Batches::default(), options, first);

@@ -11,8 +11,10 @@ use crate::Sign;
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
-    /// QEMU's user mode.
+    /// Pagewalk's engine wherever it can record the program, otherwise QEMU.
     #[default]
+    Auto,
+    /// QEMU's user mode.
     Qemu,
     /// The program's own process, with Pagewalk's engine in it.
     Native,
@@ -92,6 +94,8 @@ pub struct Options {
     pub engine_path: Option<PathBuf>,
     /// Whether the address space of a program with the engine is randomised, as without the engine.
     pub aslr: bool,
+    /// Whether the environment names a folder in which programs and libraries are looked up, as QEMU alone does.
+    pub sysroot: bool,
     /// A QEMU to use in place of `qemu-ARCH` in the folder `qemus`.
     #[serde(deserialize_with = "path")]
     pub qemu: Option<PathBuf>,
@@ -135,7 +139,8 @@ impl Options {
             callbacks: false,
             sure: None,
             tells_all: false,
-            engine: Engine::Qemu,
+            engine: Engine::Auto,
+            sysroot: false,
             engine_path: None,
             aslr: false,
             qemu: None,
@@ -189,7 +194,7 @@ fn filter<'de, D: Deserializer<'de>>(from: D) -> Result<Filter, D::Error> {
 }
 
 fn engine<'de, D: Deserializer<'de>>(from: D) -> Result<Engine, D::Error> {
-    named(from, |name| format!("there is no engine `{name}`: choose qemu or native"))
+    named(from, |name| format!("there is no engine `{name}`: choose auto, qemu or native"))
 }
 
 /// Reads one of several values by its name; `otherwise` returns the error for an unknown name.
@@ -219,8 +224,8 @@ pub struct Outcome {
     /// The program's exit status; 128 plus the signal's number if a signal ended it; 0 if it was killed
     /// because [`Options::ends`] requests that.
     pub status: i32,
-    /// The engine that ran the program: QEMU if ptrace is forbidden, even if another engine was
-    /// requested.
+    /// The engine that ran the program, [`Engine::Qemu`] or [`Engine::Native`]: QEMU if ptrace is
+    /// forbidden, whatever was requested.
     pub engine: Engine,
     /// The file and a summary of its contents.
     pub summary: trace::Summary,

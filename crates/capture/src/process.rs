@@ -24,6 +24,7 @@ use trace::{Contents, Counted, Event, Place, Shape, ShapeId, Sink, Taken, When};
 
 use crate::decode::{Context, Decoder, Fault, Rest};
 use crate::facts::Facts;
+use crate::filter::Filters;
 use crate::machine::Machine;
 use crate::session::{Session, Shared, View, now, wake_writer};
 use crate::snapshot::Snapshot;
@@ -48,8 +49,10 @@ pub(crate) struct Process<S> {
     queue: Vec<(Mark, usize)>,
     skip_told: u64,
     skip_instructions_told: u64,
-    /// Accesses that the filter dropped in threads that have ended.
+    /// Accesses that the filter of the recorder in QEMU dropped in threads that have ended.
     filtered: u64,
+    /// What drops accesses of programs with the engine, if a filter is wanted.
+    filters: Option<Filters>,
     /// Snapshots of its pages that are not in the trace yet.
     pub(crate) snapshots: VecDeque<Snapshot>,
     /// The time of the last decoded segment.
@@ -258,6 +261,7 @@ impl<S: Sink> Process<S> {
         decoder: Decoder,
         output: Output<S>,
         others_before: u32,
+        filters: Option<Filters>,
     ) -> Process<S> {
         let has_times = world.machine.is_none();
         Process {
@@ -275,6 +279,7 @@ impl<S: Sink> Process<S> {
             skip_told: 0,
             skip_instructions_told: 0,
             filtered: 0,
+            filters,
             snapshots: VecDeque::new(),
             decoded_ns: 0,
             has_times,
@@ -440,8 +445,10 @@ impl<S: Sink> Process<S> {
         self.decoded_ns = u64::MAX;
         self.give_snapshots(u64::MAX)?;
         if let Some(window) = self.output.kept() {
-            if self.filtered != 0 {
-                window.event(0, Event::Gap { accesses: self.filtered, instructions: 0 })?;
+            let dropped = self.filters.as_ref().map_or(0, |filters| filters.dropped);
+            let accesses = self.filtered + dropped;
+            if accesses != 0 {
+                window.event(0, Event::Gap { accesses, instructions: 0 })?;
             }
             if let Some(executing) = &executing {
                 let event = Event::Execve { path: executing.path.clone(), result: 0 };
@@ -526,7 +533,12 @@ impl<S: Sink> Process<S> {
                 if let Some(machine) = &mut world.machine {
                     machine.turn(attached.thread, &mut **window)?;
                 }
-                let used = if window.is_open() {
+                let used = if let Some(filters) = &mut self.filters {
+                    let mut sink = filters.over(&mut **window, attached.thread);
+                    let used = self.decoder.segment(records, whole, rest, world, &mut sink)?;
+                    sink.settle();
+                    used
+                } else if window.is_open() {
                     self.decoder.segment(records, whole, rest, world, &mut window.sink)?
                 } else {
                     self.decoder.segment(records, whole, rest, world, &mut **window)?

@@ -34,15 +34,14 @@ pub fn record(
 ) -> Result<Outcome, Error> {
     let prepared = Prepared::new(options)?;
     let (first, engine) = (prepared.first(), prepared.engine());
+    let options = &Options { engine, ..options.clone() };
     let sampler = match (options.pages, engine) {
         (false, _) => None,
-        // It was not requested where ptrace is forbidden.
-        (true, Engine::Qemu) if options.engine == Engine::Native => {
-            return Err(Error::Untraced(
-                options.command.first().map(Into::into).unwrap_or_default(),
-            ));
+        (true, Engine::Qemu | Engine::Auto) => {
+            let why =
+                prepared.why_qemu().map(|why| format!(", where the program would run: {why}"));
+            return Err(Error::PagesInQemu { why: why.unwrap_or_default() });
         }
-        (true, Engine::Qemu) => return Err(Error::PagesInQemu),
         (true, Engine::Native) => Some(Sampler::new()?),
     };
     let mut header = header(options, engine, &first);

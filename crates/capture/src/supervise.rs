@@ -8,9 +8,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ring::{ChunkState, Origin, ProcessState};
-use trace::{Arch, CLONE_VM, Sink};
+use trace::{Arch, CLONE_VM, Filter, Sink};
 
 use crate::decode::{Decoder, Fault};
+use crate::filter::Filters;
 use crate::machine::Machine;
 use crate::pages::Sampler;
 use crate::process::{Blocks, Ended, Output, Process, Remains, World};
@@ -84,6 +85,8 @@ pub(crate) struct Supervisor<O: Outputs> {
     instructions: Option<u64>,
     fetches: bool,
     is_native: bool,
+    /// Whether accesses are dropped here: the recorder in QEMU drops them itself.
+    filters: bool,
     /// Takes snapshots of the processes' pages, if they are recorded.
     pub(crate) pages: Option<Sampler>,
     /// The whole machine that is recorded; afterwards, what became known of it.
@@ -149,6 +152,7 @@ impl<O: Outputs> Supervisor<O> {
             instructions: options.instructions_max,
             fetches: options.fetches,
             is_native: options.engine == Engine::Native,
+            filters: options.engine == Engine::Native && options.filter != Filter::None,
             pages: None,
             machine: None,
         }
@@ -576,7 +580,8 @@ impl<O: Outputs> Supervisor<O> {
             slot.stop.store(1, Ordering::Release);
         }
         let decoder = Decoder::new(self.fetches, self.session.strays);
-        let process = Process::new(slot, slot_index, world, decoder, output, others);
+        let filters = self.filters.then(Filters::default);
+        let process = Process::new(slot, slot_index, world, decoder, output, others, filters);
         self.processes.push(Watched { process, told, number, life, dead: false });
     }
 

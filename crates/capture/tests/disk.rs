@@ -8,20 +8,16 @@ mod common;
 use std::fs;
 
 use capture::Error;
-use common::{compile, directory, native, options};
+use common::{In, compile, directory, native, options};
 
 #[test]
 fn the_program_runs_to_its_end_and_what_was_written_stays() {
-    for engine in [capture::Engine::Qemu, capture::Engine::Native] {
-        fills_up(engine);
-    }
+    fills_up(("disk", options));
+    fills_up(("disk_native", native));
 }
 
-fn fills_up(engine: capture::Engine) {
-    let directory = directory(match engine {
-        capture::Engine::Qemu => "disk",
-        capture::Engine::Native => "disk_native",
-    });
+fn fills_up((name, options): In) {
+    let directory = directory(name);
     let source = r#"
         #include <stdio.h>
         static volatile long table[1 << 20];
@@ -38,10 +34,7 @@ fn fills_up(engine: capture::Engine) {
     let program = compile(&directory, "long", "gcc", source);
     let said = directory.join("said");
     let arguments = [said.to_str().unwrap()];
-    let options = match engine {
-        capture::Engine::Qemu => options(&program, &arguments),
-        capture::Engine::Native => native(&program, &arguments),
-    };
+    let options = options(&program, &arguments);
     let output = directory.join("out.pwt");
     let mut is_limited = false;
     let mut progress = |_: &capture::Progress| {

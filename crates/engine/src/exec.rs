@@ -8,6 +8,7 @@
 //! If the host cannot trace the process, or the program cannot be recorded, the program runs without the engine,
 //! and a note says so.
 
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use ring::{Call, EventCode, Tracing};
@@ -28,6 +29,8 @@ const AT_EMPTY_PATH: u64 = 0x1000;
 const PR_SET_PTRACER: u64 = 0x5961_6d61;
 
 type Path = [u8; PATH_BYTES];
+/// `struct stat`.
+type Stat = [u64; 18];
 
 /// A request of the program to execute a file.
 struct Request {
@@ -35,26 +38,61 @@ struct Request {
     directory: u64,
     path: u64,
     arguments: u64,
+    environment: u64,
+    /// The index of the environment among the arguments of the call.
+    environment_at: usize,
     flags: u64,
+}
+
+/// An environment with another list of libraries to load first.
+struct Environment {
+    pointers: Vec<u64>,
+    /// What one of the pointers points to.
+    _variable: Vec<u8>,
 }
 
 impl Engine {
     /// Handles `execve` and `execveat`. Returns only if they fail.
     pub(crate) fn execute(&mut self, number: u64, arguments: [u64; 6]) -> i64 {
-        let [a, b, c, _, e, _] = arguments;
+        let [a, b, c, d, e, _] = arguments;
         let request = match number {
-            nr::EXECVE => Request { directory: AT_FDCWD, path: a, arguments: b, flags: 0 },
-            _ => Request { directory: a, path: b, arguments: c, flags: e },
+            nr::EXECVE => Request {
+                directory: AT_FDCWD,
+                path: a,
+                arguments: b,
+                environment: c,
+                environment_at: 2,
+                flags: 0,
+            },
+            _ => Request {
+                directory: a,
+                path: b,
+                arguments: c,
+                environment: d,
+                environment_at: 3,
+                flags: e,
+            },
         };
         self.announce_program(&request);
-        let is_traced = self.is_followed() && self.may_follow(&request) && self.ask();
+        let changed = if self.is_followed() { self.preloading(&request) } else { None };
+        let mut given = arguments;
+        if let Some(changed) = &changed {
+            given[request.environment_at] = changed.pointers.as_ptr() as u64;
+        }
+        let file = stat_of(&request);
+        let is_traced = self.is_followed() && self.may_follow(file) && self.ask();
+        if is_traced && file.is_some() {
+            self.recorder.wait_for_pages();
+            // The snapshot comes before the end of this segment.
+            self.recorder.mark();
+        }
         let process = self.recorder.process();
         process.executing.store(is_traced.into(), Ordering::Release);
         process.leaving.store((!is_traced).into(), Ordering::Release);
         // The new program inherits the program's own signal state, not the engine's.
         self.signals.give_back(false);
         self.signals.set_real_mask(self.signals.mask);
-        let result = self.call(number, arguments);
+        let result = self.call(number, given);
         self.signals.take_back();
         process.executing.store(0, Ordering::Release);
         process.leaving.store(0, Ordering::Release);
@@ -64,6 +102,7 @@ impl Engine {
             unsafe { ways::pagewalk_break() };
             process.tracing.store(Tracing::Not as u32, Ordering::Release);
         }
+        self.recorder.go_on_with_pages();
         if result != sys::RESTART {
             self.tell(Call::Execve, arguments, result);
             self.recorder.mark();
@@ -77,24 +116,59 @@ impl Engine {
         session.follow != 0 && session.over.load(Ordering::Relaxed) == 0 && !self.recorder.is_off
     }
 
-    /// Whether the file can be recorded; if not, and it is not for the kernel to refuse it, a note says why.
-    fn may_follow(&mut self, request: &Request) -> bool {
+    /// Whether the file, if it is there, can be recorded; if not, a note says why.
+    fn may_follow(&mut self, file: Option<Stat>) -> bool {
         const MODE: usize = 3;
         const SET_BITS: u64 = 0o6000;
-        let mut stat = [0u64; 18];
-        let to = stat.as_mut_ptr() as u64;
-        let flags = request.flags & AT_EMPTY_PATH;
-        // SAFETY: `struct stat` has 144 bytes; the kernel checks the path.
-        let (found, user) = unsafe {
-            let found =
-                sys::call(nr::NEWFSTATAT, [request.directory, request.path, to, flags, 0, 0]);
-            (found, sys::call(nr::GETEUID, [0; 6]))
-        };
-        if found == 0 && stat[MODE] & SET_BITS != 0 && user != 0 {
+        // SAFETY: it cannot fail.
+        let user = unsafe { sys::call(nr::GETEUID, [0; 6]) };
+        if file.is_some_and(|stat| stat[MODE] & SET_BITS != 0) && user != 0 {
             self.note("a program with other rights (setuid) ran unrecorded");
             return false;
         }
         true
+    }
+
+    /// If allocations are marked: the environment for the program, in which the library that marks them comes before the
+    /// libraries that the environment names. A program that is not recorded gets only those.
+    fn preloading(&self, request: &Request) -> Option<Environment> {
+        const VARIABLE: &[u8; 11] = b"LD_PRELOAD=";
+        let stem = Some(self.recorder.libraries()).filter(|stem| !stem.is_empty())?;
+        let (mut pointers, mut wanted) = (Vec::new(), [0; PATH_BYTES]);
+        let mut at = request.environment;
+        while at != 0 {
+            let (mut string, mut name) = (0u64, [0; VARIABLE.len()]);
+            if !ways::read(at, &mut string) {
+                return None;
+            }
+            if string == 0 {
+                break;
+            }
+            if ways::read(string, &mut name) && name == *VARIABLE {
+                read_string(string + VARIABLE.len() as u64, &mut wanted);
+            } else {
+                pointers.push(string);
+            }
+            at = at.wrapping_add(8);
+        }
+        let mut wanted = until_zero(&wanted);
+        if wanted.starts_with(stem) {
+            // It was put there for the program before.
+            let end = wanted.iter().position(|&byte| byte == b':');
+            wanted = end.map_or(&b""[..], |end| &wanted[end + 1..]);
+        }
+        let is_ours = is_for_this_processor(request.directory, request.path, true);
+        let own: [&[u8]; 2] = if is_ours { [stem, b"x86_64.so"] } else { [b"", b""] };
+        let between: &[u8] = if is_ours && !wanted.is_empty() { b":" } else { b"" };
+        let mut variable = Vec::new();
+        if is_ours || !wanted.is_empty() {
+            for part in [&VARIABLE[..], own[0], own[1], between, wanted, b"\0"] {
+                variable.extend_from_slice(part);
+            }
+            pointers.push(variable.as_ptr() as u64);
+        }
+        pointers.push(0);
+        Some(Environment { pointers, _variable: variable })
     }
 
     fn note(&mut self, why: &str) {
@@ -169,6 +243,47 @@ impl Engine {
         self.recorder.text(EventCode::Execve, &[], &told[..length]);
         self.recorder.mark();
     }
+}
+
+/// What the kernel says of the file to execute, if it is there.
+fn stat_of(request: &Request) -> Option<Stat> {
+    let mut stat = [0u64; 18];
+    let to = stat.as_mut_ptr() as u64;
+    let flags = request.flags & AT_EMPTY_PATH;
+    let arguments = [request.directory, request.path, to, flags, 0, 0];
+    // SAFETY: `struct stat` has 144 bytes; the kernel checks the path.
+    let found = unsafe { sys::call(nr::NEWFSTATAT, arguments) };
+    (found == 0).then_some(stat)
+}
+
+/// Whether the file, or the interpreter of the script, is for this processor, as far as is known.
+fn is_for_this_processor(directory: u64, path: u64, may_be_script: bool) -> bool {
+    const O_CLOEXEC: u64 = 0o2000000;
+    // An ELF file's class and machine: 64 bits, AMD64.
+    const CLASS_64: u8 = 2;
+    const AMD64: u16 = 62;
+    let mut head = [0u8; 256];
+    // SAFETY: the kernel checks the path; the buffer has the length that is given.
+    let length = unsafe {
+        let fd = sys::call(nr::OPENAT, [directory, path, O_CLOEXEC, 0, 0, 0]);
+        if fd < 0 {
+            return true;
+        }
+        let to = head.as_mut_ptr() as u64;
+        let length = sys::call(nr::READ, [fd as u64, to, head.len() as u64 - 1, 0, 0, 0]);
+        sys::call(nr::CLOSE, [fd as u64, 0, 0, 0, 0, 0]);
+        length.max(0) as usize
+    };
+    if head.starts_with(b"#!") && may_be_script {
+        let is_space = |byte: &u8| byte.is_ascii_whitespace();
+        let from = head.iter().skip(2).position(|byte| !is_space(byte)).map_or(length, |at| 2 + at);
+        let end = head.iter().skip(from).position(|byte| is_space(byte) || *byte == 0);
+        head[end.map_or(length, |end| from + end)] = 0;
+        let interpreter = head.as_ptr() as u64 + from as u64;
+        return is_for_this_processor(AT_FDCWD, interpreter, false);
+    }
+    let is_elf = length >= 20 && head.starts_with(b"\x7fELF");
+    !is_elf || head[4] == CLASS_64 && u16::from_le_bytes([head[18], head[19]]) == AMD64
 }
 
 /// Reads a zero-terminated string of the program.

@@ -44,14 +44,14 @@ impl Engine {
         let parent = self.recorder.parent(flags);
         let Ok(code) = translator.copy() else { return sys::ENOMEM };
         let (actions, ended) = (shared.actions.lock(), shared.ended.lock());
-        let known = shared.known.lock();
+        let (known, all) = (shared.known.lock(), shared.all.lock());
         let ends = Awaited::begin(real & CLONE_VFORK != 0 && shared.has_others());
         let real = if ends.is_some() { real & !CLONE_VFORK } else { real };
         session.running.fetch_add(1, Ordering::Relaxed);
         heap::LOCK.take();
         let result = self.call(nr::CLONE, [real, 0, parent_tid, child_tid, base, 0]);
         heap::LOCK.give_back();
-        drop((actions, known));
+        drop((actions, known, all));
         if result != 0 {
             drop((translator, ended));
             code.close();
@@ -69,6 +69,7 @@ impl Engine {
         }
         drop(ended);
         shared.threads.store(1, Ordering::Relaxed);
+        shared.is_shared.store(false, Ordering::Relaxed);
         if let Some(ends) = ends {
             ends.begin_child();
         }
@@ -89,6 +90,7 @@ impl Engine {
         }
         let taken = translator.take(code, state);
         drop(translator);
+        self.register_alone();
         if let Err(why) = taken {
             self.refuse(self.pc, why);
         }

@@ -330,7 +330,9 @@ fn flow(instruction: &Instruction) -> Flow {
         Mnemonic::Xbegin | Mnemonic::Xend | Mnemonic::Xabort => {
             return Flow::Refused("it begins a transaction of memory (TSX)");
         }
-        Mnemonic::Int => return Flow::Refused("it makes a system call of 32-bit programs"),
+        Mnemonic::Int if instruction.immediate8() == 0x80 => {
+            return Flow::Refused("it makes a system call of 32-bit programs");
+        }
         Mnemonic::Sysenter => return Flow::Refused("it makes a system call of 32-bit programs"),
         _ => {}
     }

@@ -26,19 +26,24 @@
 
 extern crate alloc;
 
+mod allocations;
 mod assist;
+mod clock;
 mod count;
 mod counting;
 mod detour;
 mod emit;
 mod enter;
+mod evict;
 mod exec;
 mod family;
+mod files;
 mod flags;
 mod follows;
 mod heap;
 mod insn;
 mod leave;
+mod library;
 mod lock;
 mod record;
 mod repeat;

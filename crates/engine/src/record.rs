@@ -59,6 +59,11 @@ impl Recorder {
         unsafe { &*(self.base as *const Session) }
     }
 
+    /// The path of the library that marks allocations, up to the name of the processor; empty if they are not marked.
+    pub(crate) fn libraries(&self) -> &'static [u8] {
+        self.session().allocations.split(|&byte| byte == 0).next().unwrap_or_default()
+    }
+
     pub(crate) fn process(&self) -> &'static Process {
         self.process_at(self.slot.index)
     }
@@ -359,7 +364,7 @@ impl Recorder {
         }
     }
 
-    /// Before the program ends: waits until the host has read its page table, if it is to.
+    /// Before the program ends, or executes another one: waits until the host has read its page table, if it is to.
     pub(crate) fn wait_for_pages(&mut self) {
         if self.session().pages == 0 || self.is_off {
             return;
@@ -369,6 +374,11 @@ impl Recorder {
         word.store(LAST_PAGES_WANTED, Ordering::Release);
         let is_done = || word.load(Ordering::Acquire) != LAST_PAGES_WANTED;
         while !is_done() && !self.is_unwanted() && self.wait_until(is_done) {}
+    }
+
+    /// Takes snapshots again, as the program did not end after [`Recorder::wait_for_pages`].
+    pub(crate) fn go_on_with_pages(&self) {
+        self.process().last_pages.store(0, Ordering::Release);
     }
 
     /// Ends the recording of the process.

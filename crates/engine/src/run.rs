@@ -3,10 +3,10 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic};
-use ring::{Block, Call, Control, EventCode, Origin, REFUSED_BYTES_MAX, Record, Start, Tag};
+use ring::{Block, Call, Control, EventCode, Origin, REFUSED_BYTES_MAX, Record, Said, Start, Tag};
 
 use crate::count::{Counter, Piece, Pointer};
 use crate::insn::BYTES_MAX;
@@ -16,15 +16,19 @@ use crate::repeat::Kind;
 use crate::signal::{Actions, Came, SIGSEGV, Signals};
 use crate::state::{
     BYTES, ENGINE_RSP, ENTER, EXIT, EXIT_AGAIN, EXIT_INDIRECT, EXIT_SIGNAL, FLAGS, FS_BASE,
-    GS_BASE, PENDING, SELF, State, TARGET,
+    GS_BASE, PENDING, SELF, State, TARGET, TID,
 };
 use crate::sys::{self, nr};
 use crate::translate::{Exit, Log, Translator, is_shared};
-use crate::{assist, table, tell, ways};
+use crate::{assist, clock, library, table, tell, ways};
 
 /// The beginning of the message about a process whose recording ends before the process; the reason
 /// follows.
 const RAN_ON: &str = "it ran on unrecorded, as ";
+/// Said of a process that got an error for a call that the engine does not support; the reason follows.
+const DOES_WITHOUT: &str = "a system call was answered with EINVAL, as in QEMU: ";
+/// The most bytes of such a note.
+const NOTE_BYTES_MAX: usize = DOES_WITHOUT.len() + REFUSED_BYTES_MAX;
 /// The size of the engine's stack in bytes.
 pub(crate) const STACK_BYTES: u64 = 1 << 20;
 /// The most accesses of a repeated instruction that are made together and recorded as one block: less than those at
@@ -34,10 +38,14 @@ const PIECE: u64 = 1998;
 const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
 /// The option of `prctl` that installs a filter of system calls.
 const PR_SET_SECCOMP: u64 = 22;
+/// The option of `prctl` that forbids to read the processor's clock.
+const PR_SET_TSC: u64 = 26;
 /// The option of `prctl` that turns system calls into signals.
 const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 /// The bit of `personality` that makes all readable memory executable.
 const READ_IMPLIES_EXEC: u64 = 0x0040_0000;
+/// What is no address of any memory: the highest bits are not all equal.
+const NO_ADDRESSES: core::ops::Range<u64> = 0x8000_0000_0000..0xffff_8000_0000_0000;
 /// The end of the address range for programs.
 const ADDRESSES_END: u64 = 0x7fff_ffff_f000;
 pub(crate) const ARCH_SET_GS: u64 = 0x1001;
@@ -66,6 +74,12 @@ pub(crate) struct Shared {
     pub(crate) threads: AtomicU32,
     /// The memory of threads that have ended.
     pub(crate) ended: Locked<Vec<Ended>>,
+    /// The shared data of all threads.
+    pub(crate) all: Locked<Vec<State>>,
+    /// Whether there has been a second thread.
+    pub(crate) is_shared: AtomicBool,
+    /// 1 while a thread drops all translated code.
+    pub(crate) stop: AtomicU32,
 }
 
 impl Shared {
@@ -150,6 +164,8 @@ pub unsafe fn begin(start: *const Start) -> ! {
         stop("the system gives it no memory")
     };
     let state = State(at);
+    // SAFETY: the program has not run, so that its stack is the kernel's.
+    unsafe { clock::find(start.rsp) };
     // SAFETY: a new program has nothing at gs.
     unsafe { sys::call(nr::ARCH_PRCTL, [ARCH_SET_GS, at, 0, 0, 0, 0]) };
     let Some(stack) = sys::private(STACK_BYTES) else { stop("the system gives it no memory") };
@@ -167,12 +183,16 @@ pub unsafe fn begin(start: *const Start) -> ! {
         known: Locked::new(known),
         threads: AtomicU32::new(1),
         ended: Locked::new(Vec::new()),
+        all: Locked::new(Vec::new()),
+        is_shared: AtomicBool::new(false),
+        stop: AtomicU32::new(0),
     };
     let shared = Box::leak(Box::new(shared));
     let Some(signals) = Signals::new(&shared.actions) else {
         stop("the system gives it no memory")
     };
     let engine = Engine::place(start, state, shared, recorder, signals);
+    engine.register_alone();
     engine.begin_counting();
     engine.tell_mappings(true);
     engine.go_on();
@@ -191,7 +211,9 @@ pub(crate) extern "C" fn begun(engine: *mut Engine) -> ! {
     let tid = unsafe { sys::call(nr::GETTID, [0; 6]) } as u64;
     engine.recorder.event(EventCode::ThreadStart, &[&[tid]]);
     engine.recorder.mark();
+    engine.state.set(TID, tid);
     engine.signals.begin();
+    engine.be_unsafe();
     engine.go_on();
     // SAFETY: everything is there.
     unsafe { ways::pagewalk_enter() }
@@ -255,7 +277,18 @@ impl Engine {
         if self.state.get(PENDING) != 0 {
             self.deliver();
         }
-        let found = self.code().lookup(self.pc, &mut self.recorder);
+        let is_shared = self.shared.is_shared.load(Ordering::Relaxed);
+        let found = loop {
+            if is_shared {
+                self.wait_for_code();
+            }
+            let mut code = self.code();
+            if !(is_shared && code.is_too_large()) {
+                break code.lookup(self.pc, &mut self.recorder);
+            }
+            drop(code);
+            self.drop_code();
+        };
         match found {
             Ok(host) => self.state.set(ENTER, host),
             Err(why) => self.refuse(self.pc, why),
@@ -263,17 +296,37 @@ impl Engine {
         self.counter.enter();
     }
 
-    /// Ends the recording at `pc`, as the engine cannot go on. A child, or a program that was executed, runs on by itself
-    /// if it has one thread; otherwise the program ends.
+    /// Whether the process may run on by itself if the engine cannot go on: it is a child, or a program that was
+    /// executed, and has one thread.
+    fn may_run_on(&self) -> bool {
+        let origin = self.recorder.process().origin.load(Ordering::Relaxed);
+        origin != Origin::Started as u32 && !self.shared.has_others()
+    }
+
+    /// Handles a system call that the engine does not support: a process that may run on by itself does so, and others
+    /// get the error of a kernel without this call, as in QEMU.
+    fn do_without(&mut self, pc: u64, why: &str) -> i64 {
+        if self.may_run_on() {
+            self.refuse(pc, why);
+        }
+        self.note_of(DOES_WITHOUT, why);
+        sys::EINVAL
+    }
+
+    /// Adds a note that consists of these texts.
+    fn note_of(&mut self, first: &str, second: &str) {
+        let mut note = [0; NOTE_BYTES_MAX];
+        let text = first.bytes().chain(second.bytes());
+        let length = note.iter_mut().zip(text).map(|(to, byte)| *to = byte).count();
+        self.recorder.text(EventCode::Note, &[], &note[..length]);
+    }
+
+    /// Ends the recording at `pc`, as the engine cannot go on. A process that may run on by itself does so; otherwise the
+    /// program ends.
     pub(crate) fn refuse(&mut self, pc: u64, why: &str) -> ! {
         self.settle_counts();
-        let is_first =
-            self.recorder.process().origin.load(Ordering::Relaxed) == Origin::Started as u32;
-        if !is_first && !self.shared.has_others() {
-            let mut note = [0; RAN_ON.len() + REFUSED_BYTES_MAX];
-            let text = RAN_ON.bytes().chain(why.bytes());
-            let length = note.iter_mut().zip(text).map(|(to, byte)| *to = byte).count();
-            self.recorder.text(EventCode::Note, &[], &note[..length]);
+        if self.may_run_on() {
+            self.note_of(RAN_ON, why);
             self.recorder.end();
             self.pc = pc;
             self.let_go();
@@ -346,7 +399,12 @@ impl Engine {
                 const SEGV_MAPERR: u64 = 1;
                 const PAGE_FAULT: u64 = 14;
                 const USER_FETCH: u64 = 0x14;
-                let came = Came::fault(SIGSEGV, SEGV_MAPERR, pc, PAGE_FAULT, USER_FETCH);
+                const SI_KERNEL: u64 = 0x80;
+                const GENERAL_PROTECTION: u64 = 13;
+                let came = match NO_ADDRESSES.contains(&pc) {
+                    true => Came::fault(SIGSEGV, SI_KERNEL, 0, GENERAL_PROTECTION, 0),
+                    false => Came::fault(SIGSEGV, SEGV_MAPERR, pc, PAGE_FAULT, USER_FETCH),
+                };
                 self.signals.set_fault(came);
                 self.deliver();
             }
@@ -398,6 +456,7 @@ impl Engine {
         let call = tell::call_of(number, arguments);
         self.count_before_call(number, call.is_some());
         self.recorder.mark();
+        let file_call = if call.is_none() { self.begin_file_call(number, arguments) } else { None };
         let result = match number {
             nr::CLONE if Call::makes_thread(first) => self.begin_thread(pc, arguments),
             nr::CLONE | nr::FORK | nr::VFORK => self.fork(number, arguments),
@@ -424,13 +483,17 @@ impl Engine {
             nr::SHMAT if arguments[2] & SHM_EXEC != 0 => {
                 self.refuse(pc, "it runs code in shared memory")
             }
-            nr::SECCOMP => self.refuse(pc, "it filters its own system calls (seccomp)"),
+            nr::SECCOMP => self.do_without(pc, "it filters its own system calls (seccomp)"),
             nr::PRCTL if first == PR_SET_SECCOMP => {
-                self.refuse(pc, "it filters its own system calls (seccomp)")
+                self.do_without(pc, "it filters its own system calls (seccomp)")
             }
-            nr::PRCTL if first == PR_SET_SYSCALL_USER_DISPATCH => {
-                self.refuse(pc, "it catches its own system calls (PR_SET_SYSCALL_USER_DISPATCH)")
+            nr::PRCTL if first == PR_SET_TSC => {
+                // The function in the vdso would fault.
+                clock::leave();
+                self.call(number, arguments)
             }
+            nr::PRCTL if first == PR_SET_SYSCALL_USER_DISPATCH => self
+                .do_without(pc, "it catches its own system calls (PR_SET_SYSCALL_USER_DISPATCH)"),
             nr::PERSONALITY
                 if first & 0xffff_ffff != 0xffff_ffff && first & READ_IMPLIES_EXEC != 0 =>
             {
@@ -439,7 +502,9 @@ impl Engine {
             nr::MLOCKALL => self.lock_all(arguments),
             nr::RSEQ => sys::ENOSYS,
             nr::ARCH_PRCTL => self.arch_prctl(arguments),
-            _ => self.call(number, arguments),
+            // As the kernel, which has no such option.
+            _ if call == Some(Call::Marker) => sys::EINVAL,
+            _ => self.call_safely(number, arguments),
         };
         if result == sys::RESTART {
             // A signal comes first.
@@ -450,10 +515,15 @@ impl Engine {
             self.note_rights(number, arguments, result as u64);
         }
         state.set_register(0, result as u64);
-        if let Some(call) = call {
-            self.tell(call, arguments, result);
-            self.recorder.mark();
+        if let Some(begun) = file_call {
+            self.end_file_call(begun, result);
         }
+        let Some(call) = call else { return };
+        match Said::from_argument(arguments[1]).filter(|_| call == Call::Marker) {
+            Some(said) => self.told(said, arguments),
+            None => self.tell(call, arguments, result),
+        }
+        self.recorder.mark();
     }
 
     /// Handles `arch_prctl`: the program's base of `gs` is stored, as the processor's base is the
@@ -489,6 +559,13 @@ impl Engine {
         const MADV_FREE: u64 = 8;
         const MADV_REMOVE: u64 = 9;
         let [first, second, third, fourth, ..] = arguments;
+        match number {
+            nr::MUNMAP | nr::MPROTECT | nr::PKEY_MPROTECT | nr::MREMAP => {
+                clock::changed(first, second);
+            }
+            nr::MMAP => clock::changed(result, second),
+            _ => {}
+        }
         match number {
             nr::MMAP => self.code().mapped(result, second, third, is_shared(fourth)),
             nr::MUNMAP => self.code().mapped(first, second, 0, false),
@@ -572,7 +649,9 @@ impl Engine {
             return;
         }
         if state.register(1) == 0 {
-            self.recorder.put(&[Record::control(Control::Block, numbers[0].into()).0]);
+            if !library::holds(pc) {
+                self.recorder.put(&[Record::control(Control::Block, numbers[0].into()).0]);
+            }
             self.pc = next;
             return;
         }
@@ -618,7 +697,7 @@ impl Engine {
         let size = (repeat.kind.size.trailing_zeros() as u16) << Tag::SIZE_SHIFT;
         let (mut rsi, mut rdi) = (repeat.rsi, repeat.rdi);
         let count = repeat.count - rcx;
-        if count == 0 && !repeat.is_first && fault.is_none() {
+        if count == 0 && !repeat.is_first && fault.is_none() || library::holds(self.pc) {
             return;
         }
         if self.counter.is_on() {
@@ -674,6 +753,10 @@ impl Engine {
         let state = self.state;
         if instruction.mnemonic() == Mnemonic::Wrfsbase {
             state.set(FS_BASE, assist::value(state, instruction.op0_register()));
+        }
+        if library::holds(pc) {
+            self.assisted_at = self.recorder.at();
+            return;
         }
         let used = self.factory.info(&instruction).used_memory();
         let (vectors, saved_bytes) = (|| self.signals.vectors(), self.signals.saved_bytes());

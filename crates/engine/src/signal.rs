@@ -20,6 +20,9 @@ use crate::sys::{self, nr};
 use crate::vectors::Vectors;
 use crate::{translate, ways};
 
+/// The value and the code of a SIGTRAP that makes a thread leave translated code ([`crate::evict`]).
+pub(crate) const PARKS: u64 = u64::from_le_bytes(*b"pagewalk");
+pub(crate) const SI_QUEUE: i32 = -1;
 /// The highest signal number.
 pub(crate) const SIGNALS: usize = 64;
 pub(crate) const SIGILL: u32 = 4;
@@ -489,6 +492,9 @@ extern "C" fn on_signal(signal: u32, info: *mut Info, context: *mut Context) {
     }
     let code = info[1] as i32;
     let is_fault = FAULTS & bit(signal) != 0 && code > 0;
+    if signal == SIGTRAP && code == SI_QUEUE && info[3] == PARKS {
+        return interrupt(engine, context);
+    }
     if !is_fault {
         return keep(engine, signal, info, context);
     }
@@ -511,7 +517,7 @@ extern "C" fn on_signal(signal: u32, info: *mut Info, context: *mut Context) {
         let is_store = signal == SIGSEGV && engine.recorder.holds(address);
         if is_store && engine.recorder.is_hidden {
             engine.recorder.show();
-            if engine.signals.pending.is_some() {
+            if engine.state.get(PENDING) != 0 {
                 settle(engine, context, at, None);
             }
             return;
@@ -555,8 +561,13 @@ extern "C" fn on_signal(signal: u32, info: *mut Info, context: *mut Context) {
 fn keep(engine: &mut Engine, signal: u32, info: &Info, context: &mut Context) {
     let came = Came { signal, info: *info, ..Came::default() };
     engine.signals.pending = Some(came);
-    engine.state.set(PENDING, 1);
     context.mask |= !FAULTS;
+    interrupt(engine, context);
+}
+
+/// Makes the engine be entered soon.
+fn interrupt(engine: &mut Engine, context: &mut Context) {
+    engine.state.set(PENDING, 1);
     let rip = context.registers.rip;
     let is_on_its_way = ways::is_entering(rip) || detour::is_returning(rip);
     if translate::holds(rip) || is_on_its_way {
@@ -589,11 +600,11 @@ fn settle(engine: &mut Engine, context: &mut Context, at: u64, address: Option<u
     registers.flags &= !ALIGNMENT;
     let of = |number: u8| registers.general[ORDER[usize::from(number)]];
     let bytes = 8 * u64::from(block.words);
-    if block.words == 0 {
+    if block.is_assisted() {
         let end = state.get(HELD);
         engine.recorder.cut_assisted(engine.assisted_at, end, address);
-    } else if found.before_record {
-        engine.recorder.moved(of(block.record));
+    } else if found.before_record || block.is_silent() {
+        engine.recorder.moved(of(if found.after { RECORD } else { block.record }));
     } else {
         let record = if found.after { of(RECORD) - bytes } else { of(block.record) };
         let accesses = code.accesses(&block);

@@ -41,6 +41,10 @@ pub(crate) const GS_BASE: i32 = 0xd0;
 pub(crate) const SELF: i32 = 0xd8;
 /// 1 from a thread's end on, until it uses its memory no more.
 pub(crate) const IS_THERE: i32 = 0xe0;
+/// 1 while the thread holds no address of translated code: see [`crate::evict`].
+pub(crate) const IS_SAFE: i32 = 0xe8;
+/// The thread's identifier.
+pub(crate) const TID: i32 = 0xf0;
 /// The page of the session with the header of the thread's ring.
 pub(crate) const RING_PAGE: i32 = 0x1000;
 /// The thread's cursor.

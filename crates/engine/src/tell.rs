@@ -6,7 +6,7 @@ use ring::{Call, ENGINE_MEMORY, EventCode, PR_PAGEWALK};
 
 use crate::run::Engine;
 use crate::sys::{self, nr};
-use crate::translate;
+use crate::{library, translate};
 
 /// Linux: the option of `prctl` that disables huge pages.
 const PR_SET_THP_DISABLE: u64 = 41;
@@ -119,6 +119,10 @@ impl Engine {
                 Call::Mmap if arguments[4] as i32 >= 0 => {
                     length = path_of(arguments[4], &mut path);
                     file = file_of(arguments[4]);
+                    if arguments[2] & sys::PROT_EXEC != 0 {
+                        let (stem, path) = (self.recorder.libraries(), &path[..length]);
+                        library::mapped(stem, path, result as u64, arguments[1]);
+                    }
                 }
                 Call::Shmat => file = segment_of(arguments[0]),
                 _ => {}

@@ -15,8 +15,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use ring::{CHUNK_BYTES, Call, EventCode};
 
 use crate::run::{Ended, Engine, STACK_BYTES};
-use crate::state::{BYTES, ENGINE_RSP, FLAGS, FS_BASE, GS_BASE, IS_THERE, PENDING, State};
-use crate::sys;
+use crate::state::{BYTES, ENGINE_RSP, FLAGS, FS_BASE, GS_BASE, IS_THERE, PENDING, State, TID};
+use crate::sys::{self, nr};
 use crate::ways;
 
 const CLONE_SETTLS: u64 = 0x8_0000;
@@ -39,6 +39,10 @@ impl Engine {
         if !self.code().share() {
             return EAGAIN;
         }
+        if !self.shared.is_shared.swap(true, Ordering::Relaxed) {
+            // SAFETY: it cannot fail.
+            self.state.set(TID, unsafe { sys::call(nr::GETTID, [0; 6]) } as u64);
+        }
         let Some(thread) = self.new_thread() else { return EAGAIN };
         let state = thread.state;
         for number in 0..16u8 {
@@ -57,6 +61,7 @@ impl Engine {
         state.set(PENDING, 0);
         (thread.pc, thread.repeat) = (self.pc, None);
         self.shared.threads.fetch_add(1, Ordering::AcqRel);
+        self.register(state);
         let at = thread as *mut Engine;
         let real = [flags, state.get(ENGINE_RSP), parent_tid, child_tid, base];
         self.signals.set_real_mask(u64::MAX);
@@ -65,6 +70,7 @@ impl Engine {
         self.signals.set_mask(self.signals.mask);
         if result < 0 {
             self.shared.threads.fetch_sub(1, Ordering::AcqRel);
+            self.unregister(state);
             self.keep_room(at, &GONE);
         }
         self.tell(Call::Clone, arguments, result);
@@ -109,6 +115,7 @@ impl Engine {
         self.recorder.event(EventCode::ThreadEnd, &[]);
         self.recorder.mark();
         self.signals.set_real_mask(u64::MAX);
+        self.unregister(self.state);
         self.recorder.close();
         // The word is in memory that stays, and is cleared at last.
         // SAFETY: it is an aligned word of the thread's shared data.

@@ -37,7 +37,7 @@ use crate::state::{
     EXIT, EXIT_INDIRECT, GS_BASE, HELD, NEXT, RCX, RECORD, REGS, SCRATCH, State, TABLE,
     TABLE_ENTRIES,
 };
-use crate::sys;
+use crate::{library, sys};
 use changed::Changed;
 pub(crate) use changed::is_shared;
 use counted::{CountedBlock, Counting, Site};
@@ -45,6 +45,8 @@ pub(crate) use shared::holds;
 
 /// The size of a region of translated code in bytes.
 const REGION_BYTES: u64 = 64 << 20;
+/// The most regions that are full, once there has been a second thread.
+const FULL_MAX: usize = 3;
 /// The largest distance, in bytes, between a region and the code that is translated into it.
 const NEAR_BYTES: u64 = 0x6000_0000;
 /// The most bytes of the code of one block.
@@ -96,7 +98,7 @@ pub(crate) struct Translated {
     hash: u64,
     /// Whether it begins with a comparison of its code.
     is_checked: bool,
-    /// The number of words of the block's record.
+    /// The number of words of the block's record that stay.
     pub(crate) words: u32,
     /// The registers that are in their slots while its body runs, one bit each.
     pub(crate) slotted: u16,
@@ -109,6 +111,18 @@ pub(crate) struct Translated {
     accesses: u32,
     /// The index of the block among those whose accesses are counted; [`NOT_COUNTED`] for others.
     counted: u32,
+}
+
+impl Translated {
+    /// Whether it is an instruction whose accesses the engine has recorded.
+    pub(crate) fn is_assisted(&self) -> bool {
+        self.record == NONE
+    }
+
+    /// Whether it is not recorded: its record is written, and the next block writes over it.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.words == 0 && !self.is_assisted()
+    }
 }
 
 /// See [`Translated`].
@@ -261,7 +275,12 @@ impl Translator {
         self.retire(start, end);
     }
 
-    /// Drops all translated code.
+    /// Whether more regions are full than are kept once there has been a second thread.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.regions.iter().filter(|region| region.is_full).count() >= FULL_MAX
+    }
+
+    /// Drops all translated code. No thread may be in it.
     pub(crate) fn forget(&mut self) {
         self.forgotten += 1;
         self.map.clear();
@@ -384,6 +403,12 @@ impl Translator {
                 && (region.start + REGION_BYTES).abs_diff(pc) < NEAR_BYTES
         };
         if let Some(at) = self.regions.iter().position(|region| !region.is_full && is_near(region))
+        {
+            return Ok(at);
+        }
+        // Where no code is, nothing has to be near.
+        if self.code_at(pc).is_none()
+            && let Some(at) = self.regions.iter().position(|region| !region.is_full)
         {
             return Ok(at);
         }
@@ -652,7 +677,12 @@ impl Translator {
         if self.counting.is_some() {
             return self.write_counted(region, (start, pc), insns, used, end);
         }
-        let Follows { told, words, .. } = Follows::of(start, insns);
+        let is_silent = library::holds(start);
+        let follows = Follows::of(start, insns);
+        let (told, words) = match is_silent {
+            true => (Vec::new(), Vec::new()),
+            false => (follows.told, follows.words),
+        };
         let tags: Vec<u16> = told.iter().map(|told| told.tag).collect();
         let derived: Vec<Option<Derived>> = told.iter().map(|told| told.derived).collect();
         let block = Block {
@@ -664,8 +694,9 @@ impl Translator {
             tags: 0,
             pad: 0,
         };
-        let number =
-            log.append(block, &tags, &derived).ok_or("it has too many code blocks to record")?;
+        let number = if is_silent { Some(0) } else { log.append(block, &tags, &derived) };
+        let number = number.ok_or("it has too many code blocks to record")?;
+        let record_words = if is_silent { 0 } else { 1 + words.len() as u32 };
 
         self.rotation += 1;
         let lent = Lent::choose(used, self.rotation);
@@ -712,7 +743,7 @@ impl Translator {
             }
         }
         let epilogue = hot.at;
-        lent.give_back(hot, 8 * (1 + words.len() as i32));
+        lent.give_back(hot, 8 * record_words as i32);
         if insn.flow == Flow::Raises {
             is_near &= copy(hot, insn);
         }
@@ -732,7 +763,7 @@ impl Translator {
             bytes: if is_whole { pc.wrapping_sub(start) as u32 } else { 0 },
             hash,
             is_checked,
-            words: 1 + words.len() as u32,
+            words: record_words,
             slotted: lent.slotted(),
             record,
             scratch,
@@ -1055,6 +1086,7 @@ impl Region {
     /// Resets it to no blocks.
     fn begin(&mut self, enter: u64, counting: Option<Counting>) {
         self.blocks.clear();
+        self.is_full = false;
         self.hot.at = self.start;
         self.cold.at = self.start + REGION_BYTES / 2;
         self.leave = self.cold.at;

@@ -88,7 +88,7 @@ pub(crate) fn sorted(error: capture::Error) -> PyErr {
 
 fn describe(outcome: &Outcome) -> Value {
     let engine = match outcome.engine {
-        Engine::Qemu => "qemu",
+        Engine::Auto | Engine::Qemu => "qemu",
         Engine::Native => "native",
     };
     let processes: Vec<Value> = outcome

@@ -30,7 +30,6 @@
 #![cfg_attr(not(feature = "inside"), allow(dead_code))]
 
 mod allocations;
-mod begun;
 mod calls;
 mod derived;
 mod ending;

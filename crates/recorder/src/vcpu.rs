@@ -24,9 +24,10 @@ use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 
-use ring::{Control, NEXT_BYTES, Next, Record, Ring, SPAN_RECORDS, SPAN_ROOM, Tag, VCPUS_MAX};
+use ring::{
+    Control, FileCall, NEXT_BYTES, Next, Record, Ring, SPAN_RECORDS, SPAN_ROOM, Tag, VCPUS_MAX,
+};
 
-use crate::begun::Begun;
 use crate::ffi::MemInfo;
 use crate::filter::Filter;
 use crate::{ffi, qemu, span, sure};
@@ -66,7 +67,7 @@ pub(crate) struct Cursor {
     pub(crate) call: Option<ring::Call>,
     pub(crate) arguments: [u64; 6],
     /// The file or blocking call that the thread is in.
-    pub(crate) file_call: Option<Begun>,
+    pub(crate) file_call: Option<FileCall>,
     pub(crate) filter: Filter,
 }
 

@@ -34,6 +34,7 @@
 
 mod claim;
 mod contents;
+mod files;
 mod layout;
 mod process;
 mod record;
@@ -42,6 +43,7 @@ mod thread;
 
 pub use claim::{Entrant, Slot};
 pub use contents::{Contents, Place, Replaces, SURE_PAGES_MAX};
+pub use files::{FileCall, FileWords, Numbers, Told, Within};
 pub use layout::{
     BLOCKS_PER_CHUNK, CHUNK_BYTES, CHUNKS_MAX, MARKS_MAX, NEXT_BYTES, PROCESSES_MAX, RING_RECORDS,
     SESSION_BYTES, SPAN_RECORDS, SPAN_ROOM, TAGS_PER_CHUNK, VCPUS_MAX, chunk_offset, next_offset,

@@ -95,13 +95,21 @@ def _install(target: str) -> str:
 
 def _recording() -> Iterator[Check]:
     installed = versions()
-    for name, path in installed["emulators"].items():
-        arch = name.removeprefix("qemu-")
-        remedy = None if path else _install("qemu")
-        yield Check(
-            f"record {arch} programs", path is not None, path or f"{name} is missing", remedy
-        )
-    yield _natively()
+    natively = _natively()
+    emulated = [_emulated(name, path) for name, path in installed["emulators"].items()]
+    for arch, check in emulated:
+        can = f"record {arch} programs"
+        if arch != "x86_64":
+            yield check._replace(can=can)
+        elif natively.works or not check.works:
+            says = "natively" if natively.works else f"{natively.says}, and {check.says}"
+            yield Check(can, natively.works, says, natively.remedy)
+        else:
+            yield Check(can, True, f"in QEMU, as {natively.says}")
+    yield natively
+    yield from (
+        check._replace(can="record --engine qemu") for arch, check in emulated if arch == "x86_64"
+    )
     machine = platform.machine()
     plugin = f"pagewalk-allocations-{machine}.so"
     has = plugin in installed["plugins"]
@@ -111,6 +119,13 @@ def _recording() -> Iterator[Check]:
         plugin if has else f"{plugin} is missing",
         None if has else _install("build"),
     )
+
+
+def _emulated(name: str, path: str | None) -> tuple[str, Check]:
+    """The instruction set of a QEMU, and whether this QEMU is there."""
+    remedy = None if path else _install("qemu")
+    check = Check(name, path is not None, path or f"{name} is missing", remedy)
+    return name.removeprefix("qemu-"), check
 
 
 def _natively() -> Check:

@@ -277,7 +277,7 @@ RECORDING = Flags(
         unless=_LIVE,
         metavar="DIR",
         help="look for programs and their libraries in this folder, for example one with unpacked "
-        "packages",
+        "packages, and record in QEMU",
     ),
     Flag(
         "--one-cpu",
@@ -299,23 +299,24 @@ RECORDING = Flags(
         "--callbacks",
         unless=_LIVE,
         action="store_true",
-        help="record through callbacks alone, as in a QEMU other than Pagewalk's own: the same "
-        "trace, more slowly",
+        help="record in QEMU through callbacks alone, as in a QEMU other than Pagewalk's own: the "
+        "same trace as in Pagewalk's, more slowly",
     ),
     Flag(
         "--engine",
         unless=_LIVE,
-        choices=["qemu", "native"],
-        default="qemu",
+        choices=["auto", "native", "qemu"],
+        default="auto",
         help="native: record in the program's own process, on this processor and with the "
         "program's own address space layout; for x86-64 programs and the programs that they "
-        "start",
+        "start. qemu: record in QEMU. auto: natively if possible, otherwise in QEMU, with a note "
+        "that says why (default: auto)",
     ),
     Flag(
         "--aslr",
         unless=_LIVE,
         action="store_true",
-        help="with --engine native: leave the kernel's randomization of the address space on",
+        help="with the engine: leave the kernel's randomization of the address space on",
     ),
     Flag(
         "--qemu",

@@ -1,4 +1,4 @@
-"""`pagewalk record`: run a program under QEMU and write its trace."""
+"""`pagewalk record`: run a program and write its trace."""
 
 import argparse
 import json
@@ -102,13 +102,14 @@ recorded.
 
 
 class Record(Command):
-    """Run a program under QEMU and write its trace."""
+    """Run a program and write its trace."""
 
     name = "record"
     help = "run a program and record its accesses"
     description = (
-        "Run a program under QEMU and record every instruction fetch, load and store of every "
-        "thread, and every system call for memory management."
+        "Run a program and record every instruction fetch, load and store of every thread, and "
+        "every system call for memory management. Programs for x86-64 are recorded in their own "
+        "processes, and others in QEMU."
     )
     usage = "pagewalk record [options] -- COMMAND [ARGUMENT ...]"
     epilog = EPILOG
@@ -134,7 +135,7 @@ class Record(Command):
         Flag(
             "--pages",
             action="store_true",
-            help="with --engine native: also record which page sizes the kernel gives to the "
+            help="with the engine: also record which page sizes the kernel gives to the "
             "program (4K or 2M; as root all sizes, and frames), at intervals, when its memory "
             "grows, and at its end; `pagewalk info` shows them",
         ),

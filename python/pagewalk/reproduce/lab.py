@@ -148,7 +148,8 @@ class Lab:
                 recording = Recording(
                     words, skip=skip, max_accesses=accesses, ends=True, fetches=fetches,
                     calls=program.calls, small=program.small, sysroot=sysroot,
-                    one_cpu=bool(program.i386),
+                    # Saved numbers are of programs in QEMU, whose processor has no AVX.
+                    one_cpu=bool(program.i386), engine="qemu",
                 )  # fmt: skip
                 _check_whole(recording.record(part, True, progress), name, accesses)
             took.write_text(f"{cpu_seconds() - began:.2f}\n", encoding="ascii")

@@ -5,12 +5,13 @@ use std::path::Path;
 
 use trace::{Buffer, Call, Event, FileKind};
 
-use crate::common::{Whole, compile, directory, options, record};
+use crate::common::{In, Whole, compile, directory, record};
+
+in_both!(calls_tell_whom_they_were_about, messages_tell_what_the_kernel_touched);
 
 /// What `--calls` and the other calls of memory management tell.
-#[test]
-fn calls_tell_whom_they_were_about() {
-    let directory = directory("calls");
+fn calls_tell_whom_they_were_about((engine, options): In) {
+    let directory = directory(&format!("calls-{engine}"));
     let source = r#"
         #define _GNU_SOURCE
         #include <fcntl.h>
@@ -167,10 +168,13 @@ fn told(path: &Path) -> (Vec<(String, i64, Vec<Buffer>)>, bool) {
 
 /// What is touched is what was moved, not what there was room for, on 64 and on 32 bits, where one
 /// call stands for many.
-#[test]
-fn messages_tell_what_the_kernel_touched() {
-    for compiler in ["gcc", "i686-linux-gnu-gcc", "aarch64-linux-gnu-gcc"] {
-        let directory = directory(&format!("messages-{compiler}"));
+fn messages_tell_what_the_kernel_touched((engine, options): In) {
+    let others: &[&str] = match engine {
+        "qemu" => &["i686-linux-gnu-gcc", "aarch64-linux-gnu-gcc"],
+        _ => &[],
+    };
+    for compiler in ["gcc"].iter().chain(others) {
+        let directory = directory(&format!("messages-{engine}-{compiler}"));
         let program = compile(&directory, "messages", compiler, MESSAGES);
         let said = directory.join("said");
         let mut options = options(&program, &[said.to_str().unwrap()]);

@@ -2,6 +2,23 @@
 //!
 //! One program, so that it is linked once and the plugin is built once.
 
+/// Two tests of each of these functions: in QEMU, and with the engine.
+macro_rules! in_both {
+    ($($name:ident),+ $(,)?) => {$(
+        mod $name {
+            #[test]
+            fn in_qemu() {
+                super::$name(("qemu", crate::common::options));
+            }
+
+            #[test]
+            fn natively() {
+                super::$name(("native", crate::common::native));
+            }
+        }
+    )+};
+}
+
 mod alone;
 mod calls;
 mod changing;

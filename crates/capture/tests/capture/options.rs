@@ -7,7 +7,18 @@ use addr::Kind;
 use capture::{Live, Options};
 use trace::{Event, Filter};
 
-use crate::common::{Row, Whole, compile, directory, numbers, options, plugin, record};
+use crate::common::{In, Row, Whole, compile, directory, numbers, options, plugin, record};
+
+in_both!(
+    two_recordings_are_the_same,
+    skip_and_max_give_exactly_that_part,
+    a_program_that_is_not_wanted_any_more_is_ended,
+    without_fetches_the_rest_is_the_same,
+    the_filter_keeps_what_the_model_keeps,
+    live_is_what_is_stored,
+    a_live_program_nobody_looks_at_runs_to_its_end,
+    a_program_runs_on_when_its_live_source_is_dropped,
+);
 
 /// A program that does the same each time: no addresses from outside, no clock.
 const STEADY: &str = r#"
@@ -24,8 +35,8 @@ const STEADY: &str = r#"
         return 0;
     }"#;
 
-fn steady(name: &str) -> (PathBuf, Options) {
-    let directory = directory(name);
+fn steady(name: &str, (engine, options): In) -> (PathBuf, Options) {
+    let directory = directory(&format!("{name}-{engine}"));
     let program = compile(&directory, "steady", "gcc", STEADY);
     let options = options(&program, &[]);
     (directory, options)
@@ -51,18 +62,16 @@ fn instructions(whole: &Whole) -> u64 {
     rows + gaps.sum::<u64>()
 }
 
-#[test]
-fn two_recordings_are_the_same() {
-    let (directory, options) = steady("same");
+fn two_recordings_are_the_same(engine: In) {
+    let (directory, options) = steady("same", engine);
     let first = recorded(&directory, &options);
     let second = recorded(&directory, &options);
     assert!(first.rows.len() > 200_000, "{}", first.rows.len());
     assert_eq!(first.rows, second.rows);
 }
 
-#[test]
-fn skip_and_max_give_exactly_that_part() {
-    let (directory, mut options) = steady("window");
+fn skip_and_max_give_exactly_that_part(engine: In) {
+    let (directory, mut options) = steady("window", engine);
     let whole = recorded(&directory, &options);
     let rows = plain(&whole.rows);
     let total = rows.len() as u64;
@@ -97,9 +106,8 @@ fn skip_and_max_give_exactly_that_part() {
     }
 }
 
-#[test]
-fn a_program_that_is_not_wanted_any_more_is_ended() {
-    let directory = directory("ends-early");
+fn a_program_that_is_not_wanted_any_more_is_ended((engine, options): In) {
+    let directory = directory(&format!("ends-early-{engine}"));
     let forever = "int main(void) { static volatile int x; for (;;) x++; }";
     let program = compile(&directory, "forever", "gcc", forever);
     let mut options = options(&program, &[]);
@@ -111,9 +119,8 @@ fn a_program_that_is_not_wanted_any_more_is_ended() {
     assert_eq!(Whole::read(&outcome.summary.path).rows.len(), 300_000);
 }
 
-#[test]
-fn without_fetches_the_rest_is_the_same() {
-    let (directory, mut options) = steady("no_fetch");
+fn without_fetches_the_rest_is_the_same(engine: In) {
+    let (directory, mut options) = steady("no_fetch", engine);
     let whole = recorded(&directory, &options);
     options.fetches = false;
     let part = recorded(&directory, &options);
@@ -123,9 +130,8 @@ fn without_fetches_the_rest_is_the_same() {
     assert_eq!(instructions(&part), instructions(&whole));
 }
 
-#[test]
-fn the_filter_keeps_what_the_model_keeps() {
-    let (directory, mut options) = steady("filter");
+fn the_filter_keeps_what_the_model_keeps(engine: In) {
+    let (directory, mut options) = steady("filter", engine);
     let whole = recorded(&directory, &options);
     options.filter = Filter::Page16;
     let part = recorded(&directory, &options);
@@ -160,9 +166,8 @@ fn the_filter_keeps_what_the_model_keeps() {
     assert_eq!(dropped.sum::<u64>(), (whole.rows.len() - kept.len()) as u64);
 }
 
-#[test]
-fn live_is_what_is_stored() {
-    let (directory, options) = steady("live");
+fn live_is_what_is_stored(engine: In) {
+    let (directory, options) = steady("live", engine);
     let stored = recorded(&directory, &options);
     let mut live = Live::start(&options).unwrap();
     let seen = Whole::of(&mut live);
@@ -175,16 +180,14 @@ fn live_is_what_is_stored() {
     assert_eq!(calls(&seen), calls(&stored));
 }
 
-#[test]
-fn a_live_program_nobody_looks_at_runs_to_its_end() {
-    let (_, options) = steady("unseen");
+fn a_live_program_nobody_looks_at_runs_to_its_end(engine: In) {
+    let (_, options) = steady("unseen", engine);
     let live = Live::start(&options).unwrap();
     assert_eq!(live.finish(), 0);
 }
 
-#[test]
-fn a_program_runs_on_when_its_live_source_is_dropped() {
-    let directory = directory("dropped");
+fn a_program_runs_on_when_its_live_source_is_dropped((engine, options): In) {
+    let directory = directory(&format!("dropped-{engine}"));
     let source = r#"
         #include <stdio.h>
         static volatile long table[1 << 16];

@@ -196,3 +196,69 @@ fn programs_with_threads_work() {
         assert!(outcome.lost.is_empty(), "{name}: {:?}", outcome.lost);
     }
 }
+
+/// Threads that run, sleep and fork, while another one runs so much code that all translated code is dropped meanwhile.
+#[test]
+fn translated_code_of_several_threads_is_dropped() {
+    let directory = directory("native_dropped");
+    let source = r#"
+        #include <pthread.h>
+        #include <stdio.h>
+        #include <string.h>
+        #include <sys/mman.h>
+        #include <sys/wait.h>
+        #include <time.h>
+        #include <unistd.h>
+        enum { FUNCTIONS = 160000, BYTES = 384 };
+        static volatile int over;
+        static unsigned long hash(int rounds) {
+            unsigned long h = 1, table[64] = {0};
+            for (int i = 0; i < rounds; i++) { table[i & 63] += h; h = h * 6364136223846793005ul + table[(i * 7) & 63]; }
+            return h;
+        }
+        static void *computes(void *wrong) {
+            unsigned long expected = hash(5000);
+            while (!over) if (hash(5000) != expected) return (void *)1;
+            return 0;
+        }
+        static void *sleeps(void *unused) {
+            while (!over) { struct timespec t = {0, 1000000}; nanosleep(&t, 0); }
+            return 0;
+        }
+        static void *forks(void *unused) {
+            while (!over) {
+                int status = 0;
+                if (fork() == 0) _exit(hash(100) == 0);
+                wait(&status);
+                if (status) return (void *)2;
+                usleep(500000);
+            }
+            return 0;
+        }
+        int main(void) {
+            pthread_t threads[4];
+            void *(*works[4])(void *) = {computes, computes, sleeps, forks};
+            for (int i = 0; i < 4; i++) pthread_create(threads + i, 0, works[i], 0);
+            unsigned char *code = mmap(0, (long)FUNCTIONS * BYTES, 7, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            long sum = 0;
+            for (int i = 0; i < FUNCTIONS; i++) {
+                unsigned char *at = code + (long)i * BYTES;
+                *at++ = 0xb8, memcpy(at, &i, 4), at += 4;
+                // add $1, %eax
+                for (int k = 0; k < 60; k++) memcpy(at, "\x05\1\0\0\0", 5), at += 5;
+                *at = 0xc3;
+                sum += ((int (*)(void))(code + (long)i * BYTES))();
+            }
+            over = 1;
+            for (int i = 0; i < 4; i++) { void *wrong; pthread_join(threads[i], &wrong); if (wrong) return 1; }
+            if (sum != (long)FUNCTIONS * (FUNCTIONS - 1) / 2 + 60l * FUNCTIONS) return 2;
+            char line[512]; int regions = 0;
+            FILE *maps = fopen("/proc/self/maps", "r");
+            while (fgets(line, sizeof line, maps)) regions += strstr(line, "r-xs") && strstr(line, "pagewalk-code");
+            return regions == 0 ? 3 : regions > 6 ? 4 : 42;
+        }"#;
+    let program = compile(&directory, "dropped", "gcc", source);
+    let outcome = record(&directory, &native(&program, &[]));
+    assert_eq!(outcome.status, 42);
+    assert!(outcome.lost.is_empty(), "{:?}", outcome.lost);
+}

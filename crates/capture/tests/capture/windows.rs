@@ -5,7 +5,13 @@ use std::path::Path;
 use addr::Kind;
 use capture::{Live, Sign};
 
-use crate::common::{Whole, compile, directory, options, record};
+use crate::common::{In, Whole, compile, directory, options, record};
+
+in_both!(
+    a_forked_child_comes_to_a_symbol,
+    each_process_has_its_own_instructions,
+    whatever_was_started_ends_with_the_window,
+);
 
 const SERVER: &str = r#"
     #include <stdio.h>
@@ -46,9 +52,8 @@ fn symbol(name: &str) -> Option<Sign> {
 }
 
 /// The function is called in children only, which have it from their parent.
-#[test]
-fn a_forked_child_comes_to_a_symbol() {
-    let directory = directory("windows");
+fn a_forked_child_comes_to_a_symbol((engine, options): In) {
+    let directory = directory(&format!("windows-{engine}"));
     let program = compile(&directory, "server", "gcc", SERVER);
     let said = directory.join("said");
     let mut options = options(&program, &[said.to_str().unwrap()]);
@@ -67,9 +72,8 @@ fn a_forked_child_comes_to_a_symbol() {
 }
 
 /// Each process has its instructions, and no process those of another.
-#[test]
-fn each_process_has_its_own_instructions() {
-    let directory = directory("instructions");
+fn each_process_has_its_own_instructions((engine, options): In) {
+    let directory = directory(&format!("instructions-{engine}"));
     let program = compile(&directory, "server", "gcc", SERVER);
     let said = directory.join("said");
     let mut options = options(&program, &[said.to_str().unwrap()]);
@@ -86,9 +90,8 @@ fn each_process_has_its_own_instructions() {
 }
 
 /// Nothing runs on when all that was asked for is there, not even what the program started.
-#[test]
-fn whatever_was_started_ends_with_the_window() {
-    let directory = directory("ended");
+fn whatever_was_started_ends_with_the_window((engine, options): In) {
+    let directory = directory(&format!("ended-{engine}"));
     let program = compile(&directory, "server", "gcc", SERVER);
     let said = directory.join("said");
     let mut options = options(&program, &[said.to_str().unwrap(), "stay"]);

@@ -153,15 +153,22 @@ impl Translator {
         let stub = match self.changed.retired.get(&host) {
             Some(retired) => retired.stub,
             None => {
-                if !has_room(&self.regions[region].cold) {
-                    if self.is_alone {
-                        // Nothing that was translated is used again.
-                        return self.forget();
-                    }
-                    crate::fail("translated code is full", line!());
+                if self.is_alone && !has_room(&self.regions[region].cold) {
+                    // Nothing that was translated is used again.
+                    return self.forget();
                 }
+                // Other regions are near, too.
+                let from = host + HEAD_BYTES as u64;
+                let fits = |at: &usize| {
+                    let cold = &self.regions[*at].cold;
+                    has_room(cold) && near(from, cold.at)
+                };
+                let mut places = [region].into_iter().chain(0..self.regions.len());
+                let Some(place) = places.find(fits) else {
+                    crate::fail("translated code is full", line!());
+                };
                 let head = self.regions[region].hot.head(host);
-                let stub = self.exit(region, Exit::Gone { pc, host, region });
+                let stub = self.exit(place, Exit::Gone { pc, host, region });
                 self.changed.retired.insert(host, Retired { region, head, stub });
                 stub
             }

@@ -149,6 +149,9 @@ pub fn native(program: &Path, arguments: &[&str]) -> Options {
     options
 }
 
+/// What a program is recorded in: its name, and the options for it.
+pub type In = (&'static str, fn(&Path, &[&str]) -> Options);
+
 /// Compiles `source` with `compiler` and gives the program's path.
 pub fn compile(directory: &Path, name: &str, compiler: &str, source: &str) -> PathBuf {
     let file = directory.join(name).with_extension("c");
@@ -162,11 +165,12 @@ pub fn compile(directory: &Path, name: &str, compiler: &str, source: &str) -> Pa
     program
 }
 
-/// Options to record `program` with `arguments`.
+/// Options to record `program` with `arguments`, in QEMU.
 pub fn options(program: &Path, arguments: &[&str]) -> Options {
     let mut command: Vec<OsString> = vec![program.into()];
     command.extend(arguments.iter().map(OsString::from));
     let mut options = Options::new(command);
+    options.engine = Engine::Qemu;
     options.qemus = Some(qemus());
     options
 }
