@@ -51,7 +51,7 @@ def test_every_kind_of_part_has_its_row() -> None:
         "event",
         "field of the results",
         "key of a machine file",
-        "feature that hears of misses, walks or fills",
+        "feature that is notified of misses, walks or fills",
         "reason for the size of a page",
         "flag of a recording",
         "flag of how traces are read",

@@ -126,7 +126,9 @@ fn compare(name: &str, settings: &[String]) -> Result<u64, String> {
         let mut machine = Done::of(&run, space, frames_before);
         machine.faults.iter_mut().zip(&before).for_each(|(now, before)| *now -= before);
         if machine != kernel {
-            return Err(format!("step {steps}, {words}: the kernel has {kernel:x?}, the machine {machine:x?}"));
+            return Err(format!(
+                "step {steps}, {words}: the kernel has {kernel:x?}, the machine {machine:x?}"
+            ));
         }
         steps += 1;
     }
