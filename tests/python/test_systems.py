@@ -143,6 +143,8 @@ def test_flags_that_do_not_go_together(pagewalk, tmp_path: Path) -> None:
         (["--system", "--process", "ls"], "--process does not work with --system"),
         (["--system", "--calls"], "--calls does not work with --system"),
         (["--system", "--native"], "--native does not work with --system"),
+        (["--system", "--pages"], "--pages does not work with --system"),
+        (["--system", "--no-arguments"], "--no-arguments does not work with --system"),
         (["--system", "--memory", "1M"], "--memory"),
         (["--system", "--cpus", "99"], "--cpus 99"),
     ):

@@ -25,18 +25,44 @@ def _check_system(options: argparse.Namespace) -> None:
             if flag.is_given(options):
                 raise UsageError(f"{flag.name} needs --system")
         return
-    others = [PROCESS, *RECORDING.each(), *NATIVE.each()]
+    others = [PROCESS, *RECORDING.each(), *NATIVE.each(), *_PROGRAMS.each()]
     for flag in others:
         if flag.name not in _WITH_SYSTEM and flag.is_given(options):
             raise UsageError(f"{flag.name} does not work with --system: leave it out")
-    for name in ("max_bytes", "calls"):
-        if getattr(options, name):
-            flag_name = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{flag_name} does not work with --system: leave it out")
 
 
 _WITH_SYSTEM = {"--callbacks"}
 """Flags of recordings that mean the same for a whole system."""
+
+_PROGRAMS = Flags(
+    Flag(
+        "--max-bytes",
+        type=number,
+        metavar="N",
+        help="end the recording when the trace has N bytes (or some hundred KB more); the "
+        "programs run on",
+    ),
+    Flag(
+        "--calls",
+        action="store_true",
+        help="also record system calls on files and system calls that block: on what file or "
+        "process, how many bytes, start and end time",
+    ),
+    Flag(
+        "--pages",
+        action="store_true",
+        help="with the engine: also record which page sizes the kernel gives to the "
+        "program (4K or 2M; as root all sizes, and frames), at intervals, when its memory "
+        "grows, and at its end; `pagewalk info` shows them",
+    ),
+    Flag(
+        "--no-arguments",
+        dest="arguments",
+        action="store_false",
+        help="do not store the programs' arguments in the trace, only their names",
+    ),
+)
+"""Flags of stored recordings of programs."""
 
 SYSTEM = Flags(
     Flag(
@@ -119,32 +145,7 @@ class Record(Command):
         PROCESS,
         WINDOW,
         RECORDING,
-        Flag(
-            "--max-bytes",
-            type=number,
-            metavar="N",
-            help="end the recording when the trace has N bytes (or some hundred KB more); the "
-            "programs run on",
-        ),
-        Flag(
-            "--calls",
-            action="store_true",
-            help="also record system calls on files and system calls that block: on what file or "
-            "process, how many bytes, start and end time",
-        ),
-        Flag(
-            "--pages",
-            action="store_true",
-            help="with the engine: also record which page sizes the kernel gives to the "
-            "program (4K or 2M; as root all sizes, and frames), at intervals, when its memory "
-            "grows, and at its end; `pagewalk info` shows them",
-        ),
-        Flag(
-            "--no-arguments",
-            dest="arguments",
-            action="store_false",
-            help="do not store the programs' arguments in the trace, only their names",
-        ),
+        _PROGRAMS,
         NATIVE,
         SYSTEM,
         json_of("a summary of the recording"),
