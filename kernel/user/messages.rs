@@ -89,7 +89,7 @@ fn page_for(at: u64, data: u64) -> Option<u64> {
     match at {
         _ if text.contains(&at) => Some(flexpage(page, 12, READ | EXECUTE)),
         _ if stacks.contains(&at) => Some(flexpage(page, 12, READ | WRITE)),
-        _ if (DATA..DATA + 0x100_0000).contains(&at) => Some(flexpage(page - DATA + data, 12, READ | WRITE)),
+        _ if (DATA..DATA + 0x400_0000).contains(&at) => Some(flexpage(page - DATA + data, 12, READ | WRITE)),
         _ => None,
     }
 }

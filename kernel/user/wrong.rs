@@ -252,6 +252,8 @@ pub fn heap_ends() {
             }
             let (spawned, _) = simple(Number::Spawn, &[far, stack_end(0), 0, 0, SPACE_WITHOUT_PAGER]);
             let [sent, ..] = message(1 << 50, 1 << 50, 1, [0; 3]);
+            // The parent needs what is left.
+            fail(Failure::Heap, 0);
             [mapped, protected, forked, spawned, sent].iter().filter(|status| **status == MEMORY).count() as u64
         });
         fail(Failure::Heap, 0);
