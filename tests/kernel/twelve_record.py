@@ -173,6 +173,8 @@ _ENDS = ("lo", "median", "hi")
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    if not rows:
+        return "*Not measured in this record.*"
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
