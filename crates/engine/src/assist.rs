@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use iced_x86::{Instruction, Mnemonic, OpAccess, Register, UsedMemory};
 use ring::Tag;
 
+use crate::area;
 use crate::insn::{number, pieces};
 use crate::state::{FS_BASE, State};
 use crate::vectors::Vectors;
@@ -17,14 +18,13 @@ use crate::vectors::Vectors;
 const BYTES_MAX: u32 = 64;
 
 /// The addresses and tags of the accesses of `instruction` to its operands `used`; the error says why the
-/// instruction is refused. `vectors` reads the vector registers; `saved_bytes` is the size of the area that
-/// `xsave` writes.
+/// instruction is refused. `vectors` reads the vector registers, and `word` a word of the program's memory.
 pub(crate) fn accesses(
     instruction: &Instruction,
     used: &[UsedMemory],
     state: State,
     vectors: impl Fn() -> Vectors,
-    saved_bytes: u64,
+    word: impl Fn(u64) -> u64,
 ) -> Result<Vec<(u64, u16)>, &'static str> {
     let mut accesses: Vec<(u64, u16)> = Vec::new();
     for memory in used {
@@ -45,11 +45,11 @@ pub(crate) fn accesses(
             continue;
         }
         let mut at = address_of(instruction, memory, state);
+        let bytes = bytes_of(instruction, memory, state, || word(at.wrapping_add(area::FORM)))?;
         let mut tell = |size: u32| {
             accesses.push((at, tag(size)));
             at = at.wrapping_add(size.into());
         };
-        let bytes = bytes_of(instruction, memory, saved_bytes)?;
         if bytes > BYTES_MAX.into() {
             (0..bytes.div_ceil(BYTES_MAX.into())).for_each(|_| tell(BYTES_MAX));
         } else {
@@ -111,17 +111,20 @@ fn word_of_bit(state: State, register: Register) -> u64 {
     ((bit >> (3 + width.trailing_zeros())) * width) as u64
 }
 
-/// The number of bytes of an operand.
+/// The number of bytes of an operand. `form` reads the form of an area that `xrstor` reads.
 fn bytes_of(
     instruction: &Instruction,
     memory: &UsedMemory,
-    saved_bytes: u64,
+    state: State,
+    form: impl Fn() -> u64,
 ) -> Result<u64, &'static str> {
     use Mnemonic::*;
+    let low = |register: u8| state.register(register) & 0xffff_ffff;
+    let wanted = || low(2) << 32 | low(0);
     match (memory.memory_size().size() as u64, instruction.mnemonic()) {
-        (0, Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Xrstor | Xrstor64) => {
-            Ok(saved_bytes)
-        }
+        (0, Xsave | Xsave64 | Xsaveopt | Xsaveopt64) => Ok(area::bytes(wanted(), 0)),
+        (0, Xsavec | Xsavec64) => Ok(area::bytes(wanted(), area::compact(wanted()))),
+        (0, Xrstor | Xrstor64) => Ok(area::bytes(wanted(), form())),
         (0, _) => Err("it runs an instruction whose number of accessed bytes is not known"),
         (bytes, _) => Ok(bytes),
     }

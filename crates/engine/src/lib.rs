@@ -27,6 +27,7 @@
 extern crate alloc;
 
 mod allocations;
+mod area;
 mod assist;
 mod clock;
 mod count;

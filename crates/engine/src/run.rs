@@ -759,8 +759,12 @@ impl Engine {
             return;
         }
         let used = self.factory.info(&instruction).used_memory();
-        let (vectors, saved_bytes) = (|| self.signals.vectors(), self.signals.saved_bytes());
-        match assist::accesses(&instruction, used, state, vectors, saved_bytes) {
+        let vectors = || self.signals.vectors();
+        let word = |address: u64| {
+            let mut word = 0;
+            if ways::read(address, &mut word) { word } else { 0 }
+        };
+        match assist::accesses(&instruction, used, state, vectors, word) {
             Ok(accesses) if self.counter.is_on() => {
                 self.count_assisted(pc, instruction.len() as u64, &accesses);
             }

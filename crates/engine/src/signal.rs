@@ -354,11 +354,6 @@ impl Signals {
             && rsp.wrapping_sub(self.stack[0]).wrapping_sub(1) < self.stack[2]
     }
 
-    /// The number of bytes that `xsave` saves.
-    pub(crate) fn saved_bytes(&self) -> u64 {
-        self.floating_bytes
-    }
-
     /// The program's current vector registers.
     pub(crate) fn vectors(&self) -> Vectors {
         let area = self.area.next_multiple_of(64) as *mut u8;
