@@ -41,10 +41,10 @@ pub struct Costs {
     /// leaving the kernel.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub copy_cycles: u32,
-    /// With small spaces: cycles of reading a cache line of a root that is searched for copies.
+    /// With small spaces: cycles of reading one cache line of a top-level table, when it is searched for entries that were copied from a space that loses its slot.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub root_line_cycles: u32,
-    /// With small spaces: cycles of comparing or emptying an entry of a root that is searched for copies.
+    /// With small spaces: cycles of comparing or emptying one entry of a top-level table, when it is searched for entries that were copied from a space that loses its slot.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub root_entry_cycles: u32,
     /// With virtual caches: cycles of checking whether a line of `l1d` must be flushed.

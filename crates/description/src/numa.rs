@@ -41,7 +41,7 @@ pub struct NumaPolicy {
     /// Cycles of counting a reference; absent: 30.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count_cycles: Option<u32>,
-    /// Cycles of moving a base page, if the manager's work has no prices; absent: one cycle for two
+    /// Cycles of moving a base page, if the machine file gives no costs for the manager's work; absent: one cycle for two
     /// bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_cycles: Option<u32>,
@@ -93,7 +93,9 @@ impl std::str::FromStr for Placement {
             "local" => Ok(Placement::Local),
             "in-turn" => Ok(Placement::InTurn),
             _ => number().map(Placement::Node).ok_or_else(|| {
-                format!("`{text}` is not a placement: choose local, in-turn, or as in `node 1`")
+                format!(
+                    "`{text}` is not a placement: choose local, in-turn, or a node, as in `node 1`"
+                )
             }),
         }
     }

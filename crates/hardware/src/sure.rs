@@ -89,8 +89,8 @@ pub fn pages(description: &Description) -> Result<SurePages, String> {
         };
         if replaces != Replaces::Lru && description.page_table.is_some() {
             return Err(format!(
-                "tlb.{name} replaces by {}, and with a page table entries may also be dropped \
-                 because they forbid an access",
+                "tlb.{name} replaces by {}, and in a machine with a page table a TLB entry may also \
+                 be dropped because its rights forbid an access",
                 tlb.replacement
             ));
         }

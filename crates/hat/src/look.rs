@@ -120,7 +120,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 let is_of = |(_, found): &&(u64, Noted)| found.page.page.size() == size;
                 pages != nodes.iter().filter(is_of).count() as u64
             }) {
-                return Err("there are not as many mapping nodes of a size as were counted");
+                return Err(
+                    "for a page size, the number of mapping nodes differs from its counter",
+                );
             }
             if unloading {
                 return Err("a frame is still being unloaded");

@@ -1,6 +1,6 @@
-//! Operations on the part of an MMU descriptor that an operation holds. If the operation holds the
-//! whole descriptor, it uses the interface [`pagetable::PageTable`]. If it holds a part, whose
-//! siblings other operations may hold, it uses that of [subtrees](pagetable::Subtrees).
+//! Operations on the part of an MMU descriptor that an operation holds. An operation that holds the
+//! whole descriptor uses the interface [`pagetable::PageTable`]. An operation that holds only a part
+//! uses the interface [`pagetable::Subtrees`], because other operations may hold sibling parts.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 

@@ -213,7 +213,7 @@ pub fn run_in(
     {
         return Err(format!(
             "{contexts} contexts with a threshold of {threshold}: give more contexts than the {} \
-             processors, and a threshold below them",
+             processors, and a threshold below the number of contexts",
             plan.cpus
         ));
     }

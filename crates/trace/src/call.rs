@@ -7,7 +7,7 @@ pub struct FileId {
     pub device: u64,
     /// The inode number of the file on the device.
     pub inode: u64,
-    /// The length of the file at that time, in bytes.
+    /// The length of the file when the event was recorded, in bytes.
     pub bytes: u64,
 }
 

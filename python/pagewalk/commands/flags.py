@@ -214,8 +214,8 @@ def _edge(edge: str, what: str) -> Flags:
             f"--{edge}-symbol",
             unless=_LIVE,
             metavar="F",
-            help=f"{what} the call of function F (of the program or of a library) for all "
-            "processes",
+            help=f"{what} the call of function F, of the program or of a library, in any process; "
+            "this holds for all processes",
         ),
         Flag(
             f"--{edge}-marker",

@@ -139,7 +139,7 @@ class Report(NamedTuple):
     notes: list[str]
     runs: list[Run]
     processes: Table | None
-    """The processes of a recording of several."""
+    """The processes, if the recording has several; otherwise `None`."""
     finding: str
     """The result of the comparison, in a sentence; empty for one run."""
     comparison: Table | None

@@ -146,7 +146,7 @@ _TEXT_AT = 0x1000
 
 
 def image(symbols: str) -> tuple[int, int]:
-    """The first address of the kernel's own code and data, and their bytes."""
+    """The start address of the kernel's code and data, and their size in bytes."""
     places = dict(_all(symbols))
     start, end = places.get("_text", 0), places.get("_end", 0)
     return start, max(end - start, 0)

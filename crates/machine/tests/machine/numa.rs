@@ -279,7 +279,7 @@ fn what_cannot_be() {
         (
             "origin-200qc",
             [&base[1..], &["os.numa={placement=\"near\"}"]].concat(),
-            "`near` is not a placement: choose local, in-turn, or as in `node 1`",
+            "`near` is not a placement: choose local, in-turn, or a node, as in `node 1`",
         ),
         ("origin-200qc", vec!["os.colors=0"], "os.colors: write 1 or more"),
     ] {

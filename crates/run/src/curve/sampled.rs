@@ -19,8 +19,8 @@
 //! is added to the smallest reuse distance. Three things differ from the paper. Shares are powers
 //! of two, so half of the sampled pages are removed from the sample at a time. Each count is
 //! weighted by the share at the time of counting, and later changes of the share do not rescale it.
-//! The share is also halved when the sample has more uses than a run can afford, as long as
-//! [`PAGES_MIN`] pages stay in the sample.
+//! To save time, the share is also halved if too many accesses are to sampled pages and the sample
+//! has more than [`PAGES_MIN`] pages.
 //!
 //! The sample is taken in windows over the whole trace, however long the trace is ([`Windows`]):
 //!
