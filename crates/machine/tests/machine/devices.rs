@@ -126,7 +126,7 @@ fn a_sweep_knows_of_devices_too() {
 fn what_is_wrong_is_said() {
     for (name, setting, expected) in [
         ("freebsd-2009", "os.devices={pages=0,faults=1}", "os.devices.pages: write 1 to"),
-        ("freebsd-2009", "os.devices={pages=9,faults=0}", "os.devices.faults: write how many"),
+        ("freebsd-2009", "os.devices={pages=9,faults=0}", "os.devices.faults: write the number"),
         ("opteron-2008", "os.devices={pages=9,faults=1}", "`first-touch` lends no frames to"),
         ("freebsd-2009", "os.devices={pages=9}", "missing field `faults`"),
     ] {
