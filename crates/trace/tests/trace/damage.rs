@@ -157,7 +157,7 @@ fn other_files_are_called_what_they_are() {
     for (name, contents, wanted) in [
         ("empty", &b""[..], "is empty"),
         ("text", b"hello, world, how are you?", "not a Pagewalk trace"),
-        ("short", b"\x89PW", "cut in its first bytes"),
+        ("short", b"\x89PW", "truncated within its header"),
         ("shifted", &bytes[1..], "not a Pagewalk trace"),
     ] {
         let path = folder.file(name, contents);
