@@ -124,9 +124,10 @@ def test_a_live_family_counts_what_its_recording_does(pagewalk, compiled, tmp_pa
         trace = tmp_path / f"{attempt}.pwt"
         assert pagewalk("record", "-o", trace, "--", *command).returncode == 0
         stored = run(pagewalk, f"mix:order=stamps,{trace}")
-        done = pagewalk("run", "-m", "tlb-only", "--json", tmp_path / "live.json", "--", *command)
+        counts = tmp_path / f"{attempt}.json"
+        done = pagewalk("run", "-m", "tlb-only", "--json", counts, "--", *command)
         assert done.returncode == 0, done.stderr
-        live = json.loads((tmp_path / "live.json").read_text())
+        live = json.loads(counts.read_text())
         for what in ("accesses", "instructions", "faults"):
             assert live[what] == stored[what], what
         if live["tlbs"] == stored["tlbs"]:
