@@ -58,9 +58,7 @@ def open_table(
         ) from error
     rows = file.metadata.num_rows
     if rows < 0:
-        raise _native.Error(
-            f"{name} is damaged: its row count is {rows}; get the file again"
-        )
+        raise _native.Error(f"{name} is damaged: its row count is {rows}; get the file again")
     found = _found(name, schema, dict(columns))
     # One iterator over all row groups would keep what it has read of each to the end.
     batches = (
