@@ -1,5 +1,5 @@
 //! System calls. A new call needs a variant of [`Number`] and a case in
-//! `Machine::call`.
+//! `Machine::do_call`.
 
 use addr::{PageSize, Rights, VirtAddr, VirtRange};
 use hat::{
