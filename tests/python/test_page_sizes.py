@@ -144,7 +144,8 @@ def test_the_quick_answer_is_as_good_as_the_exact_one(advised: Advised, three: P
     quick = advise(three, "origin-2000")
     _is_as_good(quick, advised)
     found = {region.name.split()[0]: region for region in quick.regions}
-    assert found["make_table"].size in ("4M", "16M") and found["make_sparse"].size is None
+    # Which of these sizes saves most depends on where the kernel has placed the table.
+    assert found["make_table"].size in ("1M", "4M", "16M") and found["make_sparse"].size is None
     assert found["make_sparse"].together["1M"].memory_added_bytes > 200 << 20
     assert "adds" in found["make_sparse"].reason or "no size" in found["make_sparse"].reason
     assert not any(region.alone for region in quick.regions)

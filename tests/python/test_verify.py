@@ -85,10 +85,10 @@ def test_memory_that_has_what_it_asked_for_has_no_reason(program: Path, tmp_path
         (["thread:6"], "range 0x1000..0x7fffffffffff=2M", ("thread-stack", None, "MAP_STACK")),
         (["file:8"], "", ("private-file", 8 * MIB, "copies a private, writable mapping")),
         (["against:8"], "mmap=2M", ("advised-against", 8 * MIB, "MADV_NOHUGEPAGE")),
-        (["plain:8"], "mmap=2M", ("no-advice", 8 * MIB, "it is not advised (MADV_HUGEPAGE)")),
+        (["plain:8"], "mmap=2M", ("no-advice", 8 * MIB, "is not advised (MADV_HUGEPAGE)")),
         (["disable", "advised:8"], "", ("prctl", 8 * MIB, "PR_SET_THP_DISABLE")),
         (["shared:8"], "", ("knob", 8 * MIB, "shared memory has a knob of its own")),
-        (["brk:8"], "heap=2M", ("no-advice", None, "it is not advised (MADV_HUGEPAGE)")),
+        (["brk:8"], "heap=2M", ("no-advice", None, "is not advised (MADV_HUGEPAGE)")),
     ],
 )  # fmt: skip
 def test_each_reason_is_told(
