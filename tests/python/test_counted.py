@@ -337,7 +337,7 @@ def test_what_a_killed_program_had_counted_is_missing_and_said_so(
                 "--set",
                 "page_table.format=guarded",
             ],
-            "replaces by fifo, and with a page table",
+            "replaces by fifo, and in a machine with a page table",
         ),
         (["-m", "tlb-only", "--check"], "each translation is checked"),
         (["-m", "tlb-only", "--max-accesses", "9k"], "a window is recorded"),
