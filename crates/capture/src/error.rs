@@ -251,7 +251,7 @@ pub enum Error {
     /// The requested window did not begin.
     #[error("{what} (the program ended with status {status})")]
     NeverBegan {
-        /// The sign with which the window should begin.
+        /// The event at which the window should have begun.
         what: String,
         /// The program's exit status.
         status: i32,

@@ -114,7 +114,7 @@ const NOWHERE: usize = usize::MAX;
 const AHEAD: usize = 128;
 
 impl Usual {
-    /// Sets the usual shape and tags of block `number`, an execution of which has `rows` rows.
+    /// Sets the usual shape and tags of block `number`. One execution of the block has `rows` rows.
     pub(crate) fn set(&mut self, number: usize, shape: ShapeId, tags: &[u16], rows: usize) {
         if self.blocks.len() <= number {
             self.blocks.resize(number + 1, None);

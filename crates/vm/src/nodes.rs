@@ -144,8 +144,8 @@ impl<H: Host> Kernel<'_, H> {
         };
         self.work.frames_taken += 1 << order;
         if size > base {
-            // Otherwise the large page would be split first, like a page of which only a part
-            // moves.
+            // A large page that is still loaded would be split first, as if only a part of the page
+            // moved.
             self.unload(at, &pages)?;
         }
         let moves: Vec<_> = from.into_iter().zip(self.frames_of(to, &pages)).collect();

@@ -25,8 +25,8 @@ pub(super) struct Resident {
 }
 
 impl Resident {
-    /// Of the range from `start` to `end`, of which these parts are in memory: start, end, and whether
-    /// entries of 2 MiB map it.
+    /// The resident memory of the range from `start` to `end`. Each part that is in memory is given by its
+    /// start, its end, and whether entries of 2 MiB map it.
     fn of(start: u64, end: u64, parts: impl IntoIterator<Item = (u64, u64, bool)>) -> Resident {
         let (first, last) = blocks(start, end).unwrap_or((end, end));
         let (mut found, mut at_ends) = (Resident::default(), 0);

@@ -194,7 +194,7 @@ impl Counter {
         self.is_on
     }
 
-    /// The data with which translated code counts accesses; `None` if it does not count.
+    /// The tables and counters of translated code that counts accesses; `None` if the code does not count.
     pub(crate) fn counting(&self) -> Option<Counting> {
         self.is_on.then(|| Counting { together: self.together, missed: detour::missed() })
     }

@@ -106,7 +106,7 @@ impl Hold<'_> {
         // SAFETY: this is a note that the row was biased to this thread after it was taken, or the lock of this
         // mutex, taken before the row was not biased, or biased to this thread.
         //
-        // Two locks of a mutex exclude each other, and so do two notes of a row, of which a thread has one at a
+        // Two locks of a mutex exclude each other. So do two notes of a row, as a thread has only one note at a
         // time. A row gets an owner while it is marked as biased and no mutex of it is locked: a thread that
         // locked one before was seen, and a thread that locks one later sees that the row is biased. That
         // thread sets the owner to none, and then passes a barrier. The owner tested its ownership either

@@ -42,7 +42,7 @@ stats! {
     underused_split
     /// Blocks of anonymous memory now.
     nr_anon
-    /// Blocks of anonymous memory of which a part is unmapped.
+    /// Partly unmapped blocks of anonymous memory.
     nr_anon_partially_mapped
 }
 
