@@ -216,7 +216,8 @@ pub struct ManagedRow {
     pub references: u64,
     /// Cycles of translation; `None` if the machine file has no latencies.
     pub translation_cycles: Option<Range<f64>>,
-    /// Best estimate within `translation_cycles`, by how far misses overlap.
+    /// The best estimate in the range `translation_cycles`, from an estimate of how many misses
+    /// overlap.
     pub translation_best_cycles: Option<f64>,
     /// Cycles of the kernel's work; `None` if the machine has no prices for it.
     pub kernel_cycles: Option<u64>,
@@ -364,10 +365,11 @@ pub struct PlacedRun {
     pub gain_ms: Option<Range<f64>>,
     /// Share of the user time with base pages that is saved.
     pub gain_share: Option<Range<f64>>,
-    /// Between which shares the gain is likely to be measured, by the time of the native run;
-    /// `None` without a native run, or if the machine file is not calibrated.
+    /// The range of shares in which the gain is likely to be measured, computed from the time of
+    /// the native run; `None` without a native run, or if the machine file is not calibrated.
     pub gain_likely: Option<Range<f64>>,
-    /// Best estimate within `gain_share`, by how far misses overlap.
+    /// The best estimate in the range `gain_share`, from an estimate of how many misses
+    /// overlap.
     pub gain_best: Option<f64>,
     /// `gain_best` in milliseconds of the native run; `None` without a native run.
     pub gain_best_ms: Option<f64>,
@@ -408,13 +410,13 @@ pub struct AdvisedRegion {
     /// First touches of base pages in the region.
     pub cold_misses: u64,
     /// Number of the region's group. Regions of a group have equal length, allocation site and
-    /// backing, and get one page size. `None` if it cannot have large pages on Linux.
+    /// backing, and get one page size. `None` if the region cannot have large pages on Linux.
     pub group: Option<u64>,
     /// Counts of the group in the runs in which all groups had one page size, by that size; empty
     /// with `exact`.
     pub together: BTreeMap<String, RegionsAtSize>,
-    /// Runs in which this region alone had a larger size, by that size; empty without `exact`, and
-    /// if it cannot have large pages on Linux.
+    /// Runs in which only this region had a larger size, by that size; empty without `exact`, and
+    /// if the region cannot have large pages on Linux.
     pub alone: BTreeMap<String, PlacedRun>,
     /// The advised size; `None`: base pages.
     pub size: Option<String>,
@@ -656,34 +658,34 @@ def unit(name: str, kind: str) -> str:
 PAGES = {
     "run": (
         "Results of a run",
-        "The document that `pagewalk run --json` writes, what ran and where.",
+        "The document that `pagewalk run --json` writes, with the run's trace and machine.",
         "Results TraceSummary Process Program LiveSummary Switches MachineSummary",
     ),
     "tlbs": (
         "Results: TLBs",
-        "What the TLBs looked up, hit and missed, and what stands beside them.",
+        "Counts of the TLBs, and of the structures that are looked up together with them.",
         "TlbCounts HitsAndMisses SizeCounts BlockCounts ByKind RangeTlbCounts SpecTlbCounts"
         " SpecOutcome SpaceSwitches SmallSpaceCounts SwitchCycles TraceCacheCounts",
     ),
     "walks": (
         "Results: walks and caches",
-        "What the walks of page tables referred to, and which cache served them.",
+        "The references of page-table walks, and the caches that served them.",
         "Walks LevelCounts MmuCacheCounts MmuCacheArray MmuCacheLevel NestedCounts RestSegCounts"
         " CacheCounts CacheTraffic CacheFlushes",
     ),
     "regions": (
         "Results: regions, code and history",
-        "Where in the address space, in the code and in the run misses were.",
+        "The misses by region of the address space, by place in the code, and over time.",
         "RegionCounts MissOrigins CodePlace SiteCounts Timeline MissMap",
     ),
     "time": (
         "Results: time and advice",
-        "The cycles that the counts cost, the native run, and advice on how to save them.",
+        "The cycles of the counted events, the native run, and advice on how to save cycles.",
         "Time Range KernelTime Estimate Native Peak Advice",
     ),
     "manager": (
         "Results: the memory manager",
-        "What the operating system did: faults, page sizes and why, daemons.",
+        "What the operating system did: faults, page sizes and the reasons for them, daemons.",
         "Faults ManagerCounts SizeReasons SizeDecision DaemonCounts LevelPasses DaemonSample"
         " DeviceCounts PromotionCounts PromotionsOfSize ReservationCounts ReservationsOfSize"
         " ChangedSetting EndOfProgram RunsOfLength RegionSizes",
@@ -702,28 +704,28 @@ PAGES = {
     ),
     "stat": (
         "Document of pagewalk stat",
-        "What `pagewalk stat --json` writes.",
+        "The document that `pagewalk stat --json` writes.",
         "Stat StatEvent",
     ),
     "advise": (
         "Document of pagewalk advise",
-        "What `pagewalk advise --json` writes.",
+        "The document that `pagewalk advise --json` writes.",
         "Advised PlacedRun AdvisedRegion RegionsAtSize",
     ),
     "managers": (
         "Document of pagewalk managers",
-        "What `pagewalk managers --json` writes.",
+        "The document that `pagewalk managers --json` writes.",
         "Managed ManagerKind ManagedTrace ManagedRow",
     ),
     "hat": (
         "Documents of pagewalk hat",
-        "What `pagewalk hat --json` writes, of virtual time and of this host.",
+        "The documents that `pagewalk hat --json` writes, for virtual time and for this host.",
         "Hat HatOutcome TimeUse LockShare Histogram ShootCounts ContextUse HatOnHost HostOutcome"
         " HostPrices",
     ),
     "skeleton": (
         "Document of pagewalk skeleton",
-        "What `pagewalk skeleton --json` writes.",
+        "The document that `pagewalk skeleton --json` writes.",
         "SkeletonMade SkeletonProcess",
     ),
 }
@@ -746,11 +748,11 @@ def index() -> str:
     lines = [
         "# Results, field by field",
         "",
-        "What `pagewalk run --json` writes and `Results.data` holds, and the documents of other",
-        "commands. Fields are attributes in Python under the same names, with types:",
-        '`results.tlbs["l1d"].misses`. Counts are exact. The unit `times` marks a count of',
-        "occurrences, `number` an index or identifier, and `share` a value from 0 to 1. *Identity*",
-        "is an equation that holds after every run.",
+        "These pages list the fields of the document that `pagewalk run --json` writes and",
+        "`Results.data` holds, and of the documents of other commands. Fields are attributes in",
+        'Python under the same names, with types: `results.tlbs["l1d"].misses`. Counts are exact.',
+        "The unit `times` marks a count of occurrences, `number` an index or identifier, and",
+        "`share` a value from 0 to 1. *Identity* is an equation that holds after every run.",
         "",
         "| page | what it has | structures |",
         "|---|---|---|",

@@ -32,9 +32,9 @@ KINDS_ARE_IN = (
 )
 NUMBERS = (
     "*Ours* is our number. The brackets before the number say what it measures, and the brackets "
-    "after it have its range over several runs. *Paper* is the paper's number, with the range in "
-    "which ours counts as reached in brackets; if the paper has only words, it is a range or an "
-    "order that stands for these words."
+    "after it give its range over several runs. *Paper* is the paper's number, and the brackets "
+    "after it give the range in which our number counts as reached. If the paper has only words, "
+    "*Paper* is a range or an order that stands for these words."
 )
 
 Known = list[tuple[Experiment, dict[str, Any] | None]]
@@ -137,9 +137,10 @@ def _of_paper(paper: str, known: Known) -> Iterator[tuple[str, str]]:
 CELLS = """
 ## Cell by cell
 
-Averages can agree although no cell does. This table compares the cells that a paper's table and
-ours have in common, without rows that are averages: their number, the mean of the paper's cells,
-the mean absolute difference of our cells to the paper's, and the rank correlation of the two.
+Averages can agree although no cell does. For each experiment, this table compares the cells that
+the paper's table and ours have in common, without rows that are averages. It has the number of
+these cells, the mean of the paper's cells, the mean absolute difference between our cells and the
+paper's, and the rank correlation of the two tables.
 
 | experiment | cells | paper's mean | mean difference | rank correlation |
 |---|---|---|---|---|"""

@@ -26,7 +26,7 @@ class Program(Record):
 class Process(Record):
     """A process of a recording.
 
-    It is the first one or begins by a `fork`, and continues to be the same process when it executes
+    It is the first process or was created by a `fork`, and stays the same process when it executes
     another program.
     """
 
@@ -146,7 +146,7 @@ class ByKind(Record, Generic[T]):
 
 
 class Switches(Record):
-    """Counts of a processor's switches from one program to another, for results."""
+    """Counts of a processor's switches from one program to another."""
 
     order: str
     """The rule that determined the order in which programs ran."""
@@ -163,8 +163,8 @@ class Switches(Record):
     """Switches of a processor from one program to another, by their cause."""
 
     unexplained: int
-    """Waits that were ended because no program was runnable: the recording lacks the causes for
-    which they waited.
+    """Waits that were ended because no program was runnable: the recording lacks the events for
+    which the programs waited.
     """
 
 
@@ -280,7 +280,7 @@ class TlbCounts(Record):
 class SpaceSwitches(Record):
     """Switches of address space, summed over all processors.
 
-    The first space of a processor is no switch.
+    The first space that a processor enters does not count as a switch.
     """
 
     switches: int
@@ -434,7 +434,7 @@ class Walks(Record):
     """References of cold misses: of the walk that faulted and of the one after it."""
 
     references_per_walk: list[list[int]]
-    """Number of walks by how many references they made, without cold ones."""
+    """Number of walks by how many references they made, without cold walks."""
 
     by_level: list[LevelCounts]
     """References by level of the page table (in a virtual machine the guest's), root first, and by
@@ -487,7 +487,7 @@ class MmuCacheLevel(Record):
 
 
 class MmuCacheCounts(Record):
-    """The MMU cache and its counts. The references that it saved are those missing in `Walks`."""
+    """The MMU cache and its counts. The references that it saved do not appear in `Walks`."""
 
     design: str
     """Name of the design."""
@@ -654,8 +654,8 @@ class RangeTlbCounts(Record):
 class RestSegCounts(Record):
     """Lookups of pages in restrictive segments.
 
-    There is one before each walk; its references are those of level 0 in `Walks`. A page that is
-    found needs no walk.
+    There is one lookup before each walk; the references of lookups are those of level 0 in `Walks`.
+    A page that is found needs no walk.
     """
 
     filter_lines: int
@@ -768,8 +768,8 @@ class NestedCounts(Record):
     """
 
     critical_references: int | None
-    """References of both dimensions that the access waits for, as no right prediction of guest or
-    host overlaps them; `None` without a SpecTLB.
+    """References of both dimensions for which the access waits, because no right prediction of
+    guest or host overlaps them; `None` without a SpecTLB.
     """
 
     reservations: ReservationCounts | None
@@ -960,7 +960,7 @@ class DeviceCounts(Record):
     """Requests for which no frame was free (with `apart`: no block of 2M)."""
 
     blocks: int
-    """Blocks of 2M used by devices alone."""
+    """Blocks of 2M that only devices use."""
 
     marks_cleared: int
     """Marked frames whose marks were cleared because a device got a frame in their block."""
@@ -973,14 +973,14 @@ class KhugepagedCounts(Record):
     """Number of passes."""
 
     results: dict[str, int]
-    """Blocks of 2M scanned, by the result, under the kernel's names."""
+    """Blocks of 2M scanned, by the result of the scan; results have the kernel's names."""
 
 
 class CompactionCounts(Record):
     """Runs of memory compaction."""
 
     results: dict[str, int]
-    """Runs by their result, under the kernel's names."""
+    """Runs by their result; results have the kernel's names."""
 
     woken: int
     """Runs by the daemon after it was woken; included in `results`."""
@@ -1065,10 +1065,10 @@ class GroupCounts(Record):
     """Name of the group."""
 
     current: int
-    """Bytes in memory that are charged to it (`memory.current`)."""
+    """Bytes in memory that are charged to the group (`memory.current`)."""
 
     peak: int
-    """Largest number of bytes in memory that were charged to it (`memory.peak`)."""
+    """Largest number of bytes in memory that were charged to the group (`memory.peak`)."""
 
     swap_current: int
     """Bytes in swap (`memory.swap.current`)."""
@@ -1444,13 +1444,13 @@ class NodeCounts(Record):
     """Bytes of frames in use or reserved at the end; `None` if the trace decides the frames."""
 
     misses: list[int]
-    """Misses of every TLB of its processors, by the node of the page."""
+    """Misses of every TLB of the node's processors, by the node of the page."""
 
     accesses: list[int]
-    """Program accesses by the node's processors that memory served, by node."""
+    """Program accesses by the node's processors that memory served, by the node of that memory."""
 
     walk_references: list[int]
-    """Walk references of the node's processors that memory served, by node."""
+    """Walk references of the node's processors that memory served, by the node of that memory."""
 
 
 class MigrationCounts(Record):
@@ -1711,7 +1711,7 @@ class CodePlace(Record):
     """
 
     instruction: int
-    """Number of instructions of the block before it."""
+    """Number of instructions in the block before this one."""
 
     function: str | None
     """Function, by the symbol table."""
@@ -2186,12 +2186,12 @@ class PlacedRun(Record):
     """Share of the user time with base pages that is saved."""
 
     gain_likely: Range[float] | None
-    """Between which shares the gain is likely to be measured, by the time of the native run; `None`
-    without a native run, or if the machine file is not calibrated.
+    """The range of shares in which the gain is likely to be measured, computed from the time of the
+    native run; `None` without a native run, or if the machine file is not calibrated.
     """
 
     gain_best: float | None
-    """Best estimate within `gain_share`, by how far misses overlap."""
+    """The best estimate in the range `gain_share`, from an estimate of how many misses overlap."""
 
     gain_best_ms: float | None
     """`gain_best` in milliseconds of the native run; `None` without a native run."""
@@ -2250,7 +2250,7 @@ class AdvisedRegion(Record):
     """Number of the region's group.
 
     Regions of a group have equal length, allocation site and backing, and get one page size. `None`
-    if it cannot have large pages on Linux.
+    if the region cannot have large pages on Linux.
     """
 
     together: dict[str, RegionsAtSize]
@@ -2259,8 +2259,8 @@ class AdvisedRegion(Record):
     """
 
     alone: dict[str, PlacedRun]
-    """Runs in which this region alone had a larger size, by that size; empty without `exact`, and
-    if it cannot have large pages on Linux.
+    """Runs in which only this region had a larger size, by that size; empty without `exact`, and if
+    the region cannot have large pages on Linux.
     """
 
     size: str | None
@@ -2395,7 +2395,9 @@ class ManagedRow(Record):
     """Cycles of translation; `None` if the machine file has no latencies."""
 
     translation_best_cycles: float | None
-    """Best estimate within `translation_cycles`, by how far misses overlap."""
+    """The best estimate in the range `translation_cycles`, from an estimate of how many misses
+    overlap.
+    """
 
     kernel_cycles: int | None
     """Cycles of the kernel's work; `None` if the machine has no prices for it."""
@@ -2489,7 +2491,8 @@ class TimeUse(Record):
     """
 
     wait_cycles: int
-    """Waiting for locks and busy descriptors, except for interrupts meanwhile."""
+    """Waiting for locks and busy descriptors, without the time of interrupts that arrive meanwhile.
+    """
 
     shootdown_cycles: int
     """Sending shootdowns, waiting for answers, flushing caches."""
@@ -2661,13 +2664,13 @@ class HostPrices(Record):
     """Durations on the host, in nanoseconds."""
 
     lock_ns: float
-    """An uncontended lock taken, or released."""
+    """Taking an uncontended lock, or releasing it."""
 
     transfer_ns: float
-    """A cache line fetched that another thread wrote last."""
+    """Fetching a cache line that another thread wrote last."""
 
     release_ns: float
-    """A lock released while another thread spins for it and has its cache line."""
+    """Releasing a lock while another thread spins for it and has its cache line."""
 
     handover_ns: float
     """The time from a release until a spinning thread that tries at that moment has the lock."""
@@ -2702,8 +2705,9 @@ class HostOutcome(Record):
     nanoseconds: float
     """Nanoseconds per operation of one thread on the shared layer.
 
-    This value and the next two are of one round: the judged round with the median scaling or, if no
-    round is judged, the round with the median scaling of the control.
+    This value and the next two are from one round: from the judged round whose scaling is the
+    median or, if no round is judged, from the round in which the scaling of the control is the
+    median.
     """
 
     control_nanoseconds: float
@@ -2737,8 +2741,8 @@ class HostOutcome(Record):
 
     cycle_ns: float | None
     """Nanoseconds of a counted instruction in the prediction: the time of an operation on one
-    thread without its locks, over the instructions of an operation. `None` if `predicted` is
-    `None`.
+    thread without its locks, divided by the instructions of an operation. `None` if `predicted`
+    is `None`.
     """
 
     lines_ns: float | None

@@ -16,15 +16,15 @@ pub struct Flushes {
     pub ceiling: Option<u64>,
     /// How the other processors are notified.
     pub by: FlushBy,
-    /// With `invlpgb`: the flushes of a space are broadcast once this many processors and more have run
-    /// it. 4 in Linux.
+    /// With `invlpgb`: the flushes of a space are broadcast once at least this many processors have
+    /// run the space. 4 in Linux.
     #[serde(skip_serializing_if = "is_four")]
     pub broadcast_from: u32,
     /// How many pages one broadcast instruction flushes.
     #[serde(skip_serializing_if = "is_one")]
     pub broadcast_pages: u64,
-    /// Whether unmapping and discarding pages interrupts nobody: the other processors flush when they next
-    /// sweep what is left for them (LATR).
+    /// Whether unmapping and discarding pages interrupts no processor: the flushes are left to the
+    /// other processors, each of which makes them at its next sweep (LATR).
     #[serde(skip_serializing_if = "is_false")]
     pub deferred: bool,
     /// With `deferred`: cycles of the operating system's clock between two sweeps of a processor.

@@ -11,8 +11,8 @@ use super::units::{Bytes, PageSize};
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Linux {
-    /// The kernel's version, such as `6.18`: rules and settings that came later do not exist. With it, the
-    /// results have the counters by size that the kernel shows. Absent: 6.18.
+    /// The kernel's version, such as `6.18`: rules and settings that came later do not exist. If it
+    /// is set, the results have the counters by size that the kernel shows. Absent: 6.18.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<Version>,
     /// Where mappings are placed if the system chose their address: as in the recording, or where the
@@ -262,7 +262,7 @@ pub struct Malloc {
     /// The tunable `glibc.malloc.hugetlb`: 0: large pages are not requested; 1: `madvise(MADV_HUGEPAGE)` is
     /// called for memory of 2 MiB and more; 2: memory comes from the pool of large pages.
     pub hugetlb: u8,
-    /// How many bytes more than needed the heap grows by each time (`M_TOP_PAD`, `glibc.malloc.top_pad`). The
+    /// By how many bytes more than needed the heap grows each time (`M_TOP_PAD`, `glibc.malloc.top_pad`). The
     /// heap in the recording has already grown by the recorded program's own `top_pad`, 128 KiB by default;
     /// this key adds to it.
     #[serde(skip_serializing_if = "is_nothing")]

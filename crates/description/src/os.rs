@@ -24,8 +24,8 @@ pub struct Os {
     /// The page size of mappings. If it is larger than the base page, it is used for each page that
     /// lies within its region.
     pub page_size: PageSize,
-    /// Whether every page has that size, regardless of the bounds of regions, which no real
-    /// operating system could do.
+    /// Whether every page has the size `page_size`, regardless of the bounds of regions, which no
+    /// real operating system could do.
     #[serde(skip_serializing_if = "is_false")]
     pub uniform: bool,
     /// Whether each page is mapped before its first touch, so that no walk faults, as in a program

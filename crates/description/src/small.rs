@@ -29,7 +29,7 @@ pub struct Small {
     /// The programs in small spaces, by name or by the number of their space; absent: all.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "names")]
     pub members: Vec<String>,
-    /// With `groups`: the groups of spaces that communicate, as a list of members each.
+    /// With `groups`: the groups of spaces that communicate, each as a list of its members.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "lists_of_names")]
     pub groups: Vec<Vec<String>>,
     /// With `groups`: the programs that communicate with all others, and so are members of each
@@ -63,7 +63,8 @@ pub enum Schedule {
     /// The space that ran longest ago.
     #[default]
     Lru,
-    /// The space that is switched to least often, if the other one is switched to twice as often.
+    /// The space that is switched to least often, but only for a space that is switched to at least
+    /// twice as often.
     Frequent,
 }
 

@@ -25,7 +25,7 @@ pub struct Walker {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nested_cycles: Option<u32>,
     /// Whether a clean page is entered into the TLB without the right to store, so that its first
-    /// store is detected: hardware then sets the dirty bit, or it causes a trap to a software
+    /// store is detected: hardware then sets the dirty bit, or the store traps to a software
     /// handler.
     #[serde(skip_serializing_if = "is_false")]
     pub tracks_dirty: bool,
@@ -77,17 +77,17 @@ pub struct MmuCache {
     /// cache, the number of paths.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entries: Option<u32>,
-    /// The number of entries for level 2 alone, which point to the lowest tables. 0: a split design
-    /// has no array for level 2.
+    /// The number of entries for level 2, which point to the lowest tables, in place of `entries`.
+    /// 0: a split design has no array for level 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l2_entries: Option<u32>,
-    /// The number of entries for level 3 alone.
+    /// The number of entries for level 3, in place of `entries`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l3_entries: Option<u32>,
-    /// The number of entries for level 4 alone.
+    /// The number of entries for level 4, in place of `entries`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l4_entries: Option<u32>,
-    /// The number of entries for level 5 alone.
+    /// The number of entries for level 5, in place of `entries`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l5_entries: Option<u32>,
     /// The number of ways of a set in each array.

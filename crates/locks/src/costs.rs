@@ -25,7 +25,7 @@ pub struct Costs {
     pub table_read: u64,
     /// A node of a mapping list inserted or removed.
     pub mapping: u64,
-    /// An uncontended lock taken, or released.
+    /// Taking an uncontended lock, or releasing it.
     pub lock: u64,
     /// Fetching the cache line of a lock that another processor wrote last.
     pub transfer: u64,

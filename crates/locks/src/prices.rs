@@ -51,11 +51,11 @@ const PAIRS_MAX: usize = 40;
 /// Durations on the host, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct HostPrices {
-    /// An uncontended lock taken, or released.
+    /// Taking an uncontended lock, or releasing it.
     pub lock_ns: f64,
-    /// A cache line fetched that another thread wrote last.
+    /// Fetching a cache line that another thread wrote last.
     pub transfer_ns: f64,
-    /// A lock released while another thread spins for it and has its cache line.
+    /// Releasing a lock while another thread spins for it and has its cache line.
     pub release_ns: f64,
     /// The time from a release until a spinning thread that tries at that moment has the lock.
     pub handover_ns: f64,

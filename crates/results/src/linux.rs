@@ -44,9 +44,9 @@ pub struct LinuxCounts {
 pub struct GroupCounts {
     /// Name of the group.
     pub name: String,
-    /// Bytes in memory that are charged to it (`memory.current`).
+    /// Bytes in memory that are charged to the group (`memory.current`).
     pub current: u64,
-    /// Largest number of bytes in memory that were charged to it (`memory.peak`).
+    /// Largest number of bytes in memory that were charged to the group (`memory.peak`).
     pub peak: u64,
     /// Bytes in swap (`memory.swap.current`).
     pub swap_current: u64,
@@ -97,7 +97,7 @@ pub struct PoolCounts {
 /// Runs of memory compaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CompactionCounts {
-    /// Runs by their result, under the kernel's names.
+    /// Runs by their result; results have the kernel's names.
     pub results: BTreeMap<String, u64>,
     /// Runs by the daemon after it was woken; included in `results`.
     pub woken: u64,
@@ -161,6 +161,6 @@ pub struct RangerCounts {
 pub struct KhugepagedCounts {
     /// Number of passes.
     pub passes: u64,
-    /// Blocks of 2M scanned, by the result, under the kernel's names.
+    /// Blocks of 2M scanned, by the result of the scan; results have the kernel's names.
     pub results: BTreeMap<String, u64>,
 }

@@ -28,11 +28,11 @@ pub struct NodeCounts {
     pub total_bytes: u64,
     /// Bytes of frames in use or reserved at the end; `None` if the trace decides the frames.
     pub used_bytes: Option<u64>,
-    /// Misses of every TLB of its processors, by the node of the page.
+    /// Misses of every TLB of the node's processors, by the node of the page.
     pub misses: Vec<u64>,
-    /// Program accesses by the node's processors that memory served, by node.
+    /// Program accesses by the node's processors that memory served, by the node of that memory.
     pub accesses: Vec<u64>,
-    /// Walk references of the node's processors that memory served, by node.
+    /// Walk references of the node's processors that memory served, by the node of that memory.
     pub walk_references: Vec<u64>,
 }
 

@@ -25,7 +25,7 @@ pub struct DeviceCounts {
     pub returned: u64,
     /// Requests for which no frame was free (with `apart`: no block of 2M).
     pub refused: u64,
-    /// Blocks of 2M used by devices alone.
+    /// Blocks of 2M that only devices use.
     pub blocks: u64,
     /// Marked frames whose marks were cleared because a device got a frame in their block.
     pub marks_cleared: u64,

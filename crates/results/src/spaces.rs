@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-/// Switches of address space, summed over all processors. The first space of a processor is no
-/// switch.
+/// Switches of address space, summed over all processors. The first space that a processor enters
+/// does not count as a switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SpaceSwitches {
     /// Switches.

@@ -23,7 +23,7 @@ pub struct Walks {
     pub modify_traps: u64,
     /// References of cold misses: of the walk that faulted and of the one after it.
     pub cold_references: u64,
-    /// Number of walks by how many references they made, without cold ones.
+    /// Number of walks by how many references they made, without cold walks.
     pub references_per_walk: Vec<(u64, u64)>,
     /// References by level of the page table (in a virtual machine the guest's), root first, and by
     /// what served them.
@@ -45,7 +45,7 @@ pub struct LevelCounts {
     pub served: BTreeMap<String, u64>,
 }
 
-/// The MMU cache and its counts. The references that it saved are those missing in `Walks`.
+/// The MMU cache and its counts. The references that it saved do not appear in `Walks`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MmuCacheCounts {
     /// Name of the design.
@@ -90,8 +90,8 @@ pub struct MmuCacheLevel {
     pub held: u64,
 }
 
-/// Lookups of pages in restrictive segments. There is one before each walk; its references are
-/// those of level 0 in `Walks`. A page that is found needs no walk.
+/// Lookups of pages in restrictive segments. There is one lookup before each walk; the references
+/// of lookups are those of level 0 in `Walks`. A page that is found needs no walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RestSegCounts {
     /// Lines of the set filter that are cached.
@@ -135,8 +135,8 @@ pub struct NestedCounts {
     /// SpecTLB for the host's walks, if there is one. Predictions are counted per walk of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec_tlb: Option<SpecTlbCounts>,
-    /// References of both dimensions that the access waits for, as no right prediction of guest or
-    /// host overlaps them; `None` without a SpecTLB.
+    /// References of both dimensions for which the access waits, because no right prediction of
+    /// guest or host overlaps them; `None` without a SpecTLB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub critical_references: Option<u64>,
     /// Reservations of the host, if it makes any.

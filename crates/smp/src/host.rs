@@ -34,9 +34,9 @@ pub struct HostOutcome {
     pub table: String,
     /// Whether the load called only the HAT layer.
     pub hat_only: bool,
-    /// Nanoseconds per operation of one thread on the shared layer. This value and the next two are of one
-    /// round: the judged round with the median scaling or, if no round is judged, the round with the median
-    /// scaling of the control.
+    /// Nanoseconds per operation of one thread on the shared layer. This value and the next two are
+    /// from one round: from the judged round whose scaling is the median or, if no round is judged,
+    /// from the round in which the scaling of the control is the median.
     pub nanoseconds: f64,
     /// Nanoseconds per operation of one thread of the control.
     pub control_nanoseconds: f64,
@@ -57,7 +57,8 @@ pub struct HostOutcome {
     /// such work.
     pub predicted: Option<f64>,
     /// Nanoseconds of a counted instruction in the prediction: the time of an operation on one
-    /// thread without its locks, over the instructions of an operation. `None` if `predicted` is `None`.
+    /// thread without its locks, divided by the instructions of an operation. `None` if `predicted`
+    /// is `None`.
     pub cycle_ns: Option<f64>,
     /// Nanoseconds per operation for cache lines written by another thread, except those of locks:
     /// the additional time of an operation if threads take turns with single operations, without

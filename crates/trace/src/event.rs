@@ -140,7 +140,7 @@ pub enum Event {
     /// given, were made on that processor by a schedule. Without a `cpu`, the machine chooses a
     /// processor for each thread. Before the first `Run` the space is 0. Older traces call the event
     /// `switch` and have only the space. [`KERNEL`] is not a program's space: the accesses that follow
-    /// are the kernel's, called from whichever space.
+    /// are the kernel's, whichever space called it.
     #[serde(alias = "switch")]
     Run {
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -157,12 +157,12 @@ pub enum Event {
     WarmupEnd,
     /// Accesses and instructions that are missing from the trace: skipped, filtered or lost.
     Gap { accesses: u64, instructions: u64 },
-    /// The recorded system translates adjacent pages in this way, from here until another event
-    /// says otherwise of one of them.
+    /// The recorded system translates adjacent pages as the event's fields say, from here until
+    /// another event changes the translation of one of these pages.
     Translation(Box<Translation>),
-    /// The page table of the space was read as a whole. The events [`Event::Translation`] of this space
-    /// with [`crate::Seen::Snapshot`] up to the next snapshot of the space, are all pages that were
-    /// resident at that moment.
+    /// The page table of the space was read as a whole. Up to the next snapshot of the space, the
+    /// events [`Event::Translation`] with [`crate::Seen::Snapshot`] list all pages of the space that
+    /// were resident at that moment.
     Snapshot { when: When, sizes: KnownSizes },
     /// The recorded system flushes the translation of the page of `addr` on the processor that runs.
     Flush { addr: u64 },
@@ -176,8 +176,8 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         addr: Option<u64>,
     },
-    /// The recorded kernel continues with another task on the processor that runs: its thread, its process, its
-    /// name.
+    /// The recorded kernel continues with another task on the processor that runs: `pid` is its
+    /// thread, `tgid` its process, `name` its name.
     Task { pid: u32, tgid: u32, name: String },
 }
 

@@ -12,7 +12,7 @@ const NAMED_MAX: usize = 8;
 
 /// A process of a recording.
 ///
-/// It is the first one or begins by a `fork`, and continues to be the same process when it executes
+/// It is the first process or was created by a `fork`, and stays the same process when it executes
 /// another program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Process {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// Counts of a processor's switches from one program to another, for results.
+/// Counts of a processor's switches from one program to another.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Switches {
     /// The rule that determined the order in which programs ran.
@@ -16,7 +16,7 @@ pub struct Switches {
     pub cpus: u32,
     /// Switches of a processor from one program to another, by their cause.
     pub by_cause: BTreeMap<&'static str, u64>,
-    /// Waits that were ended because no program was runnable: the recording lacks the causes for
-    /// which they waited.
+    /// Waits that were ended because no program was runnable: the recording lacks the events for
+    /// which the programs waited.
     pub unexplained: u64,
 }

@@ -109,8 +109,8 @@ def settings(what: str) -> Flags:
         Flag(
             "--memory",
             metavar="SIZE|N%",
-            help="size of memory, as 64M, or as a share of the peak memory use of the trace under "
-            "the manager base, as 80%%; with --aged, the amount of memory that is free",
+            help="size of memory, such as 64M, or a share of the peak memory use of the trace "
+            "under the manager base, such as 80%%; with --aged, the amount of memory that is free",
         ),
     )
 
@@ -147,7 +147,8 @@ def view(order: str, rows: str, choices: list[str] | None = None) -> Flags:
             "--top",
             type=positive,
             metavar="N",
-            help=f"show only the first N {rows} in the text and the page; other files have all",
+            help=f"show only the first N {rows} in the text and the page; other files have all "
+            f"{rows}",
         ),
     )
 
@@ -214,8 +215,8 @@ def _edge(edge: str, what: str) -> Flags:
             f"--{edge}-symbol",
             unless=_LIVE,
             metavar="F",
-            help=f"{what} the call of function F, of the program or of a library, in any process; "
-            "this holds for all processes",
+            help=f"{what} the call of function F, of the program or of a library, by any "
+            f"process; the windows of all processes {what} that time",
         ),
         Flag(
             f"--{edge}-marker",
@@ -299,8 +300,8 @@ RECORDING = Flags(
         "--callbacks",
         unless=_LIVE,
         action="store_true",
-        help="record in QEMU through callbacks alone, as in a QEMU other than Pagewalk's own: the "
-        "same trace as in Pagewalk's, more slowly",
+        help="record in QEMU through callbacks only, as in a QEMU other than Pagewalk's own: the "
+        "trace is the same, but recording takes longer",
     ),
     Flag(
         "--engine",
@@ -316,7 +317,8 @@ RECORDING = Flags(
         "--aslr",
         unless=_LIVE,
         action="store_true",
-        help="with the engine: leave the kernel's randomization of the address space on",
+        help="in native recordings (see --engine): leave the kernel's randomization of the address "
+        "space on",
     ),
     Flag(
         "--qemu",
@@ -335,7 +337,7 @@ LIVE = Flag(
     dest="tells_all",
     action="store_true",
     help="simulate every access of a live program, also guaranteed hits, which are otherwise only "
-    "counted in the recorded program: the same results, more slowly",
+    "counted in the recorded program: the results are the same, but the run takes longer",
 )
 
 
@@ -374,7 +376,7 @@ ORIGINS = Flags(
         action="append",
         choices=KEYS,
         default=[],
-        help="print each TLB's misses in a table by this key; may be given several times",
+        help="print a table of the misses of every TLB by this key; may be given several times",
     ),
     Flag(
         "--merge",
@@ -450,7 +452,8 @@ READING = Flags(
         unless="is for traces: `pagewalk record` the program first",
         type=size,
         metavar="SIZE",
-        help="move mappings apart, so that no two of them share an aligned block of SIZE, as 2M",
+        help="move mappings apart, so that no two of them share an aligned block of SIZE, such as "
+        "2M",
     ),
     Flag(
         "--kernel",

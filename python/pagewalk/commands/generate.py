@@ -50,15 +50,15 @@ PATTERNS: dict[str, tuple[str, list[Option]]] = {
             (
                 "linux",
                 "N",
-                "send messages through pipes: 1 of Linux in the kernel, 2 of Linux at user level; "
-                "0: no pipes (default: 0)",
+                "send messages through pipes of Linux: 1: Linux is the kernel; 2: Linux is a user "
+                "process; 0: no pipes (default: 0)",
             ),
         ],
     ),
     "syscall": (
         "a program that makes system calls to Linux (Uhlig and others 2002, section 4.2)",
         [
-            ("linux", "N", "1: Linux runs in the kernel; 2: at user level (default: 2)"),
+            ("linux", "N", "1: Linux is the kernel; 2: Linux is a user process (default: 2)"),
             ("trap", "N", "cycles to enter and leave the kernel (default: 1200)"),
             ("work", "N", "instructions of the system call itself (default: 300)"),
             ("code", "N", "pages of Linux's code per system call (default: 3)"),

@@ -127,8 +127,8 @@ class Hat(Command):
             unless=_OF_MODEL,
             type=size,
             metavar="BYTES",
-            help="memory for page tables, as 160K; when it is used up, the least recently loaded "
-            "spaces lose their page tables (default: unlimited)",
+            help="memory for page tables, such as 160K; when it is used up, the least recently "
+            "loaded spaces lose their page tables (default: unlimited)",
         ),
         Flag(
             "--lock-per-list",
@@ -142,8 +142,8 @@ class Hat(Command):
             unless=_OF_MODEL,
             type=number,
             metavar="N",
-            help="number of hardware contexts (ASIDs), as 4096; when all are in use, the least "
-            "recently entered space loses its context (default: unlimited)",
+            help="number of hardware contexts (ASIDs), such as 4096; when all are in use, the "
+            "least recently entered space loses its context (default: unlimited)",
         ),
         Flag(
             "--context-threshold",

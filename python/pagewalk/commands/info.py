@@ -29,8 +29,8 @@ class Info(Command):
         Flag(
             "--switches",
             action="store_true",
-            help="count the switches between each two processes, and propose groups of processes "
-            "for small spaces",
+            help="count the switches between each pair of processes, and propose groups of "
+            "processes for small spaces",
         ),
         Output(
             "--graph",

@@ -18,8 +18,8 @@ class Machines(Command):
     name = "machines"
     help = "list the machines, or print the file of one"
     description = (
-        "List the machines that come with Pagewalk, or print the TOML file of one, to start a "
-        "machine file of your own from."
+        "List the machines that come with Pagewalk, or print the TOML file of one, as a start "
+        "for a machine file of your own."
     )
     epilog = (
         "examples:\n  pagewalk machines\n"

@@ -31,9 +31,9 @@ examples:
   pagewalk place data=2M --compare --rounds 8 -- python3 -c "x = list(range(1000000))"
 
 A program keeps its own output, input and exit status; the report goes to standard error. With
---require, the exit status is 125 if the program ended with 0 but memory that could have the pages
-of its rule has smaller ones. The word `fail`, as in `heap=2M fail`, requires this for the memory of
-one rule.
+--require, the exit status is 125 if the program ended with 0 but some memory has smaller pages than
+its rule asks for, although the requested pages would fit. The word `fail`, as in `heap=2M fail`,
+requires this for one rule only.
 """
 
 
@@ -99,8 +99,8 @@ class Place(Command):
     description = (
         "Run an unmodified program with the page sizes of RULES, or of a place file from "
         "`pagewalk advise -o`. Pagewalk calls madvise in the program at the right moments, also "
-        "in its children and in static programs. With -p, the memory that a running process has "
-        "is given large pages at once."
+        "in its children and in static programs. With -p, the memory of a running process gets "
+        "large pages at once."
     )
     usage = (
         "pagewalk place RULES|FILE [options] -- COMMAND [ARGUMENT ...]\n"
@@ -131,14 +131,15 @@ class Place(Command):
         Flag(
             "--require",
             action="store_true",
-            help=f"exit with status {UNMET} if memory that could have the pages that a rule asks "
-            "for has smaller ones, or if a rule names no memory",
+            help=f"if the program ends with 0, exit with status {UNMET} if a rule matched no "
+            "memory, if a call for it failed, or if memory has smaller pages than its rule asks "
+            "for although these would fit",
         ),
         Flag(
             "--inherit",
             action="store_true",
-            help="pass the environment variables that are set for the program on to the programs "
-            "that it executes",
+            help="keep the environment variables that pagewalk sets for the program in the "
+            "programs that it executes",
         ),
         Flag(
             "--system",

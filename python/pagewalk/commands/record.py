@@ -45,15 +45,15 @@ _PROGRAMS = Flags(
     Flag(
         "--calls",
         action="store_true",
-        help="also record system calls on files and system calls that block: on what file or "
-        "process, how many bytes, start and end time",
+        help="also record system calls on files and system calls that block, with their file or "
+        "process, the number of bytes, and the times of their start and end",
     ),
     Flag(
         "--pages",
         action="store_true",
-        help="with the engine: also record which page sizes the kernel gives to the "
-        "program (4K or 2M; as root all sizes, and frames), at intervals, when its memory "
-        "grows, and at its end; `pagewalk info` shows them",
+        help="in native recordings (see --engine): also record which page sizes the kernel gives "
+        "to the program (4K or 2M; as root all sizes, and frames), at intervals, when its "
+        "memory grows, and at its end; `pagewalk info` shows them",
     ),
     Flag(
         "--no-arguments",
@@ -80,7 +80,7 @@ SYSTEM = Flags(
     Flag(
         "--initrd",
         metavar="FILE",
-        help="an initial file system whose files the system has too",
+        help="an initial file system, whose files are added to those of the system",
     ),
     Flag(
         "--memory",
@@ -102,13 +102,13 @@ SYSTEM = Flags(
         action="append",
         default=[],
         metavar="PATH",
-        help="a file or folder that the system has too, besides the command's libraries and the "
+        help="a file or folder to add to the system, besides the command's libraries and the "
         "current folder; may be repeated",
     ),
     Flag(
         "--boot",
         action="store_true",
-        help="record the system from the start of its machine on, and not only the command",
+        help="record the system from the start of its machine on, not only while the command runs",
     ),
     title="whole systems",
     check=_check_system,

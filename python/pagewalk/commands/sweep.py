@@ -45,11 +45,11 @@ examples:
       --normalize-to tlb.l2d.entries=256 --sort misses --top 3
 
 Values are written as for --set, separated by commas. 1..64 stands for the whole numbers from 1 to
-64, 1..64:3 for every third of them, 2^0..2^10 for powers of two. Several --vary give every
-combination. A design that cannot be built is a row with its error. An interrupted sweep continues
-where it stopped if it is started again with the same output file. With several --machine, or with
---vary machine=NAME,NAME, the machine varies too. With several traces, the text and the page show
-each trace, and for each design the mean over the traces (--mean).
+64, 1..64:3 for every third of them, 2^0..2^10 for powers of two. With several --vary, every
+combination of their values is simulated. A design that cannot be built is a row with its error. An
+interrupted sweep continues where it stopped if it is started again with the same output file. With
+several --machine, or with --vary machine=NAME,NAME, the machine varies too. With several traces,
+the text and the page show each trace, and for each design the mean over the traces (--mean).
 """
 
 
@@ -79,7 +79,7 @@ class Sweep(Command):
             default=[],
             metavar="KEY=VALUES",
             help="a key of the machine file and its values, as in tlb.l2d.entries=512,1024; "
-            "several --vary give every combination",
+            "with several --vary, every combination is simulated",
         ),
         Flag(
             "--normalize-to",
@@ -103,7 +103,7 @@ class Sweep(Command):
         ),
         Table("a row per design"),
         json_of("the table"),
-        html("write a page with the designs drawn"),
+        html("write a page with charts of the designs"),
         PICTURES,
         Flags(
             Flag(
@@ -142,7 +142,7 @@ class Sweep(Command):
             type=positive,
             metavar="N",
             help="number of designs that are simulated in one pass over the trace; an interrupted "
-            "sweep repeats the pass it was in",
+            "sweep repeats the pass during which it was interrupted",
         ),
         Flag(
             "--threads", type=positive, metavar="N", help="number of threads (default: all cores)"
