@@ -1229,7 +1229,7 @@ class EndOfProgram(Record):
     """
 
     anonymous: int
-    """Private pages of spaces that were stored to, in bytes."""
+    """Private pages that programs have stored to, in bytes."""
 
     file: int
     """Pages of files, in bytes."""
@@ -1266,7 +1266,7 @@ class KindBytes(Record):
     """Bytes of memory by use."""
 
     anonymous: int
-    """Private pages of spaces that were stored to, in bytes."""
+    """Private pages that programs have stored to, in bytes."""
 
     file: int
     """Pages of files, in bytes."""
@@ -1310,7 +1310,7 @@ class MemorySample(Record):
     """Index of the access, from 0."""
 
     anonymous: int
-    """Private pages of spaces that were stored to, in bytes."""
+    """Private pages that programs have stored to, in bytes."""
 
     file: int
     """Pages of files, in bytes."""

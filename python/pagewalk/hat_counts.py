@@ -95,8 +95,9 @@ class HostRun(NamedTuple):
         table: Page table.
         hat_only: Whether the HAT layer was driven alone, without the memory manager above it.
         nanoseconds: Nanoseconds per operation of one thread. This time, `control_nanoseconds` and
-            `control_scaling` are those of one round: the judged round with the median scaling or,
-            if no round is judged, the round with the median scaling of the control.
+            `control_scaling` are from one round: from the judged round whose scaling is the median
+            or, if no round is judged, from the round in which the scaling of the control is the
+            median.
         control_nanoseconds: Nanoseconds per operation of one thread of the control, in which each
             thread has a HAT layer of its own.
         control_scaling: Throughput of the control on all threads, divided by that on one thread.

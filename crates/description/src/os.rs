@@ -21,8 +21,8 @@ pub struct Os {
     /// The base page size, in which frames and swap are counted; absent: 4 KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_page: Option<PageSize>,
-    /// The page size of mappings. If it is larger than the base page, it is used for each page that
-    /// lies within its region.
+    /// The page size of mappings. If it is larger than the base page, a page has this size if all
+    /// of it lies within one region.
     pub page_size: PageSize,
     /// Whether every page has the size `page_size`, regardless of the bounds of regions, which no
     /// real operating system could do.
@@ -78,13 +78,13 @@ pub struct Os {
     /// Whether a region gets its frames when it is mapped, in as few contiguous runs as possible.
     #[serde(skip_serializing_if = "is_false")]
     pub eager_paging: bool,
-    /// The settings of the manager `ingens`; absent: the numbers of its source code.
+    /// The settings of the manager `ingens`; absent: the values in the source code of `ingens`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ingens: Option<Ingens>,
-    /// The settings of the manager `hawkeye`; absent: the numbers of its source code.
+    /// The settings of the manager `hawkeye`; absent: the values in the source code of `hawkeye`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hawkeye: Option<HawkEye>,
-    /// The settings of the manager `ca`; absent: the numbers of its source code.
+    /// The settings of the manager `ca`; absent: the values in the source code of `ca`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<Ca>,
     /// A daemon that moves pages to make them contiguous; absent: only `translation-ranger` has

@@ -13,8 +13,9 @@ pub struct RangeTlb {
     pub entries: u32,
     /// The replacement policy.
     pub replacement: String,
-    /// The source of its entries: `table`, ranges of the operating system's range table; `line`, the
-    /// contiguous pages that a walk finds in its cache line of page-table entries.
+    /// The source of the range TLB's entries: `table`, ranges of the operating system's range
+    /// table; `line`, the contiguous pages that a walk finds in its cache line of page-table
+    /// entries.
     #[serde(skip_serializing_if = "is_table")]
     pub from: String,
     /// The least number of base pages in a range that gets an entry.

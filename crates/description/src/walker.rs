@@ -13,8 +13,8 @@ pub struct Walker {
     pub enters: Option<String>,
     /// Hardware, or a software handler.
     pub kind: WalkerKind,
-    /// Cycles of a refill without its references and a handler's instructions: a trap and the
-    /// return from it.
+    /// Cycles of a refill in addition to its references and to a handler's instructions: for a trap
+    /// and the return from it.
     pub refill_cycles: u32,
     /// Cycles of a refill after a load or a store, counted as for `refill_cycles`; absent: the same as
     /// after a fetch.
@@ -143,10 +143,10 @@ impl MmuCache {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WalkerKind {
-    /// Hardware. Its walks set accessed and dirty bits if the format has them.
+    /// Hardware walks the page table. Its walks set accessed and dirty bits if the format has them.
     #[default]
     Hardware,
-    /// A software refill handler, whose instructions are counted. The kernel sets accessed and
-    /// dirty bits elsewhere.
+    /// A software refill handler, whose instructions are counted. Accessed and dirty bits are set
+    /// by the kernel, not by walks.
     Software,
 }

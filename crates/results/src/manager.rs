@@ -166,7 +166,7 @@ impl DaemonSample {
 /// Bytes of memory by use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KindBytes {
-    /// Private pages of spaces that were stored to, in bytes.
+    /// Private pages that programs have stored to, in bytes.
     pub anonymous: u64,
     /// Pages of files, in bytes.
     pub file: u64,

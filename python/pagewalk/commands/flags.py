@@ -24,7 +24,7 @@ FORMATS = {
     "usimm": "traces for USIMM",
     "perf": "the output of `perf script`, with data addresses",
     "csv": "a table as text (CSV), with or without a header line",
-    "parquet": "a Parquet file with the same columns",
+    "parquet": "a Parquet file with the columns of a CSV table",
 }
 """Trace formats of other tools, each with its help."""
 
