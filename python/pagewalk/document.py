@@ -502,7 +502,9 @@ class MmuCacheCounts(Record):
     """Cycles per search."""
 
     searches: int
-    """Searches; looking for several levels one after the other counts once per level."""
+    """Searches of the cache; if it is searched for several levels one after the other, each search
+    counts.
+    """
 
     by_level: list[MmuCacheLevel]
     """Counts by level, highest level first."""
@@ -888,8 +890,8 @@ class SizeDecision(Record):
     """Pages for which a size was requested."""
 
     region: str
-    """Name of the region in `regions`: that of the fault, or for an upgrade that in which the large
-    page begins.
+    """Name, as in `regions`, of the region in which the fault occurred or, for an upgrade, in which
+    the large page begins.
     """
 
     wanted: str

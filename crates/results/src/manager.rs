@@ -102,8 +102,8 @@ pub struct SizeReasons {
 /// Pages for which a size was requested.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SizeDecision {
-    /// Name of the region in `regions`: that of the fault, or for an upgrade that in which the
-    /// large page begins.
+    /// Name, as in `regions`, of the region in which the fault occurred or, for an upgrade, in
+    /// which the large page begins.
     pub region: String,
     /// The requested size.
     pub wanted: String,

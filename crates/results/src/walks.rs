@@ -56,7 +56,8 @@ pub struct MmuCacheCounts {
     pub arrays: Vec<MmuCacheArray>,
     /// Cycles per search.
     pub latency_cycles: u64,
-    /// Searches; looking for several levels one after the other counts once per level.
+    /// Searches of the cache; if it is searched for several levels one after the other, each search
+    /// counts.
     pub searches: u64,
     /// Counts by level, highest level first.
     pub by_level: Vec<MmuCacheLevel>,
