@@ -1713,7 +1713,7 @@ class CodePlace(Record):
     """
 
     instruction: int
-    """Number of instructions in the block before this one."""
+    """Number of instructions of the block before this place."""
 
     function: str | None
     """Function, by the symbol table."""

@@ -93,9 +93,9 @@ class Recording(Options):
         process: The only process to record: its pid, or the name or path of its program.
         calls: Whether to record system calls on files and system calls that block.
         arguments: Whether to record the arguments of programs.
-        pages: Whether to record, in native recordings (see `engine`), which page sizes the kernel
-            has given to the program: at intervals, when its memory grows, and at its end. With the
-            rights of root, frames and sizes between 4K and 2M are recorded too.
+        pages: Whether to record, in a native recording, which page sizes the kernel has given to
+            the program, at intervals, when its memory grows, and at its end; with the rights of
+            root, frames and sizes between 4K and 2M too.
         allocations: Whether to record each program's allocations and where they are made, by a
             library that is loaded into it. Misses can then be reported by allocation site.
         small: Size in bytes of the address space of a 32-bit program and of the programs that it
@@ -108,8 +108,8 @@ class Recording(Options):
         engine: `native` to record an x86-64 program, and those that it starts, in their own
             processes; `qemu` to record in QEMU; `auto` for the first where that is possible, with a
             note that says why where it is not.
-        aslr: Whether the kernel's randomization of the address space stays on in native
-            recordings.
+        aslr: Whether the kernel's randomization of the address space stays on in a native
+            recording.
         qemu: Another QEMU to record in; it must support plugins, and takes longer.
     """
 

@@ -63,8 +63,7 @@ pub enum Schedule {
     /// The space that ran longest ago.
     #[default]
     Lru,
-    /// The space that is switched to least often, but only for a space that is switched to at least
-    /// twice as often.
+    /// The space that is switched to least often, but only for a space that is switched to at least twice as often.
     Frequent,
 }
 

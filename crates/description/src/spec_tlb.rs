@@ -20,9 +20,9 @@ pub struct SpecTlb {
     pub replacement: String,
     /// The size of the large pages.
     pub page_size: PageSize,
-    /// How the SpecTLB knows that a base page is in a reservation: `heuristic` or `marks`. With
-    /// `offsets`, an entry is for an instruction and has the offset between virtual and physical
-    /// addresses of the pages on which the instruction misses (SpOT).
+    /// How the predictor knows that a base page is in a reservation: `heuristic` or `marks`. With `offsets`, an entry
+    /// is for an instruction and has the offset between virtual and physical addresses of the pages on which the
+    /// instruction misses (SpOT).
     pub fill: String,
     /// With `offsets`: the least number of base pages in a contiguous run whose pages make an
     /// entry.
@@ -34,8 +34,7 @@ pub struct SpecTlb {
     /// Whether the entries stay when a processor switches to another space.
     #[serde(skip_serializing_if = "is_false")]
     pub keeps_on_switch: bool,
-    /// Whether the SpecTLB's memory requests are marked as speculative, so that none reaches a
-    /// device.
+    /// Whether the predictor's memory requests are marked as speculative, so that none reaches a device.
     #[serde(skip_serializing_if = "is_false")]
     pub tagged: bool,
     /// The seed of the random sequence, for policies that use one.

@@ -30,7 +30,7 @@ pub struct CodePlace {
     /// Offset in that file at which the block begins, or to which a call returns; without a file
     /// the address. If several places were merged, the lowest.
     pub offset: u64,
-    /// Number of instructions in the block before this one.
+    /// Number of instructions of the block before this place.
     pub instruction: u32,
     /// Function, by the symbol table.
     pub function: Option<String>,

@@ -53,8 +53,8 @@ class Seen:
         misses_in_flight: The largest number of misses of the last cache that overlap.
         walks_in_flight: The largest number of walks that overlap.
         far: Time of a load from a random address, by page size and by the bytes of the memory
-            loaded from. These times are medians instead of the shortest times, because other users
-            of the computer also slow down the programs whose times the file is to predict.
+            loaded from. These times are medians, because other programs also slow down the programs
+            whose times are predicted.
         costs: Times of the kernel's work, such as a fault, by name.
         unseen: The quantities that could not be measured, in words.
     """
