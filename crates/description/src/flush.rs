@@ -61,8 +61,8 @@ pub enum FlushBy {
     /// Each processor that may hold one of the pages is interrupted and flushes.
     #[default]
     Interrupts,
-    /// The instruction INVLPGB of AMD flushes everywhere, for spaces that run on several
-    /// processors; other spaces are flushed by interrupts.
+    /// The instruction INVLPGB of AMD flushes everywhere, for spaces that run on several processors; other spaces are
+    /// flushed by interrupts.
     Invlpgb,
     /// The instruction TLBI of Arm flushes everywhere.
     Tlbi,

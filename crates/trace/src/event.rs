@@ -166,8 +166,8 @@ pub enum Event {
     Snapshot { when: When, sizes: KnownSizes },
     /// The recorded system flushes the translation of the page of `addr` on the processor that runs.
     Flush { addr: u64 },
-    /// The processor that runs is interrupted: by an exception or, if `device`, from outside. `pc` is the address of the
-    /// instruction that comes next or has failed, `addr` that of the access for a page fault.
+    /// The processor that runs is interrupted: by an exception or, if `device`, from outside. `pc` is the address of
+    /// the instruction that comes next or has failed, `addr` is the address of the access that caused a page fault.
     Interrupt {
         vector: u8,
         device: bool,
