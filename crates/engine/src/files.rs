@@ -1,6 +1,7 @@
-//! File and blocking calls, for `--calls` ([`ring::FileCall`]), as the program makes them.
+//! File and blocking calls, for `--calls` ([`ring::FileCall`]), and allocations ([`ring::Said`]), as the
+//! program makes them.
 
-use ring::{EventCode, FileCall, Numbers, Told, Within};
+use ring::{Caller, EventCode, FileCall, Numbers, Said, Told, Within};
 
 use crate::run::Engine;
 use crate::sys::{self, nr};
@@ -14,6 +15,12 @@ impl Within for Own {
         Numbers::X86_64
     }
 
+    fn read(&self, address: u64, to: &mut [u8]) -> bool {
+        ways::read_bytes(address, to.as_mut_ptr(), to.len() as u64)
+    }
+}
+
+impl Caller for Own {
     fn tell(&self, fd: i32) -> Option<Told> {
         const F_GETFL: u64 = 3;
         let mut stat = [0u64; 18];
@@ -37,10 +44,6 @@ impl Within for Own {
     fn now(&self) -> u64 {
         sys::now()
     }
-
-    fn read(&self, address: u64, to: &mut [u8]) -> bool {
-        ways::read_bytes(address, to.as_mut_ptr(), to.len() as u64)
-    }
 }
 
 impl Engine {
@@ -50,7 +53,12 @@ impl Engine {
         is_recorded.then(|| FileCall::begin(&Own, number as i64, arguments)).flatten()
     }
 
-    /// Reports such a call, which has returned.
+    /// Reports what the library that marks allocations says by a system call with these arguments.
+    pub(crate) fn report(&mut self, said: Said, arguments: [u64; 6]) {
+        said.report(&Own, arguments, |code, parts| self.recorder.event(code, parts));
+    }
+
+    /// Reports a file call that has returned.
     pub(crate) fn end_file_call(&mut self, begun: FileCall, result: i64) {
         let (words, name) = begun.end(&Own, result);
         self.recorder.text(EventCode::FileCall, words.as_slice(), name.as_bytes());

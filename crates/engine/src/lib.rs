@@ -26,7 +26,6 @@
 
 extern crate alloc;
 
-mod allocations;
 mod area;
 mod assist;
 mod clock;

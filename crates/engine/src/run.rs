@@ -520,7 +520,7 @@ impl Engine {
         }
         let Some(call) = call else { return };
         match Said::from_argument(arguments[1]).filter(|_| call == Call::Marker) {
-            Some(said) => self.told(said, arguments),
+            Some(said) => self.report(said, arguments),
             None => self.tell(call, arguments, result),
         }
         self.recorder.mark();

@@ -7,7 +7,7 @@ use ring::{CLONE_VFORK, CLONE_VM, Call, EventCode, PR_PAGEWALK, Said};
 use crate::isa::Guest;
 use crate::vcpu::{Phase, cursor};
 use crate::{
-    allocations, events, exec, files, filter, global, guest, multiplexed, span, sure, vcpu, vfork,
+    events, exec, files, filter, global, guest, library, multiplexed, span, sure, vcpu, vfork,
 };
 
 /// QEMU's result of a call that will be made again.
@@ -326,7 +326,9 @@ pub(crate) fn leave(vcpu: u32, guest: Guest, result: i64) {
         _ => result,
     };
     match Said::from_argument(arguments[1]).filter(|_| call == Call::Marker) {
-        Some(said) => allocations::told(vcpu, guest, said, &arguments),
+        Some(said) => {
+            said.report(&guest, arguments, |code, parts| span::event(vcpu, code, parts));
+        }
         None => tell(vcpu, call, &arguments, result),
     }
     span::mark(vcpu, true);
@@ -355,7 +357,7 @@ fn tell(vcpu: u32, call: Call, arguments: &[u64; 6], result: i64) {
     if call == Call::Mmap && arguments[4] as i32 >= 0 && result >= 0 {
         length = guest::path_of(arguments[4] as u32, &mut path);
         if arguments[2] & PROT_EXEC != 0 {
-            allocations::mapped(&path[..length], result as u64, arguments[1]);
+            library::mapped(&path[..length], result as u64, arguments[1]);
         }
     }
     let mut arguments = *arguments;

@@ -3,7 +3,7 @@
 //! Descriptors are examined in the recorded process itself, with the host's own system calls: in
 //! QEMU, a guest's descriptors have the same numbers as the host's.
 
-use ring::{EventCode, FileCall, Numbers, Told, Within};
+use ring::{Caller, EventCode, FileCall, Numbers, Told, Within};
 
 use crate::isa::Guest;
 use crate::{events, global, guest, wait};
@@ -18,6 +18,12 @@ impl Within for Guest {
         }
     }
 
+    fn read(&self, address: u64, to: &mut [u8]) -> bool {
+        guest::read_bytes(address, to.as_mut_ptr(), to.len()) == to.len()
+    }
+}
+
+impl Caller for Guest {
     fn tell(&self, fd: i32) -> Option<Told> {
         let stat = guest::stat_of(fd)?;
         // SAFETY: asks for the flags of an open descriptor.
@@ -33,10 +39,6 @@ impl Within for Guest {
 
     fn now(&self) -> u64 {
         wait::now()
-    }
-
-    fn read(&self, address: u64, to: &mut [u8]) -> bool {
-        guest::read_bytes(address, to.as_mut_ptr(), to.len()) == to.len()
     }
 }
 

@@ -29,7 +29,6 @@
 // Much of it is for our own QEMU alone.
 #![cfg_attr(not(feature = "inside"), allow(dead_code))]
 
-mod allocations;
 mod calls;
 mod derived;
 mod ending;
@@ -41,6 +40,7 @@ mod filter;
 mod global;
 mod guest;
 mod isa;
+mod library;
 #[cfg(feature = "inside")]
 mod machine;
 mod maps;

@@ -12,7 +12,7 @@ use ring::{BLOCKS_PER_CHUNK, Block, Control, Derived, Record, TAGS_PER_CHUNK};
 use crate::ffi::{self, ExecCb, Id, MemCb, Tb};
 use crate::filter::{self, Watched};
 use crate::qemu::Plan;
-use crate::{allocations, derived, global, qemu, sure, vcpu};
+use crate::{derived, global, library, qemu, sure, vcpu};
 
 /// The callbacks for this process: with or without filter, for this QEMU's encoding of accesses.
 #[derive(Clone, Copy)]
@@ -83,7 +83,7 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
         let first = ffi::qemu_plugin_tb_get_insn(tb, 0);
         let last = ffi::qemu_plugin_tb_get_insn(tb, count - 1);
         let pc = ffi::qemu_plugin_tb_vaddr(tb);
-        if allocations::is_library(pc) {
+        if library::is_library(pc) {
             return;
         }
         let end = ffi::qemu_plugin_insn_vaddr(last) + ffi::qemu_plugin_insn_size(last) as u64;

@@ -8,7 +8,9 @@
 //! ```
 //!
 //! Whoever records a process, the plugin in QEMU or the engine, looks at its descriptors and memory in this process,
-//! in its own way ([`Within`]).
+//! in its own way ([`Caller`]).
+
+use crate::within::{Numbers, Within, pointer_bytes, word};
 
 /// The most parts of memory that are reported of a call.
 const BUFFERS_MAX: usize = 16;
@@ -26,38 +28,14 @@ const F_DUPFD_CLOEXEC: u32 = 1030;
 /// The recorded data of a descriptor: number, mode and flags, device, inode, bytes.
 pub type Told = [u64; 5];
 
-/// The columns of the table of calls.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Numbers {
-    /// The numbers of x86-64.
-    X86_64 = 0,
-    /// The numbers of i386.
-    I386 = 1,
-    /// Linux's generic numbers.
-    Generic64 = 2,
-    /// The numbers of 32-bit Arm.
-    Arm = 3,
-}
-
 /// The process that makes a call, as its recorder sees it.
-pub trait Within {
-    /// Whose numbers the calls have.
-    fn numbers(&self) -> Numbers;
+pub trait Caller: Within {
     /// The recorded data of a descriptor; `None` if it is not open.
     fn tell(&self, fd: i32) -> Option<Told>;
     /// The current offset of a descriptor that is open.
     fn offset(&self, fd: i32) -> u64;
     /// The time of the system's monotonic clock in nanoseconds.
     fn now(&self) -> u64;
-    /// Fills `to` from the memory at `address`; false if not all of it can be read.
-    fn read(&self, address: u64, to: &mut [u8]) -> bool;
-}
-
-fn pointer_bytes(within: &impl Within) -> u64 {
-    match within.numbers() {
-        Numbers::I386 | Numbers::Arm => 4,
-        Numbers::X86_64 | Numbers::Generic64 => 8,
-    }
 }
 
 /// Which arguments or results of a call are descriptors.
@@ -226,7 +204,7 @@ pub struct FileCall {
 impl FileCall {
     /// The call that begins now with these arguments, whose upper halves are zero for a 32-bit program. `None` if it is
     /// not one to be recorded.
-    pub fn begin(within: &impl Within, number: i64, arguments: [u64; 6]) -> Option<FileCall> {
+    pub fn begin(within: &impl Caller, number: i64, arguments: [u64; 6]) -> Option<FileCall> {
         let numbers = within.numbers();
         let known =
             KNOWN.iter().position(|known| i64::from(known.numbers[numbers as usize]) == number)?;
@@ -256,7 +234,7 @@ impl FileCall {
 
     /// What is reported of the call, which has returned `result`: the words of
     /// [`EventCode::FileCall`](crate::EventCode::FileCall), and the call's name.
-    pub fn end(self, within: &impl Within, result: i64) -> (FileWords, &'static str) {
+    pub fn end(self, within: &impl Caller, result: i64) -> (FileWords, &'static str) {
         let ended_ns = within.now();
         let FileCall { number, known, arguments, began_ns, offset, first } = self;
         let Known { name, descriptors, memory, .. } = &KNOWN[known];
@@ -387,12 +365,4 @@ fn length(within: &impl Within, address: u64) -> u64 {
     let mut word = [0; 4];
     let is_read = within.read(address, &mut word);
     if is_read { u32::from_le_bytes(word).into() } else { 0 }
-}
-
-/// The program's word at `address`; 0 if it cannot be read.
-fn word(within: &impl Within, address: u64) -> u64 {
-    let mut word = [0; 8];
-    let bytes = pointer_bytes(within) as usize;
-    let is_read = within.read(address, &mut word[..bytes]);
-    if is_read { u64::from_le_bytes(word) } else { 0 }
 }

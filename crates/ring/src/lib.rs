@@ -32,6 +32,7 @@
 //! system call, the order of their accesses is known only to the precision of segments.
 #![no_std]
 
+mod allocations;
 mod claim;
 mod contents;
 mod files;
@@ -40,10 +41,11 @@ mod process;
 mod record;
 mod session;
 mod thread;
+mod within;
 
 pub use claim::{Entrant, Slot};
 pub use contents::{Contents, Place, Replaces, SURE_PAGES_MAX};
-pub use files::{FileCall, FileWords, Numbers, Told, Within};
+pub use files::{Caller, FileCall, FileWords, Told};
 pub use layout::{
     BLOCKS_PER_CHUNK, CHUNK_BYTES, CHUNKS_MAX, MARKS_MAX, NEXT_BYTES, PROCESSES_MAX, RING_RECORDS,
     SESSION_BYTES, SPAN_RECORDS, SPAN_ROOM, TAGS_PER_CHUNK, VCPUS_MAX, chunk_offset, next_offset,
@@ -61,3 +63,4 @@ pub use session::{
     ENGINE_MEMORY, MAGIC, PATH_BYTES_MAX, REFUSED_BYTES_MAX, Session, Start, VERSION,
 };
 pub use thread::{ChunkState, Mark, Next, Ring};
+pub use within::{Numbers, Within};

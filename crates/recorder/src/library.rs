@@ -1,0 +1,24 @@
+//! The code of the library `preload/allocations.c`, which reports allocations ([`ring::Said`]) and is not recorded.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::global;
+
+/// The address range of the library's code: the first address, and the end.
+static LIBRARY: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Whether `pc` is in the library's code.
+pub(crate) fn is_library(pc: u64) -> bool {
+    let [start, end] = &LIBRARY;
+    (start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed)).contains(&pc)
+}
+
+/// Takes note of an executable mapping of `bytes` bytes from `start` of the file at `path`.
+pub(crate) fn mapped(path: &[u8], start: u64, bytes: u64) {
+    let stem = global::shared().session().allocations.split(|&byte| byte == 0).next();
+    if stem.is_some_and(|stem| !stem.is_empty() && path.starts_with(stem)) {
+        // The end first, so that at no time other code seems to be between them.
+        LIBRARY[1].store(start.saturating_add(bytes), Ordering::Relaxed);
+        LIBRARY[0].store(start, Ordering::Relaxed);
+    }
+}
