@@ -61,6 +61,8 @@ pub struct Native {
     pub user_seconds: f64,
     /// Time in the kernel in seconds.
     pub system_seconds: f64,
+    /// Page faults that waited for no disk; `None` in recordings of versions that did not count them.
+    pub minor_faults: Option<u64>,
     /// Exit status.
     pub exit_status: u64,
     /// Peak of the program's resident bytes.
@@ -373,10 +375,27 @@ pub struct PlacedRun {
     pub gain_best: Option<f64>,
     /// `gain_best` in milliseconds of the native run; `None` without a native run.
     pub gain_best_ms: Option<f64>,
+    /// The predicted gain of CPU time, with page faults; `None` without a native run, if the machine file
+    /// is not calibrated, or with pages that are larger than the base pages and are not of 2M.
+    pub gain_of_cpu: Option<GainOfCpu>,
     /// Kernel cycles saved in faults, switches and shootdowns.
     pub kernel_gain_cycles: Option<f64>,
     /// Pages for which a size was requested, by the reason for their actual size.
     pub why: BTreeMap<String, u64>,
+}
+
+/// The predicted gain of CPU time, in user mode and in the kernel, as a share.
+pub struct GainOfCpu {
+    /// The lower end of the range in which the gain is likely to be measured.
+    pub lo: f64,
+    /// The upper end of this range.
+    pub hi: f64,
+    /// The best estimate: the middle of this range.
+    pub best: f64,
+    /// Milliseconds of the native run that translation contributes to `best`.
+    pub translation_ms: f64,
+    /// Milliseconds of the native run that page faults contribute to `best`.
+    pub faults_ms: f64,
 }
 
 /// Counts of a group of regions in the run in which all groups had one page size.
@@ -710,7 +729,7 @@ PAGES = {
     "advise": (
         "Document of pagewalk advise",
         "The document that `pagewalk advise --json` writes.",
-        "Advised PlacedRun AdvisedRegion RegionsAtSize",
+        "Advised PlacedRun GainOfCpu AdvisedRegion RegionsAtSize",
     ),
     "managers": (
         "Document of pagewalk managers",

@@ -1921,6 +1921,11 @@ class Native(Record):
     system_seconds: float
     """Time in the kernel in seconds."""
 
+    minor_faults: int | None
+    """Page faults that waited for no disk; `None` in recordings of versions that did not count
+    them.
+    """
+
     exit_status: int
     """Exit status."""
 
@@ -2157,6 +2162,25 @@ class Stat(Record):
     """What the run does not model."""
 
 
+class GainOfCpu(Record):
+    """The predicted gain of CPU time, in user mode and in the kernel, as a share."""
+
+    lo: float
+    """The lower end of the range in which the gain is likely to be measured."""
+
+    hi: float
+    """The upper end of this range."""
+
+    best: float
+    """The best estimate: the middle of this range."""
+
+    translation_ms: float
+    """Milliseconds of the native run that translation contributes to `best`."""
+
+    faults_ms: float
+    """Milliseconds of the native run that page faults contribute to `best`."""
+
+
 class PlacedRun(Record):
     """A run with a set of place rules."""
 
@@ -2197,6 +2221,11 @@ class PlacedRun(Record):
 
     gain_best_ms: float | None
     """`gain_best` in milliseconds of the native run; `None` without a native run."""
+
+    gain_of_cpu: GainOfCpu | None
+    """The predicted gain of CPU time, with page faults; `None` without a native run, if the machine
+    file is not calibrated, or with pages that are larger than the base pages and are not of 2M.
+    """
 
     kernel_gain_cycles: float | None
     """Kernel cycles saved in faults, switches and shootdowns."""

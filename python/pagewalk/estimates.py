@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from math import sqrt
 from typing import Any, NamedTuple
 
-from pagewalk import here
+from pagewalk import fault_gains, here
 
 REPEATS_TO = 0.01
 """What a measured gain repeats to, as a share of the time: `likely` is wider by this on either
@@ -165,6 +165,38 @@ def likely(base: Mapping[str, Any], placed: Mapping[str, Any]) -> dict[str, floa
         return None
     ends = _ends(base, before, after)
     return ends and {"lo": min(ends) - REPEATS_TO, "hi": max(ends) + REPEATS_TO}
+
+
+def of_cpu(base: Mapping[str, Any], placed: Mapping[str, Any]) -> dict[str, float] | None:
+    """The share of the CPU time that pages of 2M are expected to save, and between which limits.
+
+    CPU time is the time in user mode and in the kernel. The gain is that of translation and of page
+    faults. `None` without a native run on the machine of a calibrated file.
+
+    Args:
+        base: Results with base pages, and with the native run.
+        placed: Results in which some memory has pages of 2M.
+
+    Returns:
+        `lo`, `hi` and `best`, which is their middle; `translation_ms` and `faults_ms`, the
+        milliseconds in the middle of each part.
+    """
+    before, after, native = Work.of(base), _placed(base, placed), base.get("native")
+    if before is None or after is None or native is None:
+        return None
+    translation, faults = _ends(base, before, after), fault_gains.seconds(base, placed, native)
+    if translation is None or faults is None:
+        return None
+    user, cpu = native["user_seconds"], native["user_seconds"] + native["system_seconds"]
+    part = sorted(user * share for share in translation)
+    lo, hi = ((one + other) / cpu for one, other in zip(part, faults, strict=True))
+    return {
+        "lo": lo - REPEATS_TO,
+        "hi": hi + REPEATS_TO,
+        "best": (lo + hi) / 2,
+        "translation_ms": 500 * sum(part),
+        "faults_ms": 500 * sum(faults),
+    }
 
 
 def _placed(base: Mapping[str, Any], placed: Mapping[str, Any]) -> Work | None:

@@ -53,9 +53,9 @@ def measure(
     Returns:
         `command`, `wall_seconds`; `user_seconds` and `system_seconds`, of it and of the children
         that it waited for; `exit_status`, 128 plus the signal if one ended it;
-        `resident_bytes_max`, as the system counted; `peak`: resident bytes by page size and by
-        mapping, of the program itself, in the sample with the most memory; `None` if the program
-        ended before the first sample.
+        `minor_faults`, page faults that waited for no disk; `resident_bytes_max`, as the system
+        counted; `peak`: resident bytes by page size and by mapping, of the program itself, in the
+        sample with the most memory; `None` if the program ended before the first sample.
 
     Raises:
         Error: The program cannot be started, or the command that prepares it failed.
@@ -91,6 +91,7 @@ def measure(
         "wall_seconds": wall,
         "user_seconds": usage.ru_utime,
         "system_seconds": usage.ru_stime,
+        "minor_faults": usage.ru_minflt,
         "exit_status": code if code >= 0 else 128 - code,
         "resident_bytes_max": usage.ru_maxrss << 10,
         "peak": peak.found,
@@ -258,6 +259,7 @@ def told(time_: "plain.Time | None", run: dict[str, Any], window: str | None) ->
     shown = {key: value for key, value in run.items() if key not in ("peak", "digest")}
     peak = run["peak"]
     shown["peak"] = peak and {key: peak[key] for key in ("resident_bytes", "by_page_size")}
+    shown.setdefault("minor_faults", None)
     shown["translation_ms"] = shown["no_ms"] = None
     statuses = {run["exit_status"], run.get("recorded_status", run["exit_status"])}
     if len(statuses) > 1:

@@ -29,7 +29,7 @@ from pagewalk import (
     here,
     large_pages,
     page_size_groups,
-    promises,
+    predictions,
     text,
 )
 from pagewalk.machine import Machine
@@ -170,8 +170,8 @@ def place_file(advised: Advised) -> str:
     """The advised rules in the format of `--place`, with comments that explain them."""
     lines = [f"# {advised.trace.name} on {advised.machine.name}, by pagewalk advise"]
     best = advised.data["best"]
-    promise = promises.of(best, advised.machine.name) if best is not None else None
-    lines += [promise.line()] if promise is not None else []
+    predicted = predictions.of(best, advised.machine.name) if best is not None else None
+    lines += [predicted.line()] if predicted is not None else []
     for region in advised.regions:
         if region.size is not None:
             lines.append(f"{region.place} = {region.size}  # {' '.join(region.name.split())}")
@@ -569,7 +569,7 @@ class _Runs:
         memory, time = results["memory"]["frames_peak_bytes"], results["time"]
         before = self.base_results["time"]
         cycles = time and time["translation_cycles"]
-        gain = kernel = ms = share = best = best_ms = likely = None
+        gain = kernel = ms = share = best = best_ms = likely = of_cpu = None
         if time and before:
             first = before["translation_cycles"]
             gain = _range(first[end] - cycles[end] for end in ("lo", "hi"))
@@ -585,6 +585,8 @@ class _Runs:
             placed = {**results, "machine": machine}
             estimated = estimates.gain(self.base_results, placed)
             likely = estimates.likely(self.base_results, placed)
+            if set(tried.sizes) <= {MADVISED, None}:
+                of_cpu = estimates.of_cpu(self.base_results, placed)
             if estimated is not None:
                 best = min(max(estimated, share["lo"]), share["hi"])
             native = self.native["translation_ms"] if self.native is not None else None
@@ -608,6 +610,7 @@ class _Runs:
             "gain_likely": likely,
             "gain_best": best,
             "gain_best_ms": best_ms,
+            "gain_of_cpu": of_cpu,
             "kernel_gain_cycles": kernel,
             "why": why,
         }

@@ -626,6 +626,7 @@ class Native(TypedDict):
     wall_seconds: float
     user_seconds: float
     system_seconds: float
+    minor_faults: int | None
     exit_status: int
     resident_bytes_max: int
     recorded_status: int
@@ -704,6 +705,13 @@ class Stat(TypedDict):
     translation_ms: Range[float] | None
     not_modelled: list[str]
 
+class GainOfCpu(TypedDict):
+    lo: float
+    hi: float
+    best: float
+    translation_ms: float
+    faults_ms: float
+
 class PlacedRun(TypedDict):
     rules: list[str]
     misses: int
@@ -717,6 +725,7 @@ class PlacedRun(TypedDict):
     gain_likely: Range[float] | None
     gain_best: float | None
     gain_best_ms: float | None
+    gain_of_cpu: GainOfCpu | None
     kernel_gain_cycles: float | None
     why: dict[str, int]
 

@@ -83,6 +83,8 @@ class Program(NamedTuple):
 
     name: str
     command: list[str]
+    is_static: bool = False
+    """Whether no library can be loaded into it, so that its allocations cannot be marked."""
 
     @property
     def is_there(self) -> bool:
@@ -106,7 +108,7 @@ def prepared(folder: Path, smaller: int = 1) -> list[Program]:
         Program("python3", [python, "-S", "dict.py", n(700_000)]),
         Program("node", ["node", "map.js", n(500_000)]),
         Program("java", ["java", "-Xmx512m", "-Xms256m", "-XX:+UseSerialGC", "T", n(500_000)]),
-        Program("Go", ["./map", n(700_000)]),
+        Program("Go", ["./map", n(700_000)], is_static=True),
         Program("redis", ["sh", "redis.sh"]),
         Program("gcc", ["gcc", "-O2", "-c", "big.c", "-o", "big.o"]),
         Program("xz", ["xz", "-6", "-k", "-c", "few"]),

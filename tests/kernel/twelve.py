@@ -1,11 +1,13 @@
-"""Twelve programs with large pages: what they wanted and got, and what was promised and gained.
+"""Twelve programs with large pages: what they wanted and got, and what was predicted and gained.
 
     python tests/kernel/twelve.py FOLDER [PART ...] [--programs NAME ...] [--small] [--again]
 
 ```
  calibrate  a machine file of this computer                              3 min   here.toml
  agree      wanted and got beside smaps, region by region, each knob     5 min   36 runs
- gain       promised, best estimate, and measured gain of each program  40 min   12 programs
+ trace      the recording and the native run of each program             3 min   12 programs
+ predict    the predicted gain of each program                          20 min   12 programs
+ gain       the measured gain of each program                           25 min   12 programs
  buffers    how long advice takes for 128 regions that are alike         1 min
  cost       what placing costs a program that maps 10,000 times          3 min
  self       200 comparisons of a program with itself                     5 min
@@ -14,11 +16,11 @@
             tree: experiments/host/placing.json, docs/method/placing.md
 ```
 
-Without a part, all are run in this order. Run it as root and alone: other work makes intervals
-wide, and a machine file that is calibrated beside it is wrong. Each piece leaves a file in
-FOLDER/results when it is done, so that a campaign that was stopped goes on where it was; `--again`
-runs the given parts anew. Knobs are put back however it ends. `--small` tries the script with less
-data and few rounds; its numbers mean nothing.
+Without a part, all are run in this order. Run it as root and alone, but for `predict`, which other
+work only slows: it makes intervals wide, and a machine file that is calibrated beside it is wrong.
+Each piece leaves a file in FOLDER/results when it is done, so that a campaign that was stopped goes
+on where it was; `--again` runs the given parts anew. Knobs are put back however it ends. `--small`
+tries the script with less data and few rounds; its numbers mean nothing.
 """
 
 import argparse
@@ -41,7 +43,7 @@ import knobs as kernel
 import twelve_record as record
 from programs import ROOT, SMALLER, Program, compiled, prepared
 
-from pagewalk import _native, promises
+from pagewalk import _native, predictions
 from pagewalk._native import Error, WorkError
 from pagewalk.placing import compare, launch, mappings, rules, verify
 from pagewalk.placing.compare import Limits
@@ -57,6 +59,9 @@ large page has room in the heap that the model sees."""
 TRIES = 5
 """Looks at a process whose memory changes meanwhile, until one is at rest."""
 PR_SET_THP_DISABLE = 41
+
+NONE = predictions.Prediction(0, 0, 0, "user_seconds", "none")
+"""Said of a program for which nothing can be predicted."""
 
 Work = Callable[[], dict[str, Any]]
 
@@ -255,39 +260,54 @@ def outputs(folder: Path, output: Any) -> Iterator[None]:
         os.chdir(here)
 
 
-# Promised and gained.
+# Predicted and gained.
 
 
-def gain(campaign: Campaign, program: Program) -> dict[str, Any]:
-    """What is promised for a program, and what it gains: placed, and by the knob alone."""
+def trace(campaign: Campaign, program: Program) -> dict[str, Any]:
+    """A program's recording, and its native run."""
+    # The heap lies in the recording as it does where it is placed.
+    more = {**os.environ, "GLIBC_TUNABLES": f"glibc.malloc.top_pad={TOP_PAD}"}
+    file = campaign.folder / f"{program.file_name}.pwt"
+    marks = [] if program.is_static else ["--allocations"]
+    words = ["record", *marks, "--native", "--force", "-o", file, "--", *program.command]
+    with enabled("madvise"):
+        took = timed(lambda: pagewalk(*words, folder=campaign.folder, env=more))
+    return {**took, "said": f"{took['wall_seconds']:.1f} s, {file.stat().st_size >> 20} MiB"}
+
+
+def predict(campaign: Campaign, program: Program) -> dict[str, Any]:
+    """What is predicted for a program, and the place file with which it is to be gained."""
     folder, name = campaign.folder, program.file_name
-    trace, place, advised = (folder / f"{name}.{end}" for end in ("pwt", "place", "advised.json"))
+    file, place, advised = (folder / f"{name}.{end}" for end in ("pwt", "place", "advised.json"))
     found: dict[str, Any] = {"program": program.name}
-    if not trace.exists():
-        # The heap lies in the recording as it does where it is placed.
-        more = {**os.environ, "GLIBC_TUNABLES": f"glibc.malloc.top_pad={TOP_PAD}"}
-        words = ["record", "--allocations", "--native", "--force", "-o", trace, "--"]
-        with enabled("madvise"):
-            found["recording"] = timed(
-                lambda: pagewalk(*words, *program.command, folder=folder, env=more)
-            )
-    found["run"] = timed(lambda: pagewalk("run", trace, "-m", campaign.here, folder=folder))
-    command = ["advise", trace, "-m", campaign.here, "--force", "-o", place, "--json", advised]
+    found["run"] = timed(lambda: pagewalk("run", file, "-m", campaign.here, folder=folder))
+    command = ["advise", file, "-m", campaign.here, "--force", "-o", place, "--json", advised]
     found["advise"] = timed(lambda: pagewalk(*command, folder=folder))
     document = json.loads(advised.read_text())
     found["regions"], found["passes"] = len(document["regions"]), document["runs"]
-    promise = promises.read(place.read_text())
-    if promise is not None and not is_met(campaign, program, place):
+    predicted = predictions.read(place.read_text())
+    if predicted is not None and not is_met(campaign, program, place):
         found["unmet"] = place.read_text()
-        promise = None
+        predicted = None
     found["by"] = "advice"
-    if promise is None:
+    if predicted is None:
         # Nothing is worth its memory, or its regions are not found again: all data is placed.
         found["by"] = RULE
         all_ = document["uniform"].get("2M") or document["base"]
-        promise = promises.of(all_, str(campaign.here)) or promises.Promise(0, 0, 0, "none")
-        place.write_text(f"{promise.line()}\n{RULE.replace('=', ' = ')}\n")
-    found["promised"] = promise._asdict()
+        predicted = predictions.of(all_, str(campaign.here)) or NONE
+        place.write_text(f"{predicted.line()}\n{RULE.replace('=', ' = ')}\n")
+    said = (
+        f"by {found['by']}: {100 * predicted.lo:.1f} to {100 * predicted.hi:.1f} % of "
+        f"{predictions.TIMES[predicted.time]}, best estimate {100 * predicted.best:.1f} %"
+    )
+    return {**found, "predicted": predicted._asdict(), "said": said}
+
+
+def gain(campaign: Campaign, program: Program) -> dict[str, Any]:
+    """What a program gains: with the place file of `predict`, and by the knob alone."""
+    folder, name = campaign.folder, program.file_name
+    found = campaign.piece(f"predict-{name}", partial(predict, campaign, program))
+    predicted, place = predictions.Prediction(**found["predicted"]), folder / f"{name}.place"
     json_ = folder / f"{name}.gained.json"
     limits = ["--rounds", 4] if campaign.small else ["--seconds", campaign.seconds]
     command = ["place", place, "--compare", *limits, "--force", "--json", json_, "--"]
@@ -295,15 +315,17 @@ def gain(campaign: Campaign, program: Program) -> dict[str, Any]:
         pagewalk(*command, *program.command, folder=folder)
     gained = json.loads(json_.read_text())
     keys = ("rounds", "seconds", "ended", "without", "placed", "gain", "rules_got")
-    found["placed"] = {key: gained[key] for key in keys}
-    found["always"] = always(campaign, program)
-    user = gained["gain"]["user_seconds"]["share"]
+    measured = {
+        "program": program.name,
+        "placed": {key: gained[key] for key in keys},
+        "always": always(campaign, program),
+    }
+    share = gained["gain"][predicted.time]["share"]
     said = (
-        f"by {found['by']}: promised {100 * promise.lo:.1f} to {100 * promise.hi:.1f} %, best "
-        f"{100 * promise.best:.1f} %; gained {100 * user['median']:.1f} % "
-        f"({100 * user['lo']:.1f} to {100 * user['hi']:.1f}) in {gained['rounds']} rounds"
+        f"{found['said']}; gained {100 * share['median']:.1f} % ({100 * share['lo']:.1f} to "
+        f"{100 * share['hi']:.1f}) in {gained['rounds']} rounds"
     )
-    return {**found, "said": said}
+    return {**measured, "said": said}
 
 
 def is_met(campaign: Campaign, program: Program, place: Path) -> bool:
@@ -425,7 +447,18 @@ def calibrated(campaign: Campaign) -> dict[str, Any]:
     return {**took, "file": campaign.here.read_text(), "said": campaign.here.name}
 
 
-PARTS = ("calibrate", "agree", "gain", "buffers", "cost", "self", "kills", "record")
+PARTS = (
+    "calibrate",
+    "agree",
+    "trace",
+    "predict",
+    "gain",
+    "buffers",
+    "cost",
+    "self",
+    "kills",
+    "record",
+)
 
 
 def pieces(campaign: Campaign, name: str) -> Iterator[tuple[str, Work]]:
@@ -439,6 +472,8 @@ def pieces(campaign: Campaign, name: str) -> Iterator[tuple[str, Work]]:
             for one in there
             for value in record.VALUES
         ),
+        "trace": ((f"trace-{one.file_name}", partial(trace, campaign, one)) for one in there),
+        "predict": ((f"predict-{one.file_name}", partial(predict, campaign, one)) for one in there),
         "gain": ((f"gain-{one.file_name}", partial(gain, campaign, one)) for one in there),
         "buffers": ((f"buffers-{many}", partial(buffers, campaign, many)) for many in (8, 128)),
         "cost": ((f"cost-{size}", partial(cost, campaign, size)) for size in (16, 64, 256)),

@@ -35,7 +35,8 @@ def commit() -> str:
 def of(results: Path, order: Sequence[str]) -> dict[str, Any]:
     """The pieces that are done, of programs in this order, as one record."""
     gains, agreed, own = (_done(results, part) for part in ("gain", "agree", "self"))
-    pieces = [gains[name] for name in order if name in gains]
+    predicted = _done(results, "predict")
+    pieces = [{**predicted[name], **gains[name]} for name in order if name in gains]
     rows = [_gained(row) for row in pieces]
     kills, here = results / "kills.json", results / "calibrate.json"
     return {
@@ -89,20 +90,19 @@ def _processor() -> str:
 
 def _gained(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of the table of gains."""
-    promise, user = row["promised"], row["placed"]["gain"]["user_seconds"]["share"]
-    cpu = row["placed"]["gain"]["cpu_seconds"]["share"]
-    by_knob = row["always"]["gain"]["user_seconds"]["share"]
-    ends = ("lo", "median", "hi")
+    predicted, gained = row["predicted"], row["placed"]["gain"]
+    by_knob = row["always"]["gain"]["cpu_seconds"]["share"]
     return {
         "program": row["program"],
-        "user_seconds": row["placed"]["without"]["user_seconds"],
-        "promised": [promise["lo"], promise["hi"]],
-        "best": promise["best"],
+        "cpu_seconds": row["placed"]["without"]["cpu_seconds"],
+        "of": predicted["time"],
+        "predicted": [predicted["lo"], predicted["hi"]],
+        "best": predicted["best"],
         "by": row["by"],
-        "gained": [user[end] for end in ends],
-        "gained_of_cpu": [cpu[end] for end in ends],
+        "gained": [gained[predicted["time"]]["share"][end] for end in _ENDS],
+        "gained_of_user": [gained["user_seconds"]["share"][end] for end in _ENDS],
         "rounds": row["placed"]["rounds"],
-        "by_always": [by_knob[end] for end in ends],
+        "by_always": [by_knob[end] for end in _ENDS],
         "advise_cpu_seconds": row["advise"]["cpu_seconds"],
         "run_cpu_seconds": row["run"]["cpu_seconds"],
         "passes": row["passes"],
@@ -112,10 +112,10 @@ def _gained(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def judged(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Of how many programs predictions hold."""
-    inside = [row["promised"][0] <= row["gained"][1] <= row["promised"][1] for row in rows]
+    inside = [row["predicted"][0] <= row["gained"][1] <= row["predicted"][1] for row in rows]
     return {
         "programs": len(rows),
-        "narrow": sum(row["promised"][1] - row["promised"][0] <= WIDTH_MAX for row in rows),
+        "narrow": sum(row["predicted"][1] - row["predicted"][0] <= WIDTH_MAX for row in rows),
         "inside": sum(inside),
         "near": sum(abs(row["best"] - row["gained"][1]) <= NEAR for row in rows),
         "outside": [row["program"] for row, is_in in zip(rows, inside, strict=True) if not is_in],
@@ -127,8 +127,8 @@ def tables(found: Mapping[str, Any]) -> dict[str, str]:
     """The tables of the page, by name."""
     gains = [
         [
-            row["program"], f"{row['user_seconds']:.2f} s", _range(row["promised"]),
-            _percent(row["best"]), _interval(row["gained"]), _interval(row["gained_of_cpu"]),
+            row["program"], f"{row['cpu_seconds']:.2f} s", _range(row["predicted"]),
+            _percent(row["best"]), _interval(row["gained"]), _interval(row["gained_of_user"]),
             _interval(row["by_always"]),
         ]
         for row in found["gains"]
@@ -155,8 +155,8 @@ def tables(found: Mapping[str, Any]) -> dict[str, str]:
     ]  # fmt: skip
     return {
         "gains": _table(
-            ("program", "user time", "predicted", "best estimate", "gained of user time",
-             "gained of CPU time", "gained of user time by `enabled=always`"), gains,
+            ("program", "CPU time", "predicted", "best estimate", "gained",
+             "gained of the time in user mode", "gained by `enabled=always`"), gains,
         ),
         "agree": _table(
             ("program", *(f"`{value}`" for value in VALUES), "regions compared, and that differ",

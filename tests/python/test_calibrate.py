@@ -10,6 +10,7 @@ import pytest
 
 from pagewalk import Error, Machine, WorkError
 from pagewalk.calibrate import Spread, fit, judge, machine_file, see
+from pagewalk.calibrate.costs import faults
 from pagewalk.calibrate.judge import Case, Range
 from pagewalk.calibrate.machine_file import _text
 from pagewalk.calibrate.probe import SOURCE, Curve, build, parse
@@ -66,6 +67,17 @@ def curves(splinters: bool = True, wobble: float = 0.0) -> dict[str, Curve]:
         "switch": {1: noisy(1500.0)},
         "mprotect": {1: noisy(900.0)},
     }
+
+
+def test_the_prices_of_faults_are_seen() -> None:
+    found = curves()
+    timed = {"unmap": {4096: [50.0], 2 << 20: [1e4]}, "program": {0: [2000.0], 4096: [3500.0]}}
+    # 4 cycles in a nanosecond; a fault in the program is slower than one after another.
+    expected = ["fault_4k_cycles = [3400, 6200]", "fault_2m_cycles = 400000"]
+    assert faults(see(found | timed)) == expected
+    timed["program"][4096] = [2100.0]
+    assert faults(see(found | timed))[0] == "fault_4k_cycles = [600, 3400]"
+    assert faults(see(found)) == []
 
 
 @pytest.mark.parametrize("wobble", [0.0, 0.1])

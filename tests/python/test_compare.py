@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from command import run_command
 
-from pagewalk import Error, Machine, _native, advise, estimates, here, managers, promises
+from pagewalk import Error, Machine, _native, advise, estimates, here, managers, predictions
 from pagewalk.cli import main
 from pagewalk.machine import machines
 from pagewalk.page_sizes import place_file
@@ -173,7 +173,7 @@ def test_counters_are_read_around_each_run() -> None:
     assert [run.counts["dtlb_load_misses"] for run in runs] == [1000, 2000, 3000]
     found = compare.document(compare.Compared(runs, runs[::-1], 1.0, "3 rounds"))
     assert found["without"]["counts"] == {"dtlb_load_misses": 2000, "itlb_misses": 1}
-    text = {"command": ["p"], "promised": None, "counters_missing": None}
+    text = {"command": ["p"], "predicted": None, "counters_missing": None}
     assert "TLB misses counted: 2001 without, 2001 with" in show.compared({**found, **text})
 
 
@@ -215,8 +215,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.skipif(not _native.may_trace(), reason="ptrace is forbidden here")
 def test_the_command_says_what_was_gained(table: Path, tmp_path: Path) -> None:
     place = tmp_path / "table.place"
-    promise = promises.Promise(0.0, 0.999, 0.2, "a machine")
-    place.write_text(f"{promise.line()}\nmmap = 2M\n")
+    predicted = predictions.Prediction(0.0, 0.999, 0.2, "user_seconds", "a machine")
+    place.write_text(f"{predicted.line()}\nmmap = 2M\n")
     out = tmp_path / "compared.json"
     place.write_text(f"{place.read_text()}lib none = 2M\n")
     options = ["--compare", "--rounds", 8, "--json", out]
@@ -228,8 +228,8 @@ def test_the_command_says_what_was_gained(table: Path, tmp_path: Path) -> None:
     got = {one["rule"]: one["large_bytes"] for one in found["rules_got"]}
     assert got["mmap = 2M"] > 24 << 20 and got["lib none = 2M"] == 0
     assert found["without"]["minor_faults"] > 7000 > found["placed"]["minor_faults"] + 5000
-    assert found["promised"]["machine"] == "a machine"
-    assert "Promised for a machine: 0.0 to 99.9 %" in " ".join(done.stderr.split())
+    assert found["predicted"]["machine"] == "a machine"
+    assert "Predicted for a machine: 0.0 to 99.9 %" in " ".join(done.stderr.split())
     for time in compare.TIMES:
         gain = found["gain"][time]["seconds"]
         assert gain["lo"] <= gain["median"] <= gain["hi"]
@@ -265,7 +265,9 @@ def test_what_cannot_be_compared_is_one_line(
 def test_a_prediction_for_another_processor_is_told(table: Path, tmp_path: Path) -> None:
     name = next(name for name in here.BUILT_IN if not here.is_of(name, here.processor()))
     place = tmp_path / "other.place"
-    place.write_text(f"{promises.Promise(0.0, 0.5, 0.2, name).line()}\nmmap = 2M\n")
+    place.write_text(
+        f"{predictions.Prediction(0.0, 0.5, 0.2, 'user_seconds', name).line()}\nmmap = 2M\n"
+    )
     done = run_command(["place", place, "--compare", "--rounds", 2, "--", table])
     assert done.returncode == 0, done.stderr
     [line] = [line for line in done.stderr.splitlines() if "note: the prediction is for" in line]
@@ -285,13 +287,16 @@ def test_a_program_that_cannot_be_repeated_is_named(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_promises_are_written_and_read() -> None:
-    promise = promises.Promise(0.0, 0.25, 0.125, "my machine.toml")
-    assert promises.read(f"# a\n{promise.line()}\nheap = 2M\n") == promise
-    assert promises.read("heap = 2M\n") is None
-    assert promises.read("# promised: -.-. to 3 % of the time in user mode\n") is None
+def test_predictions_are_written_and_read() -> None:
+    for time in predictions.TIMES:
+        written = predictions.Prediction(0.0, 0.25, 0.125, time, "my machine.toml")
+        assert predictions.read(f"# a\n{written.line()}\nheap = 2M\n") == written
+    assert predictions.read("heap = 2M\n") is None
+    assert predictions.read("# predicted: -.-. to 3 % of the time in user mode\n") is None
+    of_none = "# predicted: 1 to 3 % of the time, best estimate 2 %, for a\n"
+    assert predictions.read(of_none) is None
     advised = advise(SPEC, "epyc-9005")
-    found = promises.read(place_file(advised))
+    found = predictions.read(place_file(advised))
     assert found is not None and found.machine == "epyc-9005"
     best = advised.data["best"]
     assert found.lo <= found.best <= found.hi and best["gain_best"] is not None

@@ -36,7 +36,7 @@ def test_what_is_missing_has_a_remedy_or_none_is_possible(found) -> None:
 
 def test_the_machine_is_the_one_that_machines_here_names(found, pagewalk) -> None:
     done = pagewalk("machines", "--here")
-    check = found["promises for this computer"]
+    check = found["predictions for this computer"]
     assert check["works"] == (done.returncode == 0)
     if check["works"]:
         assert done.stdout.split()[0] in check["says"]

@@ -61,10 +61,10 @@ def test_a_region_that_is_not_told_has_no_large_pages() -> None:
 
 
 def test_predictions_are_judged() -> None:
-    row = {"program": "a", "promised": [0.0, 0.1], "best": 0.05, "by_always": [0.0, 0.06, 0.1]}
+    row = {"program": "a", "predicted": [0.0, 0.1], "best": 0.05, "by_always": [0.0, 0.06, 0.1]}
     rows = [
         {**row, "gained": [0.04, 0.06, 0.09]},
-        {**row, "program": "b", "promised": [0.0, 0.11], "gained": [0.1, 0.12, 0.2]},
+        {**row, "program": "b", "predicted": [0.0, 0.11], "gained": [0.1, 0.12, 0.2]},
     ]
     assert record.judged(rows) == {
         "programs": 2, "narrow": 1, "inside": 1, "near": 1, "outside": ["b"],
@@ -81,5 +81,5 @@ def test_the_page_shows_the_record_that_is_kept() -> None:
     # What is told of pages is what smaps counts.
     assert not any(row["differ"] or not row["ends_alike"] for row in found["agree"])
     for row in found["gains"]:
-        low, high = row["promised"]
+        low, high = row["predicted"]
         assert low <= high and row["gained"] == sorted(row["gained"])

@@ -13,6 +13,15 @@ pub struct Calibrated {
     /// used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub walks_in_flight: Option<f64>,
+    /// Cycles of a page fault that fills a page of 4K, and of unmapping this page at the end: with one
+    /// fault after the other, and in a program whose caches and branch predictions the kernel replaces;
+    /// absent: not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault_4k_cycles: Option<[f64; 2]>,
+    /// Cycles of a page fault that fills a page of 2M, zeroing included, and of unmapping this page;
+    /// absent: not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault_2m_cycles: Option<f64>,
     /// The largest relative error of the times that the machine file was fitted to.
     pub time_error: f64,
     /// How far the measured gains of larger pages lie below and above the gains that the fit

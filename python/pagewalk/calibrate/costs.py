@@ -102,6 +102,25 @@ def costs(seen: Seen) -> list[str]:
     ]
 
 
+def faults(seen: Seen) -> list[str]:
+    """The lines of `[calibrated]` about page faults; none if something was not timed."""
+    names = (
+        "fault on a page of 4K",
+        "fault on a page of 4K, in a program that it disturbs",
+        "unmapping a page of 4K that has a frame",
+        "fault on 2M, with zeroing",
+        "unmapping a page of 2M that has a frame",
+    )
+    if any(name not in seen.costs for name in names):
+        return []
+    alone, within, unmap, large, unmap_large = (
+        _cycles(seen.costs[name], seen.ghz.value) for name in names
+    )
+    # Noise can hide the difference, which is never negative.
+    ends = sorted((alone + unmap, within + unmap))
+    return [f"fault_4k_cycles = {ends}", f"fault_2m_cycles = {large + unmap_large}"]
+
+
 def _interrupts(found: Mapping[str, int]) -> tuple[int, int, str]:
     """Cycles of sending and of receiving an interrupt, and the source of both numbers."""
     alone = found["mprotect of a page, alone"]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 
 from pagewalk import here
-from pagewalk.calibrate.costs import costs
+from pagewalk.calibrate.costs import costs, faults
 from pagewalk.calibrate.fit import Fit, fit
 from pagewalk.calibrate.seen import Seen, Spread
 
@@ -160,10 +160,11 @@ def _beyond(seen: Seen, fitted: Fit) -> list[str]:
         "[calibrated]",
         f"ghz = {seen.ghz.value:.2f}",
         *([] if flight is None else [f"walks_in_flight = {flight.value:.1f}"]),
+        *faults(seen),
         f"time_error = {fitted.error:.3f}",
         f"gain_errors = [{low:.3f}, {high:.3f}]",
         f'source = "ghz: {seen.ghz.lo:.2f} to {seen.ghz.hi:.2f}, dependent additions; {walks}; '
-        'errors: of the far loads that were timed against the fit"',
+        f'faults: timed, with unmapping; errors: of the far loads that were timed against the fit"',
     ]
 
 

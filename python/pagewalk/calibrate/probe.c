@@ -11,6 +11,8 @@
  *   line   n   ns...   the same on n adjacent lines: caches without translation
  *   far, far-huge      a dependent load on any line of n bytes, in pages of 4K and of 2M
  *   apart, apart-huge  the same loads, none of which waits for another
+ *   program    n   ns...   a part of a program that uses caches and predicts branches, with one store to
+ *                      a page: to one that is there (n = 0), or to one of n bytes that is not
  *
  * A load's address is what the load before it gave, so that nothing overlaps. Every repeat takes
  * all sizes in turn, so that a noisy moment spoils one repeat of each and not all of one.
@@ -195,6 +197,48 @@ static void lookups(void) {
     munmap(shared, pages * PAGE);
 }
 
+/* A program whose time depends on what its processor knows of it: data in caches, and branches whose outcomes
+   repeat. It interprets CODE bytes of code, each of which is one of sixteen operations. */
+enum { CODE = 1 << 12, DATA = 1 << 15, STEPS = 500 };
+
+static uint64_t interpreted(const uint8_t *code, const uint64_t *data, uint64_t value, long from) {
+    for (long at = from; at < from + STEPS; at++)
+        switch (code[at % CODE] % 16) {
+#define OPERATION(n)                                                                              \
+    case n:                                                                                       \
+        value = value * 6364136223846793005u + 2 * n + 1;                                         \
+        if (value >> (40 + n) & 1) value += data[value >> 20 & (DATA - 1)];                       \
+        break
+            OPERATION(0); OPERATION(1); OPERATION(2); OPERATION(3);
+            OPERATION(4); OPERATION(5); OPERATION(6); OPERATION(7);
+            OPERATION(8); OPERATION(9); OPERATION(10); OPERATION(11);
+            OPERATION(12); OPERATION(13); OPERATION(14); OPERATION(15);
+#undef OPERATION
+        }
+    return value;
+}
+
+/* Such a program stores to a page after each part: first to pages that it has never touched, which fault. */
+static void faults_within(void) {
+    static uint8_t code[CODE];
+    static uint64_t data[DATA];
+    uint64_t value = 1;
+    for (long i = 0; i < CODE; i++) code[i] = (value = value * 6364136223846793005u + 1) >> 33;
+    for (long i = 0; i < DATA; i++) data[i] = value = value * 6364136223846793005u + 1;
+    long pages = 4096;
+    char *small = memory(pages * PAGE, MADV_NOHUGEPAGE);
+    for (int again = 0; again < 2; again++) {
+        double start = now();
+        for (long i = 0; i < pages; i++) {
+            value = interpreted(code, data, 1, i * STEPS);
+            small[i * PAGE + i * LINE % PAGE] = (char)value;
+        }
+        note("program", again ? 0 : PAGE, (now() - start) / pages);
+    }
+    sink = value;
+    munmap(small, pages * PAGE);
+}
+
 static void kernel_costs(void) {
     long pages = 4096;
     char *small = memory(pages * PAGE, MADV_NOHUGEPAGE);
@@ -221,6 +265,7 @@ static void kernel_costs(void) {
     start = now();
     for (int i = 0; i < 20000; i++) syscall(SYS_getppid);
     note("call", 1, (now() - start) / 20000);
+    faults_within();
     minor_faults();
     entries();
     lookups();
@@ -228,7 +273,9 @@ static void kernel_costs(void) {
     start = now();
     for (int i = 0; i < 8; i++) large[(long)i << 21] = 1;
     note("fault", 2 << 20, (now() - start) / 8);
+    start = now();
     munmap(large, 16u << 20);
+    note("unmap", 2 << 20, (now() - start) / 8);
 }
 
 static volatile int spinning;

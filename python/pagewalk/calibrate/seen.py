@@ -284,6 +284,7 @@ def _costs(curves: Mapping[str, Curve]) -> dict[str, Spread]:
         ("fault", 2 << 20): "fault on 2M, with zeroing",
         ("minor", 4096): "fault on a page of 4K that is in memory",
         ("unmap", 4096): "unmapping a page of 4K that has a frame",
+        ("unmap", 2 << 20): "unmapping a page of 2M that has a frame",
         ("entry", 1): "reading and writing an entry of the page table",
         ("region", 1): "a call that looks for a region",
         ("object", 1): "looking for a page in its object",
@@ -294,8 +295,13 @@ def _costs(curves: Mapping[str, Curve]) -> dict[str, Spread]:
         ("mprotect", 1): "mprotect of a page, alone",
         ("mprotect", 2): "mprotect of a page, another thread running",
     }
-    return {
+    found = {
         name: spread(curves[curve][parameter])
         for (curve, parameter), name in names.items()
         if parameter in curves.get(curve, {})
     }
+    program = curves.get("program", {})
+    if 0 in program and 4096 in program:
+        within = _less(spread(program[4096]), spread(program[0]))
+        found["fault on a page of 4K, in a program that it disturbs"] = within
+    return found

@@ -143,7 +143,7 @@ def _natively() -> Check:
 
 
 def _calibrating() -> Check:
-    can = "promises for this computer"
+    can = "predictions for this computer"
     fitting = here.fitting(here.BUILT_IN, here.processor(), Path())
     if fitting:
         return Check(can, True, f"the machine {fitting[0]} is of this processor")

@@ -342,10 +342,10 @@ def compared(
     Args:
         options: With those of `COMPARING`, and `quiet`.
         command: The program.
-        written: The text of the rules, which may contain a promise.
+        written: The text of the rules, which may contain a prediction.
         placed: Runs the program with the placement.
     """
-    from pagewalk import here, natively, promises
+    from pagewalk import here, natively, predictions
     from pagewalk.placing import compare, counters, launch, show
 
     given = {"within": options.within, "rounds_max": options.rounds, "seconds_max": options.seconds}
@@ -373,14 +373,14 @@ def compared(
             seed=0,
             progress=lambda rounds, _: line(rounds, limits.rounds_max),
         )
-    promise = promises.read(written)
-    if promise is not None and here.is_of(promise.machine, here.processor()) is False:
-        arguments.note(options, [f"the prediction is for {here.said(promise.machine, False)}"])
+    prediction = predictions.read(written)
+    if prediction is not None and here.is_of(prediction.machine, here.processor()) is False:
+        arguments.note(options, [f"the prediction is for {here.said(prediction.machine, False)}"])
     document = {
         **compare.document(found),
         "command": command,
         "rules": [one for one in written.splitlines() if one and not one.startswith("#")],
-        "promised": promise and promise._asdict(),
+        "predicted": prediction and prediction._asdict(),
         "counters_missing": why_none,
         "rules_got": last["rules"],
     }

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pagewalk import text
+from pagewalk import predictions, text
 from pagewalk.placing.pages import BASE
 from pagewalk.placing.rules import Rule, shown
 
@@ -98,7 +98,7 @@ def compared(document: Mapping[str, Any]) -> str:
 
 
 def verdict(document: Mapping[str, Any]) -> str:
-    """Whether there was a gain, and how it compares with the promised gain."""
+    """Whether there was a gain, and how it compares with the predicted gain."""
     share = document["gain"]["cpu_seconds"]["share"]
     gained = f"{100 * share['lo']:.1f} to {100 * share['hi']:.1f} %"
     if share["lo"] > 0:
@@ -107,22 +107,22 @@ def verdict(document: Mapping[str, Any]) -> str:
         found = f"The placement costs {-100 * share['hi']:.1f} to {-100 * share['lo']:.1f} %."
     else:
         found = f"No gain can be told from none: it lies between {gained} of the CPU time."
-    promised = document["promised"]
-    if promised is None:
+    predicted = document["predicted"]
+    if predicted is None:
         return found
-    user = document["gain"]["user_seconds"]["share"]
+    measured = document["gain"][predicted["time"]]["share"]
     said = (
-        f"Promised for {promised['machine']}: {100 * promised['lo']:.1f} to "
-        f"{100 * promised['hi']:.1f} % of the time in user mode, best estimate "
-        f"{100 * promised['best']:.1f} %. Measured: {100 * user['median']:.1f} % "
-        f"({100 * user['lo']:.1f} to {100 * user['hi']:.1f} %), "
+        f"Predicted for {predicted['machine']}: {100 * predicted['lo']:.1f} to "
+        f"{100 * predicted['hi']:.1f} % of {predictions.TIMES[predicted['time']]}, best estimate "
+        f"{100 * predicted['best']:.1f} %. Measured: {100 * measured['median']:.1f} % "
+        f"({100 * measured['lo']:.1f} to {100 * measured['hi']:.1f} %), "
     )
-    if user["lo"] > promised["hi"]:
-        return f"{found} {said}more than promised."
-    if user["hi"] < promised["lo"]:
-        return f"{found} {said}less than promised."
-    inside = promised["lo"] <= user["median"] <= promised["hi"]
-    return f"{found} {said}{'as promised.' if inside else 'not far enough outside to tell.'}"
+    if measured["lo"] > predicted["hi"]:
+        return f"{found} {said}more than predicted."
+    if measured["hi"] < predicted["lo"]:
+        return f"{found} {said}less than predicted."
+    inside = predicted["lo"] <= measured["median"] <= predicted["hi"]
+    return f"{found} {said}{'as predicted.' if inside else 'not far enough outside to tell.'}"
 
 
 def _ms(seconds: float) -> str:

@@ -207,7 +207,9 @@ def headline(advised: "plain.Advised") -> str:
     less = text.percent(saved(advised, best) / max(whole, 1))
     gain = f", {_cycles(best)} cycles" if best["gain_cycles"] else ""
     ms = f", {_ms(best)} ms" if best["gain_ms"] else ""
-    if best["gain_best"] is not None and best["gain_share"] is not None:
+    if (cpu := best["gain_of_cpu"]) is not None:
+        gain, ms = f", {_of_cpu(cpu)}", ""
+    elif best["gain_best"] is not None and best["gain_share"] is not None:
         span = text.span(best["gain_share"], text.percent)
         gain += f", {span} of the time in user mode (best estimate {_best(best)}"
         if best["gain_likely"] is not None:
@@ -318,6 +320,23 @@ def _best(run: "plain.PlacedRun") -> str:
 def _points(likely: "plain.Range[float]") -> str:
     """A range of shares that may be below zero."""
     return f"{100 * likely['lo']:.1f} to {100 * likely['hi']:.1f} %"
+
+
+def _of_cpu(gain: "plain.GainOfCpu") -> str:
+    """The gain of CPU time, and what it consists of."""
+    parts = [
+        f"{text.ratio(ms)} ms in {name}"
+        for ms, name in (
+            (gain["translation_ms"], "translation"),
+            (gain["faults_ms"], "page faults"),
+        )
+        if abs(ms) >= 0.01
+    ]
+    said = f": {' and '.join(parts)}" if parts else ""
+    return (
+        f"{100 * gain['lo']:.1f} to {100 * gain['hi']:.1f} % of the CPU time (best estimate "
+        f"{100 * gain['best']:.1f} %{said})"
+    )
 
 
 def _ms(run: "plain.PlacedRun") -> str:
