@@ -168,7 +168,7 @@ where
             Fact::Check => {
                 let checked = self.hat.check().and_then(|()| self.kernel(|kernel| kernel.check().map_err(|_| "vm")));
                 if let Err(what) = checked {
-                    crate::say!("the kernel's books are wrong: {what}");
+                    crate::say!("the kernel's data are inconsistent: {what}");
                 }
                 u64::from(checked.is_err())
             }

@@ -272,7 +272,7 @@ where
         });
         if is_paged {
             if !heap::has_room() {
-                return self.stop(id, format_args!("the kernel's own memory has ended"));
+                return self.stop(id, format_args!("the kernel's own memory is used up"));
             }
             let answered = self.kernel(|kernel| {
                 if kernel.wants_memory() {

@@ -70,12 +70,12 @@ def found(command: str, small: int | None, sysroot: Path | None) -> str:
         )
     end = _end(Path(path)) if small is not None else 0
     if small is not None and end > small:
-        most = "no slot is that large"
+        most = "no slot is that large, so link it lower"
         if end <= MOST:
-            most = f"give it --small {(1 << (end - 1).bit_length()) >> 20}M"
+            most = f"give it --small {(1 << (end - 1).bit_length()) >> 20}M, or link it lower"
         raise Error(
             f"--small: {path} is linked up to {end:#x}, and a slot of {text.size(small)} ends at "
-            f"{small:#x}: {most}, or link it lower"
+            f"{small:#x}: {most}"
         )
     return path
 

@@ -271,8 +271,8 @@ def hat_on_host(
     ]
     if not asked:
         raise Error(
-            "`single` has no locks and runs only on one thread: add 1 to --threads (`threads`), or "
-            "name another locking scheme"
+            "`single` has no locks and runs only on one thread: include the count 1 in --threads "
+            "(`threads`), or name another locking scheme"
         )
 
     skeletons = _skeletons(work)

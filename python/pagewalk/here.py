@@ -107,7 +107,7 @@ def said(name: str, fits: bool | None) -> str:
     if fits:
         return f"{name}, which has this computer's processor"
     if fits is None:
-        return f"{name}; nothing says whether this computer is one"
+        return f"{name}; whether it describes this computer's processor is not known"
     return (
         f"{name}, which has another processor than this computer: pagewalk calibrate writes a file "
         "of this one"

@@ -145,7 +145,8 @@ def written(region: Mapping[str, Any], size: str, site: Mapping[str, Any] | None
         case "thread-stack":
             found = (
                 "start of the thread: madvise(lowest, n, MADV_HUGEPAGE) for the stack that "
-                "pthread_getattr_np tells; without it, MAP_STACK forbids large pages (Linux 6.7)"
+                "pthread_getattr_np reports; without this call, MAP_STACK forbids large pages "
+                "(Linux 6.7)"
             )
         case "bss":
             found = f"start of main: {ask} on {name}"
@@ -170,7 +171,7 @@ def written(region: Mapping[str, Any], size: str, site: Mapping[str, Any] | None
         case _ if region.get("populated") == "when-mapped":
             found = (
                 f"{line}after the mmap of {length} bytes, {collapse}: MAP_LOCKED, MAP_POPULATE or "
-                "mlockall has base pages come in before any advice"
+                "mlockall brings in base pages before any advice can be given"
             )
         case _ if region.get("populated") == "when-locked":
             found = f"{line}between the mmap of {length} bytes and its mlock, {ask}"

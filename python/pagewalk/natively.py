@@ -268,7 +268,7 @@ def told(time_: "plain.Time | None", run: dict[str, Any], window: str | None) ->
             f"with {run['exit_status']} natively"
         )
     if window is None and time_ is None:
-        window = "the machine's file gives no latencies for all of it"
+        window = "the machine file leaves out latencies that the time depends on"
     if window is not None or time_ is None:
         shown["no_ms"] = window
     else:

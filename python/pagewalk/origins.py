@@ -212,9 +212,9 @@ def notes(data: "plain.Document") -> list[str]:
     found = list(origins["notes"])
     trace = data["trace"]
     if not trace["fetches"]:
-        found.append("the trace has no fetches, so what code a miss is of is not known")
+        found.append("the trace has no fetches, so it is not known which code misses")
     elif trace["filter"] != "none":
-        found.append("fetches were filtered out, so what code a miss is of is not known")
+        found.append("fetches were filtered out, so it is not known which code misses")
     return found
 
 

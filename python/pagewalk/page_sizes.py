@@ -654,7 +654,7 @@ class _Runs:
         least = min(run["memory_added_bytes"] for run in worth)
         if least > limit:
             return f"every size that saves something adds {_added(least)} or more"
-        return "it saves too little beside the others"
+        return "it saves too little in addition to what the chosen sizes save"
 
     def _reason_together(
         self, at: int, size: str | None, together: Mapping[str, Any], limit: float
@@ -681,7 +681,7 @@ class _Runs:
         least = min(run["memory_added_bytes"] for run in worth)
         if least > limit:
             return f"every size that saves something adds {_added(least)} or more"
-        return "it saves too little beside the others"
+        return "it saves too little in addition to what the chosen sizes save"
 
     def _site(self, region: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The allocation site that a region was made for."""

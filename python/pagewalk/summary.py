@@ -549,7 +549,7 @@ def _time(data: "plain.Document") -> str:
     time, ran = data["time"], data.get("native")
     native = values.native_lines(ran) if ran else []
     if time is None:
-        unknown = "Time: not known, for the machine's file gives no latencies for all of it"
+        unknown = "Time: not known, because the machine file leaves out latencies"
         return "\n".join(_wrapped([unknown, *native]))
     cycles, program = time["cycles_per_access"], time["program_cycles"]
     lines = [

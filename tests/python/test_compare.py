@@ -443,5 +443,9 @@ def test_text_has_the_estimate_and_whose_machine_it_is_for() -> None:
     assert "best estimate" in shown and "for epyc-9005" in shown
     advice = " ".join(placed.summary(advise(SPEC, "epyc-9005").data).split())
     assert "(best estimate" in advice and "Cycles and times are for epyc-9005" in advice
-    for fits, words in ((True, "has this computer's"), (False, "has another"), (None, "nothing")):
+    for fits, words in (
+        (True, "has this computer's"),
+        (False, "has another"),
+        (None, "is not known"),
+    ):
         assert words in here.said("x", fits)

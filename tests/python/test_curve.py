@@ -74,7 +74,7 @@ def test_the_command_prints_and_writes(pagewalk, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--page-sizes", "1K"], "a page of 1K is smaller than 4K"),
+        (["--page-sizes", "1K"], "a page of 1K is too small for a curve: write 4K or more"),
         (["--page-sizes", "4000"], "`4000` is not a page size"),
         (["--lookups", "loads"], "`loads`: choose from data, fetch, all"),
         (["--entries", "0"], "0 entries: give 1 to"),

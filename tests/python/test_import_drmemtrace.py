@@ -68,7 +68,7 @@ def test_a_trace_is_read_from_any_container(pagewalk, tmp_path: Path, name, data
     done = pagewalk("import", "drmemtrace", source, "-o", out)
     assert done.returncode == 0, done.stderr
     assert done.stderr.strip() == (
-        "pagewalk: warning: 1 prefetch is no accesses of the program: left out"
+        "pagewalk: warning: 1 prefetch is not an access of the program: left out"
     )
     assert rows(out) == rows(source) == ROWS
     info = json.loads(pagewalk("info", source, "--json").stdout)

@@ -479,7 +479,7 @@ def test_what_cannot_be_advised_is_refused(
 @pytest.mark.parametrize(
     ("rules", "words"),
     [
-        ("heap = 64K\nstack = 64K sideways\n", ": line 2: after the size comes `fallback`"),
+        ("heap = 64K\nstack = 64K sideways\n", ": line 2: `stack = 64K sideways`: the word"),
         ("heap = 2M\n", ": line 1: this machine has no pages of 2M: write one of 16K, 64K"),
         ("data=64K\nrange 0..9=64K, range 5..7=1M\n", ": line 2: `range 5..7=1M` overlaps with"),
         (

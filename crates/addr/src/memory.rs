@@ -201,7 +201,7 @@ impl fmt::Display for OutOfFrames {
         write!(f, "out of physical memory: no frame of {} is free", self.size)?;
         match self.free_bytes {
             0 => Ok(()),
-            bytes => write!(f, " ({bytes} bytes are, in smaller pieces)"),
+            bytes => write!(f, " ({bytes} bytes are free in smaller pieces)"),
         }
     }
 }

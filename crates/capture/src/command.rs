@@ -60,9 +60,10 @@ impl Program {
         }
         Err(Error::NotAProgram {
             path,
-            what: "its chain of interpreters is too long, as each is a script: name a program as \
-                   the interpreter"
-                .to_owned(),
+            what:
+                "its interpreter is a script too, and so on, more often than is possible: name a \
+                   program as the interpreter"
+                    .to_owned(),
         })
     }
 }

@@ -68,8 +68,8 @@ pub enum Error {
     NoFilter(io::Error),
     /// The kernel cannot make `always` mean `madvise` for one program.
     #[error(
-        "--only needs prctl(PR_SET_THP_DISABLE, PR_THP_DISABLE_EXCEPT_ADVISED) of Linux 6.18, \
-         which this kernel does not have: leave it out, or write `madvise` to \
+        "--only needs prctl(PR_SET_THP_DISABLE, PR_THP_DISABLE_EXCEPT_ADVISED) of Linux 6.18, which \
+         this kernel does not have: leave --only out, or write `madvise` to \
          /sys/kernel/mm/transparent_hugepage/enabled"
     )]
     NoExcept,
@@ -94,17 +94,17 @@ pub enum Error {
     NativeOption(&'static str),
     /// The kernel does not report which pages are large.
     #[error(
-        "--pages needs PAGEMAP_SCAN of Linux 6.7, which this kernel does not have, or /proc/self/pagemap, which \
-         cannot be read here: leave --pages out"
+        "--pages needs PAGEMAP_SCAN, which Linux has from 6.7 on, and a readable \
+         /proc/self/pagemap, and one of them is missing here: leave --pages out"
     )]
     NoPagemapScan,
     /// Snapshots of pages are not possible in QEMU.
     #[error(
-        "--pages does not work in QEMU, whose guest has its memory inside QEMU's own{why}; leave --pages out, or use \
-         --engine native"
+        "--pages does not work in QEMU, where the program's memory is a part of QEMU's own{why}; leave --pages out, or \
+         use --engine native"
     )]
     PagesInQemu {
-        /// The reason why the program would run in QEMU if that was not requested, after a comma.
+        /// The reason why the program would run in QEMU if that was not requested, after a semicolon.
         why: String,
     },
     /// Neither the engine nor a QEMU can record the program.
@@ -161,8 +161,8 @@ pub enum Error {
     },
     /// There is no QEMU for the program's architecture.
     #[error(
-        "there is no {0}, which records the program: build it with `make qemu` in Pagewalk's \
-         source tree, or name a QEMU that supports plugins with --qemu PATH"
+        "there is no {0}, which records the program: build it with `make qemu` in Pagewalk's source \
+         tree, or give --qemu the path of a QEMU that supports plugins"
     )]
     NoQemu(String),
     /// The requested QEMU does not exist.
@@ -170,8 +170,8 @@ pub enum Error {
     NoSuchQemu(PathBuf),
     /// The folder in the environment variable does not have this QEMU.
     #[error(
-        "PAGEWALK_QEMU_DIR names {folder}, which has no {name}: name the folder that has it, or unset the variable to \
-         record in Pagewalk's own"
+        "PAGEWALK_QEMU_DIR names {folder}, which has no {name}: name the folder that has it, or \
+         unset the variable to record in Pagewalk's own QEMU"
     )]
     NotInFolder {
         /// The path of the folder.
@@ -181,8 +181,7 @@ pub enum Error {
     },
     /// The requested QEMU is for programs of another architecture.
     #[error(
-        "{qemu} runs programs for {runs}, and {program} needs {needs}: give the path of that \
-         instead"
+        "{qemu} runs programs for {runs}, but {program} needs {needs}: give the path of {needs}"
     )]
     OtherQemu {
         /// The path of the requested QEMU.
@@ -197,7 +196,7 @@ pub enum Error {
     /// The QEMU that was found does not support plugins.
     #[error(
         "{0} was built without plugins, so that it cannot record: run `make qemu` in Pagewalk's \
-         source tree, or name a QEMU that was built with --enable-plugins with --qemu PATH"
+         source tree, or give --qemu the path of a QEMU that was built with --enable-plugins"
     )]
     NoPlugins(PathBuf),
     /// QEMU refused the plugin.

@@ -167,8 +167,9 @@ impl Facts {
             }
             (EventCode::Note, _) => self.notes.push(lossy(&bytes(words)?)),
             (EventCode::FileCall, _) => {
-                let call = file_call(words)
-                    .ok_or_else(|| Fault::Garbled(format!("a call of {} words", words.len())))?;
+                let call = file_call(words).ok_or_else(|| {
+                    Fault::Garbled(format!("a system call in {} words", words.len()))
+                })?;
                 sink.event(thread, Event::Call(Box::new(call)))?;
             }
             (

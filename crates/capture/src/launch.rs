@@ -382,9 +382,9 @@ pub(crate) fn header(options: &Options, engine: Engine, first: &trace::Program) 
     if options.allocations {
         notes.push(
             "allocations were marked by a library that was loaded into each program; the accesses \
-             of its own code are left out, those of its search for the functions that it hides are \
-             not"
-            .to_owned(),
+             of its own code are left out, except those with which it looks up the functions that \
+             it replaces"
+                .to_owned(),
         );
     }
     if options.one_cpu {

@@ -55,7 +55,8 @@ impl Library {
         // The loader splits the variable at these, QEMU its option at commas.
         if path.as_os_str().as_bytes().iter().any(|byte| b" :,".contains(byte)) {
             return Err(refused(format!(
-                "the path of the library that marks them has a space, colon or comma in it: {}",
+                "the path of the library that marks them has a space, colon or comma in it, {}: \
+                 install Pagewalk in another folder",
                 path.display()
             )));
         }

@@ -184,7 +184,7 @@ impl Machine {
                     self.told.remove(&space);
                 }
             }
-            _ => return Err(Fault::Garbled(format!("an event {code:?} of {} words", words.len()))),
+            _ => return Err(Fault::Garbled(format!("an event {code:?} in {} words", words.len()))),
         }
         Ok(())
     }
@@ -201,7 +201,10 @@ impl Machine {
         if !is_equal {
             self.checked.1 += 1;
             if self.differences.len() < DIFFERENCES_MAX {
-                let text = format!("{addr:#x} in space {space} is at {paddr:#x}: {told:x?}");
+                let text = format!(
+                    "{addr:#x} in space {space} is at {paddr:#x} in QEMU's TLB, but was recorded \
+                     as {told:x?}"
+                );
                 self.differences.push(text);
             }
         }

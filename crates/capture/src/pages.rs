@@ -71,11 +71,13 @@ impl Sampler {
     pub(crate) fn note(&self) -> &'static str {
         match self.frames {
             Some(_) => {
-                "snapshots of the kernel's page tables are recorded: all page sizes, and frames"
+                "snapshots of the kernel's page tables are recorded, with all page sizes and with \
+                 frames"
             }
             None => {
-                "snapshots of the kernel's page tables are recorded: which pages are of 4K and of 2M \
-                 or more; frames and sizes between are recorded for root alone"
+                "snapshots of the kernel's page tables are recorded, and say which pages have 4K \
+                 and which have 2M or more; only root can also record frames and the sizes between \
+                 these two"
             }
         }
     }

@@ -39,7 +39,7 @@ pub fn record(
         (false, _) => None,
         (true, Engine::Qemu | Engine::Auto) => {
             let why =
-                prepared.why_qemu().map(|why| format!(", where the program would run: {why}"));
+                prepared.why_qemu().map(|why| format!("; the program would run in QEMU: {why}"));
             return Err(Error::PagesInQemu { why: why.unwrap_or_default() });
         }
         (true, Engine::Native) => Some(Sampler::new()?),

@@ -112,7 +112,8 @@ impl Signs {
         Some(match from {
             Sign::Symbol(name) if !self.found.load(Ordering::Relaxed) => format!(
                 "--from-symbol {name}: neither the program nor a library that it loaded has a \
-                 symbol of that name, so nothing was recorded; `nm` and `nm -D` list a file's"
+                 symbol of that name, so nothing was recorded; `nm` and `nm -D` list the symbols of \
+                 a file"
             ),
             Sign::Symbol(name) => {
                 format!("--from-symbol {name}: it was never called, so nothing was recorded")

@@ -77,10 +77,13 @@ pub fn chooses_frames(os: &super::Os) -> Option<&'static str> {
         _ if os.ranger.is_some() => Some(MOVES),
         (Some(Huge::Linux | Huge::Ingens | Huge::HawkEye), _) | (None, "base") => None,
         (None, RESERVING) => Some("keeps its free blocks for reservations"),
-        (None, "irix") => Some("has lists by the sizes of pages, in blocks that may not be broken"),
+        (None, "irix") => {
+            Some("has lists by the sizes of pages, with blocks that may not be broken up")
+        }
         (None, RECORDED) => Some("uses the frames of the trace"),
         (None, _) => Some("gives frames at the first touch, in the order of touches"),
     }
 }
 
-const MOVES: &str = "has a daemon that moves pages away from where their addresses have them";
+const MOVES: &str =
+    "has a daemon that moves pages to frames other than those that hashes of their addresses allow";

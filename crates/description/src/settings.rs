@@ -164,7 +164,7 @@ fn of_another_kind(said: &str) -> Option<String> {
             format!("{shown} is not a list{item}")
         }
         (None, kind) if kind == "a map" || kind.starts_with("struct ") => {
-            format!("{shown} is not a table: it has keys of its own")
+            format!("{shown} is not a table: this key needs a table with keys of its own")
         }
         (None, kind) => {
             let kind = kind.strip_prefix("a ").or(kind.strip_prefix("an ")).unwrap_or(kind);
@@ -199,7 +199,8 @@ fn set(table: &mut Table, key: &str, value: Value) -> Result<Option<String>, Str
             Value::Array(items) => {
                 let index = path.next().ok_or_else(|| {
                     format!(
-                        "{way} is a list: say which, from {way}.0.{last} to {way}.{}.{last}",
+                        "{way} is a list: name one of its items, from {way}.0.{last} to \
+                         {way}.{}.{last}",
                         items.len().saturating_sub(1)
                     )
                 })?;
@@ -210,7 +211,7 @@ fn set(table: &mut Table, key: &str, value: Value) -> Result<Option<String>, Str
                     .and_then(|index| items.get_mut(index))
                     .and_then(Value::as_table_mut)
                     .ok_or_else(|| {
-                        format!("{way} has no item {index}: they are 0 to {items_max}")
+                        format!("{way} has no item {index}: its items are 0 to {items_max}")
                     })?
             }
             _ => return Err(format!("{way} is a value and holds no keys")),
@@ -221,7 +222,7 @@ fn set(table: &mut Table, key: &str, value: Value) -> Result<Option<String>, Str
     {
         let items_max = items.len().saturating_sub(1);
         return Err(format!(
-            "{way} consists of several arrays: say which, from {way}.array.0.{last} to \
+            "{way} consists of several arrays: name one of them, from {way}.array.0.{last} to \
              {way}.array.{items_max}.{last}"
         ));
     }

@@ -914,7 +914,7 @@ fn slot(register: u8) -> i32 {
 }
 
 /// The reason why a block cannot be translated if its data is too far away.
-const FAR: &str = "there is no room for translated code within 2 GiB of its own";
+const FAR: &str = "there is no room within 2 GiB of the translated code for its data";
 
 fn near(from: u64, to: u64) -> bool {
     let distance = to.wrapping_sub(from) as i64;

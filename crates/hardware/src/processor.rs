@@ -108,8 +108,8 @@ fn trace_cache(description: &Description) -> Result<Option<TraceCache>, Refusal>
         return Err(Refusal::new(key("uops_per_instruction"), what));
     }
     if !description.core.fetches {
-        let what = "core.fetches = false leaves fetches out, and a trace cache serves only \
-                    fetches: leave one of the two out";
+        let what = "a trace cache serves only fetches, and core.fetches = false leaves them out: \
+                    remove [trace_cache], or set core.fetches = true";
         return Err(Refusal::new("trace_cache", what.to_owned()));
     }
     TraceCache::new(params).map(Some).map_err(|error| Refusal::new(key("ways"), error.to_string()))

@@ -51,8 +51,8 @@ impl RangeUnit {
             return refuse("", what.to_owned());
         }
         if description.nested.is_some() {
-            let what = "ranges of a virtual machine would be those of two tables, which is not \
-                        modelled: leave [range_tlb] or [nested] out";
+            let what = "a range TLB of a virtual machine would need the ranges of two tables, which \
+                        is not modelled: leave [range_tlb] or [nested] out";
             return refuse("", what.to_owned());
         }
         let replacement: Policy = match described.replacement.parse() {

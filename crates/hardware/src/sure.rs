@@ -134,7 +134,8 @@ fn more_than_tlbs(description: &Description) -> Option<String> {
     };
     let table = described.keys().find(|key| !TABLES.contains(&key.as_str()));
     let is_walked_there = description.page_table.as_ref().is_some_and(ram::is_linear);
-    let linear = is_walked_there.then(|| "a page table that is found through the TLB".to_owned());
+    let linear =
+        is_walked_there.then(|| "a linear page table, which is read through the TLB".to_owned());
     let fetches = (!description.core.fetches).then(|| "core.fetches = false".to_owned());
     table
         .cloned()

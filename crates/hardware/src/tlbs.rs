@@ -81,7 +81,9 @@ impl TlbUnits {
                 .as_ref()
                 .map_or(String::new(), |format| format!(" of format {}", format.name));
             let write = if bits_max == 0 { "0".to_owned() } else { format!("0 to {bits_max}") };
-            let what = format!("a page table{of} has no contexts of {bits} bits: write {write}");
+            let what = format!(
+                "a page table{of} cannot have contexts (ASIDs) of {bits} bits: write {write}"
+            );
             return Err(Refusal::new("core.asid_bits", what));
         }
         let count = description.core.count;
@@ -93,8 +95,9 @@ impl TlbUnits {
         if bits > 0 && contexts.are_shared() && 1 << bits < count {
             let least = count.next_power_of_two().ilog2();
             let what = format!(
-                "{count} processors share {} contexts, and a space on each needs one: write {least} \
-                 or more, 0, or core.contexts=per-processor",
+                "{count} processors share {} contexts, and the space on each processor needs a \
+                 context of its own: write {least} bits or more, write 0, or set \
+                 core.contexts=per-processor",
                 1 << bits
             );
             return Err(Refusal::new("core.asid_bits", what));

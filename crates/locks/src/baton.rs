@@ -245,7 +245,7 @@ impl Baton {
                     state.running = next;
                     self.turns[next].notify_one();
                 } else if state.cpus.iter().any(|cpu| cpu.status == Status::Blocked) {
-                    state.fail("the processors that are left all sleep".to_owned());
+                    state.fail("all processors that have not ended sleep".to_owned());
                 }
             }
             Err(panic) => {
@@ -289,7 +289,8 @@ impl Baton {
     ) -> MutexGuard<'a, State> {
         state.passes += 1;
         if state.passes > state.passes_max {
-            state.fail("the processors do not come to an end".to_owned());
+            state
+                .fail("the processors do not end: they have passed the baton too often".to_owned());
         }
         match state.choose() {
             Some(next) if next == cpu => {}

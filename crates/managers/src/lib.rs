@@ -124,7 +124,7 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
     if os.eager_paging && name != "base" && kind.is_none() {
         let why = match name {
             RESERVING => "keeps its free blocks for reservations",
-            "irix" => "has blocks of the sizes of pages alone",
+            "irix" => "has free blocks of the sizes of pages only",
             RECORDED => "uses the frames of the trace",
             _ => "gives frames at the first touch",
         };

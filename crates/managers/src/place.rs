@@ -447,11 +447,11 @@ fn wish(size: PageSize, words: &[&str], text: &str) -> Result<Wish, String> {
                     None => return Err(format!("`migrate` needs a number: {MIGRATE}")),
                 });
             }
-            _ => {
+            other => {
                 return Err(format!(
-                    "after the size comes `fallback`, `wait` or `wait 100ms`, and on nodes of memory \
-                     `local`, `in-turn` or `node 1`, `borrow` or `stay`, `near` or `colored`, \
-                     `migrate 64`: `{text}`"
+                    "`{text}`: the word `{other}` after the size is unknown: write `fallback`, `wait` \
+                     or `wait 100ms`; on a machine with memory nodes also `local`, `in-turn` or \
+                     `node 1`, `borrow` or `stay`, `near` or `colored`, and `migrate 64`"
                 ));
             }
         }
@@ -602,7 +602,7 @@ mod tests {
             ),
             ("range 9..3=4K", "line 1: `9..3` is not a range"),
             ("heap", "line 1: `heap` is not a rule"),
-            ("heap=4K soon", "line 1: after the size comes"),
+            ("heap=4K soon", "line 1: `heap=4K soon`: the word `soon` after the size is unknown"),
             ("heap=4K wait 5", "`5` is not a time"),
             ("heap=4K node", "`node` is not a placement"),
             ("heap=4K node 1 local", "`local` repeats or contradicts"),

@@ -79,7 +79,7 @@ impl fmt::Display for GeometryError {
                 write!(f, "the page size {size} is named twice: name each size once")
             }
             GeometryError::PairsAndBlocks => {
-                f.write_str("an entry maps a pair or a block: leave one of the two out")
+                f.write_str("an entry maps either a pair or a block: leave paired or blocks out")
             }
             GeometryError::BlockPages { pages } => write!(
                 f,
@@ -94,8 +94,8 @@ impl fmt::Display for GeometryError {
             }
             GeometryError::ShorterLine { bytes, front_bytes } => write!(
                 f,
-                "its lines of {bytes} bytes are shorter than those of {front_bytes} bytes in \
-                 front of it"
+                "its lines of {bytes} bytes are shorter than the lines of {front_bytes} bytes of a \
+                 cache in front of it"
             ),
             GeometryError::NoSuchCache(name) => {
                 write!(f, "the walker reads first from {name}, but there is no such cache")

@@ -140,10 +140,10 @@ impl Machine {
                         .to_owned()
                 }
                 _ if live.can_count() => {
-                    "no process ran alone for long enough to make counting worthwhile".to_owned()
+                    "no process ran alone for long enough".to_owned()
                 }
                 Arch::X86_64 | Arch::I386 => {
-                    "this QEMU or this system does not allow it".to_owned()
+                    "this QEMU or this system does not allow counting".to_owned()
                 }
                 Arch::Arm | Arch::Aarch64 | Arch::Riscv64 | Arch::Unknown => {
                     "accesses are counted only in programs for x86".to_owned()
@@ -202,11 +202,11 @@ impl Machine {
     /// Which accesses of a program need only be counted, or the reason why all have to be recorded.
     fn sure(&self, recording: &Recording, warmup: u64, check: bool) -> Result<SurePages, String> {
         let told = if recording.options.tells_all {
-            Some("it was asked for")
+            Some("the recording of all accesses was requested")
         } else if check {
             Some("each translation is checked")
         } else if warmup > 0 {
-            Some("a warm-up is not counted")
+            Some("the accesses of a warm-up must be recorded")
         } else {
             recording.options.must_tell()
         };

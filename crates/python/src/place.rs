@@ -54,7 +54,11 @@ pub(crate) fn launch(
             "text" => What::Text,
             "lib" => What::Lib(name),
             "range" => What::Range(start, end),
-            other => return Err(refused(format!("a program that runs has no `{other}`"))),
+            other => {
+                return Err(refused(format!(
+                    "a running program has no part of memory that is called `{other}`"
+                )));
+            }
         };
         Ok(Rule { what, wish: if is_large { Wish::Large } else { Wish::Base } })
     });

@@ -106,7 +106,7 @@ pub(crate) fn export_trace(
     let write = match format {
         "champsim" => export::champsim,
         "csv" => export::csv,
-        other => return Err(refused(format!("`{other}` is not a format: champsim, csv"))),
+        other => return Err(refused(format!("`{other}` is not a format: choose champsim or csv"))),
     };
     py.detach(|| {
         let mut source = open(trace, reading)?;

@@ -115,7 +115,8 @@ pub fn lists(
     match allocator {
         "size-lists" => {}
         "buddy" | "page-blocks" if memory.ordered => {
-            let what = "only the allocator `size-lists` orders chunks by their movable pages";
+            let what = "only the allocator `size-lists` orders chunks by their movable pages: set \
+                        memory.allocator=size-lists, or leave memory.ordered out";
             return Err(Refusal::new("memory.ordered", what.to_owned()));
         }
         "buddy" => return Ok(Lists::Buddy),

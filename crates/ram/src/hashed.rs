@@ -41,7 +41,11 @@ impl Kept {
     pub fn take(&self, memory: &mut FrameStore) -> Result<u64, String> {
         for frame in self.frames.0..self.frames.1 {
             if !memory.take(FrameId(frame), 0, State::Kernel) {
-                return Err("the frames for the tags of os.utopia are in use".to_owned());
+                return Err(
+                    "the frames for the tags of os.utopia are in use already: give the machine a \
+                     larger memory.size"
+                        .to_owned(),
+                );
             }
         }
         Ok(u64::from(self.frames.1 - self.frames.0))
@@ -79,9 +83,14 @@ pub fn hashed(description: &Description) -> Result<Option<Hashed>, Refusal> {
 /// The numbers of all base frames.
 fn frames(description: &Description, base: PageSize) -> Result<Range<u32>, Refusal> {
     let count = u32::try_from(description.memory.size.0 >> base.shift());
-    count
-        .map(|count| 0..count)
-        .map_err(|_| Refusal::new("memory.size", "memory has more than 2^32 frames".to_owned()))
+    count.map(|count| 0..count).map_err(|_| {
+        Refusal::new(
+            "memory.size",
+            "memory has more than 2^32 frames: write a smaller \
+                                                  size"
+                .to_owned(),
+        )
+    })
 }
 
 /// The parts of memory reserved for restrictive segments, if there are any.

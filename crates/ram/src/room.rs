@@ -105,7 +105,8 @@ pub(crate) fn have_had(memory: &mut FrameStore, former: &Former) -> Result<u64, 
         let Ok(block) = memory.allocate(&Request::new(order, State::Kernel)) else {
             let all = u64::from(*guests) * each.0;
             return Err(format!(
-                "{guests} guests with {each} each do not fit: they take {all} bytes"
+                "{guests} guests with {each} each do not fit, as they need {all} bytes: write fewer \
+                 guests, or less memory for each"
             ));
         };
         if waiting[next].0 < *left {

@@ -39,7 +39,8 @@ impl Topology {
             };
         };
         if description.page_table.is_none() {
-            let what = "a machine of TLBs alone has no frames that could lie on a node";
+            let what = "a machine of TLBs alone has no frames that could lie on a node: leave \
+                        [memory.numa] out";
             return refuse("", what.to_owned());
         }
         if description.nested.is_some() {
@@ -51,8 +52,8 @@ impl Topology {
         let base = description.os.frame().bytes();
         if nodes == 0 || description.memory.size.0 / base < nodes as u64 {
             let what = format!(
-                "{} cannot be divided among {nodes} nodes: write 1 or more, and a memory.size that \
-                 gives each a page",
+                "{} cannot be divided among {nodes} nodes: write 1 or more nodes, and a memory.size \
+                 that gives each node a page",
                 description.memory.size
             );
             return refuse(".nodes", what);

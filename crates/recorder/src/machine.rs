@@ -277,7 +277,9 @@ pub(crate) unsafe fn install(
     let shared = Shared::open(path)?;
     let inline = shared.session().inline_code != 0 && !checks;
     let callbacks = Callbacks::of_machine(inline, checks.then_some(on_checked));
-    let slot = shared.enter(Guest::MACHINE_X86_64, None).ok_or("there is no room for it")?;
+    let slot = shared
+        .enter(Guest::MACHINE_X86_64, None)
+        .ok_or("the recording's shared memory has no room for another process")?;
     translate::set(callbacks);
     if info.vcpus_max() == 1 {
         vcpu::set_alone();

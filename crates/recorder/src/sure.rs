@@ -8,15 +8,15 @@
 //!                    else what is not sure of it is told        --> its pages are held from here on
 //! ```
 //!
-//! With LRU, a set of n entries holds the n of its pages that were used last. So these pages are known here:
-//! a page that was used since counting began is *held*, and an access to it hits. Translated code
-//! (`qemu/pagewalk/counted.c`) writes the time of the last access to each page, by kind, and counts the
-//! accesses. An access to a page that is not held is recorded, and its page is held from then on. If n pages
-//! of a set are held and another one comes, the least recently used one is evicted: this is reported first
-//! ([`Control::Hits`]), with the accesses that were counted. The machine's TLB sees the pages in the order of
-//! the reports, and not in the order of their uses. That is sufficient: the order of pages that are not held
-//! is correct, and these are evicted before any page that is held. As soon as as many pages are held as a set
-//! has entries, the TLB is told which one is evicted.
+//! With LRU, a set of n entries holds the n of its pages that were used last. So these pages are known here: a page
+//! that was used since counting began is *held*, and an access to it hits. Translated code
+//! (`qemu/pagewalk/counted.c`) writes the time of the last access to each page, by kind, and counts the accesses. An
+//! access to a page that is not held is recorded, and its page is held from then on. If n pages of a set are held and
+//! another one comes, the least recently used one is evicted: this is reported first ([`Control::Hits`]), with the
+//! accesses that were counted. The machine's TLB sees the pages in the order of the reports, and not in the order of
+//! their uses. That is sufficient: the order of pages that are not held is correct, and these are evicted before any
+//! page that is held. Once as many pages of a set are held as the set has entries, the TLB is told which page is
+//! evicted.
 //!
 //! Before anything that is not counted, all held pages are reported in the order of their times and are no
 //! longer held: then the machine's TLB is in the same state as if every access had been recorded. This is

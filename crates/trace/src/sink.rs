@@ -47,7 +47,9 @@ pub trait Sink {
     /// Records accesses that are counted and not listed. Only a simulation that runs at the same time
     /// as the program requests them, and only its sink accepts them.
     fn counted(&mut self, counted: Counted) -> Result<(), Error> {
-        Err(Error::Recorder(format!("{counted:?} where every access is to be told")))
+        Err(Error::Recorder(format!(
+            "the recorder has counted accesses that it must report one by one: {counted:?}"
+        )))
     }
 
     /// Begins another program, with blocks of its own: drops the properties of the last program's

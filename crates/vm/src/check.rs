@@ -63,7 +63,10 @@ impl<H: Host> Kernel<'_, H> {
             return Err(format!("{answered} of {traps} faults are answered"));
         }
         if decisions > writes {
-            return Err(format!("{decisions} pages have a reason for their size: too many"));
+            return Err(format!(
+                "{decisions} pages have a reason for their size, but only {writes} entries were \
+                 written"
+            ));
         }
         Ok(())
     }
@@ -155,7 +158,7 @@ impl<H: Host> Kernel<'_, H> {
             for (&frame, &(owner, is_file)) in frames {
                 let pfdat = table.get(frame);
                 if pfdat.state() != State::Movable || Owner::of(pfdat.identity) != Some(owner) {
-                    return Err(format!("{frame:?} does not know that it is {owner:?}'s"));
+                    return Err(format!("{frame:?} does not have its owner {owner:?}"));
                 }
                 wired += u64::from(pfdat.wired > 0);
                 kinds[match (owner, is_file) {

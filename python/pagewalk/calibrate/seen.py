@@ -98,7 +98,10 @@ def see(curves: Mapping[str, Curve]) -> Seen:
     second = _knee(small, hit.value, STEP_CYCLES * cycle, after=4 * first[1])
     walk: dict[str, Spread] = {}
     if second is None:
-        unseen.append("a second-level TLB's end, and walks: no knee up to the largest size")
+        unseen.append(
+            "the size of the second-level TLB, and the cycles of walks: up to the largest size, "
+            "the times have no knee"
+        )
     else:
         walk["4K"] = _less(_level(small, 1.5 * second[1], 3 * second[1]), hit)
     splinters = _splinters(small, huge, first, second, hit.value)

@@ -75,7 +75,7 @@ class Perf:
         """Opens them.
 
         Raises:
-            OSError: The machine has none, or nobody may read them.
+            OSError: The machine has no counters, or nobody may read them.
         """
         try:
             for event in self.events:

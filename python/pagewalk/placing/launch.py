@@ -59,8 +59,8 @@ TCMALLOC_MEMFS_MALLOC_PATH)."""
 
 
 FORBIDDEN = (
-    "ptrace is forbidden here, by a container or by Yama: what needs it is left out; allow it "
-    "(--cap-add SYS_PTRACE, or kernel.yama.ptrace_scope below 3)"
+    "ptrace is forbidden here, by a container or by Yama: rules that need ptrace are left out; "
+    "allow ptrace (--cap-add SYS_PTRACE, or kernel.yama.ptrace_scope below 3)"
 )
 """The note where no program may be traced."""
 
@@ -159,7 +159,8 @@ def of_pools(
     """The variables with which the C library allocates from a pool.
 
     Raises:
-        Error: It cannot, or the pool is empty.
+        Error: The rules need several pools or memory that malloc does not allocate, or the pool is
+            empty.
     """
     found = {rule.size: rule for rule in rules if rule.size in pools or rule.size > LARGE}
     if not found:
@@ -193,11 +194,11 @@ def unplaced(rules: Sequence[Rule], set_: Sequence[Variable], program: str) -> l
     lines = []
     for rule in rules:
         if rule.what not in by_allocator or rule.size < LARGE:
-            lines.append(f"{rule.title}: needs ptrace, by which madvise is called in the program")
+            lines.append(f"{rule.title}: needs ptrace, to call madvise in the program")
         elif without:
             lines.append(
                 f"{rule.title}: the program's allocator ({', '.join(without)}) has no setting for "
-                "large pages: needs ptrace"
+                "large pages, so the rule needs ptrace"
             )
         elif not set_:
             lines.append(

@@ -17,7 +17,7 @@ from pagewalk.placing.pages import LARGE, Range
 from pagewalk.placing.rules import Rule
 
 MEANS = {
-    errno.EINVAL: "this kind of memory takes none (a private file, a thread's stack, "
+    errno.EINVAL: "this kind of memory can have no large pages (a private file, a thread's stack, "
     "MADV_NOHUGEPAGE)",
     errno.ENOMEM: "no block of 2M is free, or a memory group has no room for one",
     errno.EBUSY: "a memory group has no room for a block of 2M",

@@ -95,7 +95,7 @@ def _grow(one: Mapping) -> str | None:
         case mappings.STACK:
             return "pagewalk place stack=2M -- CMD, which has the stack grow first"
         case mappings.ANONYMOUS:
-            return "map more at once: one mapping of several small ones"
+            return "map more at once: one mapping instead of several small ones"
     return None
 
 
@@ -117,7 +117,8 @@ def _of_kind(one: Mapping, process: Process, system: System) -> Why | None:
             "stacks of threads are mapped with MAP_STACK, which means MADV_NOHUGEPAGE since Linux "
             "6.7",
             "VmFlags: nh",
-            "in the thread: madvise(lowest, n, MADV_HUGEPAGE) for the stack of pthread_getattr_np",
+            "in the thread: madvise(lowest, n, MADV_HUGEPAGE) for the stack that "
+            "pthread_getattr_np reports",
         )
     writable = "w" in one.rights
     if one.kind == mappings.PRIVATE_OF_SHARED or (one.kind == mappings.PRIVATE_FILE and writable):

@@ -106,7 +106,7 @@ def verdict(document: Mapping[str, Any]) -> str:
     elif share["hi"] < 0:
         found = f"The placement costs {-100 * share['hi']:.1f} to {-100 * share['lo']:.1f} %."
     else:
-        found = f"No gain can be told from none: it lies between {gained} of the CPU time."
+        found = f"The placement shows no certain gain or cost: {gained} of the CPU time."
     predicted = document["predicted"]
     if predicted is None:
         return found
@@ -121,8 +121,9 @@ def verdict(document: Mapping[str, Any]) -> str:
         return f"{found} {said}more than predicted."
     if measured["hi"] < predicted["lo"]:
         return f"{found} {said}less than predicted."
-    inside = predicted["lo"] <= measured["median"] <= predicted["hi"]
-    return f"{found} {said}{'as predicted.' if inside else 'not far enough outside to tell.'}"
+    if predicted["lo"] <= measured["median"] <= predicted["hi"]:
+        return f"{found} {said}as predicted."
+    return f"{found} {said}outside of the prediction, but by too little to be certain."
 
 
 def _ms(seconds: float) -> str:

@@ -80,7 +80,8 @@ def verify(
         why = reasons.pool(LARGE, system)
         notes.append(
             f"GLIBC_TUNABLES asks for pages of a pool, and none is left: {why.means}. The C "
-            f"library takes base pages then; {why.knob}; write: {why.change}"
+            f"library then takes base pages. The pool is set by {why.knob}; to enlarge it, run: "
+            f"{why.change}"
         )
     large = sum(bytes_ for one in regions for size, bytes_ in one["got"].items() if size != "4K")
     if large and system.is_guest():

@@ -156,7 +156,7 @@ def _cards(document: "plain.Document") -> list[Card]:
     )
     time = document["time"]
     if time is None:
-        cards.append(Card("Time", Value("not known"), "the machine's file gives no latencies"))
+        cards.append(Card("Time", Value("not known"), "the machine file leaves out latencies"))
     else:
         cards.append(
             Card(

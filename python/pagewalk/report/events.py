@@ -26,7 +26,7 @@ def summary(stat: "plain.Stat") -> str:
 def total(stat: "plain.Stat") -> str:
     """All cycles in a sentence."""
     if stat["cycles"] is None:
-        return "No cycles: the machine's file gives no latencies for all of it."
+        return "No cycles: the machine file leaves out latencies that the cycles depend on."
     sentence = f"All together {text.span(stat['cycles'], text.count)} cycles"
     if stat["translation_ms"] is not None:
         sentence += (

@@ -60,8 +60,8 @@ def facts(types: bytes, symbols: str) -> list[str]:
     missing += [".".join(field) for field in FIELDS.values() if field not in offsets]
     if missing:
         raise Error(
-            f"the kernel has no {missing[0]}, by which its programs are told apart: use a Linux "
-            "from 5.10 on for x86-64"
+            f"the kernel has no {missing[0]}, which is needed to tell its programs apart: use a "
+            "Linux from 5.10 on for x86-64"
         )
     said = {name: addresses[wanted] for name, wanted in FUNCTIONS.items()}
     places = dict(_all(symbols))

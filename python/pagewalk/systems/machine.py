@@ -161,7 +161,7 @@ class Session:
         while b"\n" not in self._buffer:
             left = until - time.monotonic()
             if left <= 0:
-                raise WorkError(self.why("comes to no marker"))
+                raise WorkError(self.why("does not reach the next marker"))
             self._monitor.settimeout(min(left, 1.0))
             try:
                 data = self._monitor.recv(1 << 16)
@@ -170,7 +170,7 @@ class Session:
             except OSError:
                 data = b""
             if not data:
-                raise WorkError(self.why("has ended before it came to a marker"))
+                raise WorkError(self.why("ended before it reached the next marker"))
             self._buffer += data
         line, self._buffer = self._buffer.split(b"\n", 1)
         message: dict[str, Any] = json.loads(line)
@@ -209,7 +209,7 @@ class Session:
         until = time.monotonic() + PATIENCE
         while (status := self.ask("query-status").get("status")) == "inmigrate":
             if time.monotonic() > until:
-                raise WorkError(self.why("is not restored"))
+                raise WorkError(self.why("was not restored in time"))
             time.sleep(0.01)
         if status != "running":
             self.ask("cont")

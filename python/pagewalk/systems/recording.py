@@ -223,7 +223,7 @@ def _kernel(made: machine.Machine, folder: Path) -> _Kernel:
         disk, none = folder / "facts", folder / "none"
         _empty(disk)
         none.write_bytes(bytes(1 << 20))
-        session = machine.Session(made.arguments("facts"), "while it tells its symbols")
+        session = machine.Session(made.arguments("facts"), "while it reports its symbols")
         session.disks(none, disk)
         _to_end(session, plugin=False)
         with _opened(disk, session) as tar, tempfile.TemporaryDirectory(dir=cache()) as scratch:

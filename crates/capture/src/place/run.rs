@@ -570,7 +570,7 @@ impl<'a> Launcher<'a> {
             return;
         }
         if tracee.registers.cs != CODE_64 {
-            self.note(format!("{} has 32 bits and was not placed", program_name(pid)));
+            self.note(format!("{} is a 32-bit program and was not placed", program_name(pid)));
             if let Some(process) = self.processes.get_mut(&pid) {
                 process.is_wide = false;
             }
@@ -694,8 +694,8 @@ impl<'a> Launcher<'a> {
             libc::SYS_seccomp | libc::SYS_prctl => {
                 let name = program_name(process);
                 self.note(format!(
-                    "{name} filters its own system calls (seccomp): it and its children are not \
-                     placed from then on"
+                    "{name} filters its own system calls (seccomp): from then on, neither its \
+                     memory nor that of its children is placed"
                 ));
                 if let Some(process) = self.processes.get_mut(&process) {
                     process.has_filter = true;

@@ -137,7 +137,7 @@ fn what_is_wrong_is_said() {
         ),
         (
             &["tlb.l1d.blocks={kind=\"whole\",pages=4}", "tlb.l1d.paired=true"],
-            "tlb.l1d.blocks: an entry maps a pair or a block",
+            "tlb.l1d.blocks: an entry maps either a pair or a block",
         ),
         (&["tlb.l2d.blocks={kind=\"whole\"}"], "missing field `pages`"),
     ] {

@@ -450,7 +450,7 @@ fn accesses_are_told_where_more_than_tlbs_hears_of_hits() {
         ("tlb-only", "core.count=2", "core.count"),
         ("tlb-only", "os.page_size=16K", "pages of 16K"),
         ("tlb-only", "os.page_size=2M", "pages of 2M"),
-        ("tlb-only", "page_table.format=linear", "found through the TLB"),
+        ("tlb-only", "page_table.format=linear", "read through the TLB"),
         ("opteron-2008", "", "core.fetches"),
         ("epyc-9005", "", "cache.l1"),
     ] {

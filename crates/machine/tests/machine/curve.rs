@@ -120,7 +120,7 @@ fn what_cannot_be_counted_is_refused() {
         curve(&mut Rows::new(Vec::new()), &options, &mut |_| true).unwrap_err().to_string()
     };
     let small = PageSize::from_shift(10).unwrap();
-    assert_eq!(refused(&[small], 1), "a page of 1K is smaller than 4K");
+    assert_eq!(refused(&[small], 1), "a page of 1K is too small for a curve: write 4K or more");
     assert_eq!(refused(&[], 0), "0 entries: give 1 to 4194304");
 }
 

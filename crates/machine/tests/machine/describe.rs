@@ -94,7 +94,7 @@ fn a_value_of_the_wrong_kind_is_told_with_its_key() {
         ("tlb.l1d.ways=half", "`half` is not a number of ways: write one, or \"full\""),
         ("tlb.l1d.ways=-1", "-1 is not a number of ways: write 1 or more, or \"full\""),
         ("tlb.l1d.page_sizes=4K", "`4K` is not a list: write it as [\"4K\"]"),
-        ("tlb.l1d=4", "`4` is not a table: it has keys of its own"),
+        ("tlb.l1d=4", "`4` is not a table: this key needs a table with keys of its own"),
         ("core.fetches=maybe", "`maybe` is neither true nor false"),
         ("core.cycles_per_instruction=few", "`few` is not a number"),
         ("title=4", "`4` is not text"),

@@ -234,7 +234,7 @@ fn what_the_kernel_would_refuse_is_refused() {
         (&["os.linux.watermark_scale_factor=0"], "the kernel refuses 0: write 1 to 3000"),
         (
             &["memory.size=64M", "os.linux.min_free_kbytes=65536"],
-            "os.linux.min_free_kbytes: of the 16384 pages of memory.size, 16384 are kept free",
+            "os.linux.min_free_kbytes: this would keep 16384 pages free, and evict pages until",
         ),
         (
             &["page_table.format=x86-pae", "os.linux.hugepages-1048576kB.enabled=always"],

@@ -252,7 +252,7 @@ fn what_is_wrong_is_said() {
         (&["spec_tlb.fill=marks"], "the operating system sets no marks"),
         (
             &["os.reservations={marks=\"keep\"}", "page_table.format=mpt", "spec_tlb.fill=marks"],
-            "os.reservations.marks: entries of format mpt have no bit for marks",
+            "os.reservations.marks: marks need a bit that hardware ignores, and entries of format mpt",
         ),
         (&["spec_tlb.replacement=best"], "spec_tlb.replacement"),
         (&["spec_tlb.entries=0"], "spec_tlb.entries"),

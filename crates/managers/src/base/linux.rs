@@ -38,12 +38,14 @@ pub(super) fn thp(description: &Description, sizes: &[PageSize]) -> Result<Optio
         return refuse("os.manager", what);
     }
     if asked.allows_1g() && sizes.last() != Some(&PageSize::SIZE_1G) {
-        let what = "the page table has no pages of 1G: write never, or choose one that has them";
+        let what =
+            "the page table has no pages of 1G: write never, or choose a page table that has them";
         return refuse("os.linux.hugepages-1048576kB.enabled", what.to_owned());
     }
     if let Some(pools) = &asked.hugetlb {
         if pools.of_1048576k.is_some() && sizes.last() != Some(&PageSize::SIZE_1G) {
-            let what = "the page table has no pages of 1G: leave the pool out, or choose one that has them";
+            let what = "the page table has no pages of 1G: leave the pool out, or choose a page \
+                        table that has them";
             return refuse("os.linux.hugetlb.hugepages-1048576kB", what.to_owned());
         }
         if !matches!(pools.default.0, HUGE | PageSize::SIZE_1G) {
@@ -90,7 +92,7 @@ pub(super) fn thp(description: &Description, sizes: &[PageSize]) -> Result<Optio
         }
     }
     if asked.cycles_per_ms == 0 {
-        let what = "time would stand still: write 1 or more".to_owned();
+        let what = "with 0, time would stand still: write 1 or more".to_owned();
         return refuse("os.linux.cycles_per_ms", what);
     }
     let (mut always, mut madvise) = (0, 0);
@@ -178,8 +180,8 @@ fn rivals(description: &Description, thp: &mut Thp) -> Result<(), Refusal> {
             }
             if !matches!(asked.deferred_mode, 1 | 2) {
                 let what = format!(
-                    "{} is not modelled: write 1 (use is not sampled) or 2 (use is sampled); for 0, \
-                     use os.manager = \"linux\"",
+                    "{} is not modelled: write 1 (the use of pages is not sampled) or 2 (the use of \
+                     pages is sampled); for 0, use os.manager = \"linux\"",
                     asked.deferred_mode
                 );
                 return refuse("os.ingens.deferred_mode", what);
@@ -276,9 +278,8 @@ pub(super) fn marks(description: &Description, pages: u64) -> Result<Marks, Refu
     let step = (min / 4).max(pages * asked.watermark_scale_factor / 10_000);
     if min + 2 * step > pages {
         let what = format!(
-            "of the {} pages of memory.size, {min} are kept free, and pages are evicted until {} \
-             are free: write a smaller value",
-            pages,
+            "this would keep {min} pages free, and evict pages until {} are free, but memory.size \
+             has only {pages} pages: write a smaller value",
             min + 2 * step
         );
         return refuse("min_free_kbytes", what);

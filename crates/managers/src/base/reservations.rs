@@ -23,7 +23,7 @@ pub(super) fn marks(description: &Description) -> Result<Option<MarksOfBroken>, 
     let known = format.and_then(Format::named);
     if marks.is_some() && known.is_some_and(|format| !format.has_marks) {
         let what = format!(
-            "entries of format {} have no bit for marks that hardware ignores: choose \
+            "marks need a bit that hardware ignores, and entries of format {} have none: choose \
              page_table.format=x86-64, or leave marks out",
             format.unwrap_or_default()
         );

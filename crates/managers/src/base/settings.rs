@@ -16,7 +16,10 @@ pub(super) fn settings<'a>(
     let in_pages = |bytes: u64| bytes >> base.shift();
     let swap_bytes = description.swap.as_ref().map_or(0, |swap| swap.size.0);
     let Ok(swap_pages) = u32::try_from(in_pages(swap_bytes)) else {
-        return refuse("swap.size", format!("swap has 4294967295 pages of {base} at most"));
+        return refuse(
+            "swap.size",
+            format!("swap can have at most 4294967295 pages of {base}: write a smaller size"),
+        );
     };
     let all = in_pages(description.memory.size.0);
     let marks = match &description.os.marks {
@@ -70,8 +73,8 @@ fn marks(asked: &description::Marks, size: Bytes, base: PageSize) -> Result<Mark
         let [(below, less), (above, more)] = pair else { continue };
         if less.0 > more.0 {
             return Err(format!(
-                "`{below}`, {less}, is more than `{above}`, {more}: of free memory, min is at most low, \
-                 low at most high, high at most memory.size"
+                "`{below}`, {less}, is more than `{above}`, {more}: write min, low and high in \
+                 ascending order, none of them above memory.size"
             ));
         }
     }

@@ -98,8 +98,9 @@ impl Sizes {
         let paired = description.tlb.present().find(|(_, _, tlb)| tlb.paired);
         let fills = matches!(larger, Larger::Reserved | Larger::Transparent);
         if let (Some((name, _, _)), true, true) = (paired, fills, sizes.len() > 1) {
-            let what = "the two pages of a pair must have the same size, but this manager makes \
-                        one of them large by itself: set it to false, or use os.manager = \"irix\"";
+            let what = "the two pages of a pair must have the same size, but this manager makes one \
+                        of them large without the other: set this key to false, or use os.manager = \
+                        \"irix\"";
             return Err(refuse(&format!("tlb.{name}.paired"), what.to_owned()));
         }
         let daemon = match &os.coalesced {
@@ -164,7 +165,11 @@ impl Daemon {
             return refuse("mild_share", "write a share of a chunk from 0 to 1, as in 0.25");
         }
         if coalesced.period_cycles == 0 {
-            return refuse("period_cycles", "write 1 or more: the daemon would run all the time");
+            return refuse(
+                "period_cycles",
+                "with 0, the daemon would run all the time: write 1 or \
+                                            more",
+            );
         }
         let wanted: u64 = coalesced.watermarks.values().map(|bytes| bytes.0).sum();
         let memory_bytes = description.memory.size.0;

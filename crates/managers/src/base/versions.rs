@@ -67,7 +67,9 @@ pub(super) fn check(manager: &str, asked: &Linux, thp: &mut Thp) -> Result<(), R
         (shared.map(|(order, _)| order), SHARED_BY_SIZE, "shmem_enabled"),
     ] {
         if let Some(order) = order.filter(|_| now < since) {
-            let what = format!("Linux {now} has no such setting, which came with {since}");
+            let what = format!(
+                "Linux {now} has no such setting: leave it out, or choose Linux {since} or later"
+            );
             return refuse(&format!("{}.{key}", name(order)), what);
         }
     }

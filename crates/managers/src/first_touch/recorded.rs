@@ -221,8 +221,8 @@ impl Recorded {
         let least = (frame.get() + self.base.bytes()).div_ceil(15) * 16;
         let gib = least.div_ceil(1 << 30);
         format!(
-            "the trace has a page in the frame at {frame}, which a memory of {} MiB does not have \
-             for pages: its last sixteenth is for page tables; set memory.size={gib}G",
+            "the trace has a page in the frame at {frame}, which no page can have in a memory of {} \
+             MiB, because its last sixteenth is for page tables: set memory.size={gib}G",
             all >> 20
         )
     }

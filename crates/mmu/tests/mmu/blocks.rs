@@ -498,7 +498,7 @@ fn blocks_that_cannot_be_are_refused_with_a_reason() {
         (3, false, "a block of 3 pages: write a power of two from 2 to 64"),
         (1, false, "a block of 1 pages: write a power of two from 2 to 64"),
         (128, false, "a block of 128 pages: write a power of two from 2 to 64"),
-        (4, true, "an entry maps a pair or a block: leave one of the two out"),
+        (4, true, "an entry maps either a pair or a block: leave paired or blocks out"),
     ] {
         let blocks = Some(BlockParams { pages, kind: BlockKind::Coalesced, prefetch: true });
         let params = TlbParams { arrays: vec![array.clone()], paired, blocks };

@@ -128,7 +128,9 @@ pub fn curve(
 
 fn check(options: &CurveOptions) -> Result<(), Error> {
     if let Some(small) = options.page_sizes.iter().find(|&&size| size < PAGE_SIZE_MIN) {
-        return Err(Error::Curve(format!("a page of {small} is smaller than {PAGE_SIZE_MIN}")));
+        return Err(Error::Curve(format!(
+            "a page of {small} is too small for a curve: write {PAGE_SIZE_MIN} or more"
+        )));
     }
     if options.entries_max == 0 || options.entries_max > ENTRIES_MAX {
         let entries = options.entries_max;

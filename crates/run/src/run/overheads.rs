@@ -43,8 +43,8 @@ impl Overheads {
             return Ok(None);
         }
         let Some(costs) = &description.os.costs else {
-            let what = "the cycles of a walk are in os.costs.walk_cycles: give the machine a table \
-                        os.costs, or write \"round-robin\"";
+            let what = "this metric needs the cycles of a walk, os.costs.walk_cycles, and the \
+                        machine has no table os.costs: add it, or write \"round-robin\"";
             return Err(Refusal::new("os.hawkeye.metric", what.to_owned()));
         };
         Ok(Some(Overheads {

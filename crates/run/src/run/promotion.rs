@@ -83,9 +83,9 @@ impl Promotion {
         let all = system.promotes_to();
         if all.is_empty() {
             let what = format!(
-                "the manager `{}` has no larger pages that this machine's TLBs hold: use os.manager = \
-                 \"irix\", \"base\", \"linux\", \"freebsd\" or \"first-touch\", with page_sizes of the \
-                 TLBs that list them",
+                "the manager `{}` has no larger pages that this machine's TLBs hold: use os.manager \
+                 = \"irix\", \"base\", \"linux\", \"freebsd\" or \"first-touch\", and list the \
+                 larger pages in the page_sizes of the TLBs",
                 os.manager
             );
             return refuse("", what);

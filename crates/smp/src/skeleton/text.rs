@@ -229,7 +229,10 @@ fn check(skeleton: Skeleton) -> Result<Skeleton, String> {
                 Step::Work(_) | Step::Exec => true,
             };
             if !fits {
-                return Err(format!("process {number} of the skeleton cannot do {step:?}"));
+                return Err(format!(
+                    "process {number} of the skeleton has a step that is not possible there, \
+                     {step:?}: make the skeleton anew"
+                ));
             }
         }
     }

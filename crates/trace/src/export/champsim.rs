@@ -68,7 +68,7 @@ pub fn champsim(
             "accesses before the first fetch have",
             "no instruction",
         ),
-        (export.zero, "access is", "accesses are", "of address 0, which stands for none"),
+        (export.zero, "access is", "accesses are", "at address 0, which stands for no access"),
     ]);
     Ok(Some(Summary { records: export.records, bytes: export.output.finish()?, warnings }))
 }

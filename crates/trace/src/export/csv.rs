@@ -49,7 +49,13 @@ pub fn csv(
     output.write(&table.text)?;
     let warnings = left_out(&[
         (table.events, "event has", "events have", "no place in a table"),
-        (table.physical, "physical address", "physical addresses", "came after the first batch"),
+        (
+            table.physical,
+            "physical address",
+            "physical addresses",
+            "came after the header line, \
+                                                                    which has no column for them",
+        ),
     ]);
     Ok(Some(Summary { records: table.rows, bytes: output.finish()?, warnings }))
 }

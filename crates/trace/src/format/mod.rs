@@ -99,12 +99,11 @@
 //! 9. **translations**. How pages are translated, as events among those of stream 6; see
 //!    `translations.rs`.
 //!
-//! **Addresses.** Each coded operation of each local shape has a *slot*: the address it had last and
-//! the distance from the one before. Code 0 says that the distance is the same once more; code
-//! `1 + n` says that the next `n` bytes of the residual, 0 to 8, low ones first, are the zigzag
-//! distance from the last address. When a local shape is executed for the first time, each of its
-//! slots starts with the address that was coded before (0 at first) and distance 0, and keeps
-//! distance 0 afterwards.
+//! **Addresses.** Each coded operation of each local shape has a *slot*: its last address, and the distance of that
+//! address from the address before it. Code 0 says that the distance is the same once more; code `1 + n` says that
+//! the next `n` bytes of the residual, 0 to 8, low ones first, are the zigzag distance from the last address. When a
+//! local shape is executed for the first time, each of its slots starts with the address that was coded before (0 at
+//! first) and distance 0, and keeps distance 0 afterwards.
 //!
 //! **Instructions.** Those of a chunk are those of its rows and of its gaps of 0 accesses. The
 //! first row of an execution counts its own instructions and what the executions before it in the

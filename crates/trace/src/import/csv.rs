@@ -74,7 +74,12 @@ impl Csv {
             if let Some(ours) = ours
                 && columns.contains(&ours)
             {
-                return Err(Fault::new(0, format!("two columns are `{}`", COLUMNS[ours])));
+                return Err(Fault::new(
+                    0,
+                    format!(
+                        "two columns are called `{name}`: rename one of them in the header line"
+                    ),
+                ));
             }
             columns.push(ours.unwrap_or(COLUMNS.len()));
         }

@@ -231,7 +231,9 @@ impl Input<'_> {
                         if start.checked_add(chunks) == Some(offset) {
                             return Ok(entries);
                         }
-                        "it does not lead from the header to itself".to_owned()
+                        "the chunks that it lists do not fill the file between the header and the \
+                         index"
+                            .to_owned()
                     }
                     Err(damage) => damage.0,
                 }

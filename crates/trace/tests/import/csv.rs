@@ -106,7 +106,7 @@ fn wrong_tables_are_refused_with_line_and_byte() {
     let no = Options::default();
     for (text, part, at) in [
         ("vaddr,size\n1,2\n", "`addr`; the first line names vaddr, size", 0),
-        ("addr,size,addr\n1,2,3\n", "two columns are `addr`", 0),
+        ("addr,size,addr\n1,2,3\n", "two columns are called `addr`", 0),
         ("addr,size\n1,2\n5\n", "line 3: fewer fields", 14),
         ("addr,size\n1,2\n5,6,7\n", "line 3: more fields", 18),
         ("addr,size\n1,\n", "line 2: `` is not a number", 12),

@@ -151,7 +151,7 @@ fn no_fetch_is_counted_that_did_not_happen() {
     let single = Options { fetches: Fetches::Instructions, ..Options::default() };
     let given = import(&bytes, &single).unwrap();
     assert_eq!(given.rows, [(0, F, 0x1000, 2, 1), (0, F, 0x1002, 2, 1), (0, L, 0x10, 8, 0)]);
-    assert_eq!(given.warnings, ["5 prefetches are no accesses of the program: left out"]);
+    assert_eq!(given.warnings, ["5 prefetches are not accesses of the program: left out"]);
 }
 
 #[test]
@@ -693,7 +693,7 @@ fn a_schedule_decides_between_segments_of_one_time() {
     let options = Options { interleave: Interleave::Schedule, ..Options::default() };
     let spec = folder.0.display().to_string();
     let message = || open(&spec, &options).err().unwrap().to_string();
-    assert!(message().contains("no schedule in the folder"), "{}", message());
+    assert!(message().contains("the folder has no schedule"), "{}", message());
 
     let schedule = [entry(9, 100, 0), entry(6, 100, 0), entry(5, 100, 0)].concat();
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());

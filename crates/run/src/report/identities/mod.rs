@@ -219,7 +219,11 @@ impl Checker {
         );
         let further: u64 = witness.crossing_lookups.iter().sum();
         let crossings = results.page_crossings;
-        self.equal("page crossings with a lookup more each", crossings.min(further), crossings);
+        self.equal(
+            "crossings of pages = those of them that made a further lookup",
+            crossings.min(further),
+            crossings,
+        );
         for kind in Kind::ALL {
             let mut serving = first_level.clone().filter(|tlb| tlb.serves.contains(&kind.name()));
             if let Some(tlb) = serving.next() {
@@ -404,12 +408,12 @@ impl Checker {
         });
         let reserved = results.manager.as_ref().map_or(0, |manager| manager.bytes.reserved);
         self.equal(
-            "free blocks + what is reserved = frames that are not used",
+            "bytes in free blocks + bytes reserved = bytes of frames that are not used",
             blocks.sum::<u64>() + reserved,
             memory.frames_total_bytes - memory.frames_used_bytes,
         );
         self.equal(
-            "frames in use = frames mapped + of tables + of before + of devices",
+            "bytes in use = bytes mapped + of page tables + in use before the run + of devices",
             memory.frames_used_bytes,
             memory.mapped_bytes + memory.table_bytes + memory.aged_bytes + memory.device_bytes,
         );

@@ -43,7 +43,8 @@ fn walks(notes: &mut Notes, description: &Description, walker: &Walker) {
         notes.say("several walks under way at once: each walk ends before the next access begins");
         if description.walker.lowest_only {
             notes.say(
-                "entries above the last that a walk reads: they cost nothing (walker.lowest_only)",
+                "the cost of page-table entries above the last one that a walk reads \
+                 (walker.lowest_only)",
             );
         } else if walker.dimension.params.is_none() && walker.handler.is_none() {
             notes.say("MMU caches: every walk starts at the root of the page table");
@@ -70,11 +71,12 @@ fn walks(notes: &mut Notes, description: &Description, walker: &Walker) {
             }
         }
         if description.range_tlb.is_some() {
-            notes.say("reads of the range table, which go on beside the walk");
+            notes.say("reads of the range table, which run in parallel with the walk");
         }
         if description.restseg.is_some() {
             notes.say(
-                "writes to the arrays of restrictive segments, and page tables without their pages",
+                "writes to the arrays of restrictive segments, and page tables that leave out the \
+                 pages in segments",
             );
         }
         if !description.walker.tracks_dirty {
@@ -85,7 +87,8 @@ fn walks(notes: &mut Notes, description: &Description, walker: &Walker) {
         }
         if walker.handler.is_some() {
             notes.say(
-                "the refill handler's instructions in the instruction cache, and what it saves",
+                "the refill handler's instructions in the instruction cache, and the registers that \
+                 it saves",
             );
         }
     } else {

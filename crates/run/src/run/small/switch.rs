@@ -232,7 +232,8 @@ impl Run {
             return Ok(());
         }
         Err(Error::Check(format!(
-            "access {}: the loaded root maps {} of space {} to {phys}, the space's own root to {}",
+            "access {}: the loaded root maps {} of space {} to {phys}, but the space's own root \
+             maps it to {}",
             place.access,
             place.addr,
             self.who.number,

@@ -96,7 +96,7 @@ fn a_frame_lock_that_is_dropped_too_early() {
         "being unloaded",
         "overflow",
         "taken for each page",
-        "do not come to an end",
+        "the processors do not end",
         "sleep",
     ];
     found_by_most("early drop", &expected, |seed| {

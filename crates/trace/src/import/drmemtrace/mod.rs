@@ -106,7 +106,8 @@ impl DrMemTrace {
             (Interleave::Schedule, None, Some(cpu)) => Some(Schedule::by_processor(cpu)?),
             (Interleave::Schedule, None, None) => {
                 return Err(Error::Parameters(format!(
-                    "{}: no schedule in the folder; interleave by timestamps",
+                    "{}: the folder has no schedule: leave --interleave out, or give --interleave \
+                     timestamps",
                     path.display()
                 )));
             }
@@ -347,8 +348,9 @@ impl DrMemTrace {
         self.warnings.extend(split_warning(split));
         let shared = &self.shared;
         if shared.prefetches > 0 {
-            let rest = "no accesses of the program: left out";
-            self.warnings.push(counted(shared.prefetches, "prefetch is", "prefetches are", rest));
+            let (one, more) = ("prefetch is not an access", "prefetches are not accesses");
+            let rest = "of the program: left out";
+            self.warnings.push(counted(shared.prefetches, one, more, rest));
         }
         if incomplete > 0 {
             let rest = "recorded without all of its arguments: left out";
