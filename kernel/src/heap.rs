@@ -47,7 +47,7 @@ pub unsafe fn begin(start: usize, end: usize) {
 /// The number of questions for room up to the one that is answered with no, for tests; 0 if none is.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
-/// Answers the question for room that comes after this number of questions, counted from 1, with no.
+/// Makes one later check for room fail: that with this number, counted from 1.
 pub fn refuse(number: u64) {
     REFUSED.store(number, Ordering::Relaxed);
 }

@@ -85,7 +85,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// The only processor on which it may run, if any: one that is lost binds nobody.
+    /// The only processor on which it may run, if any: a processor that is lost restricts no thread.
     pub fn place(&self) -> Option<usize> {
         self.processor.filter(|&processor| !shootdown::is_lost(processor))
     }

@@ -88,7 +88,7 @@ pub fn fact(fact: Fact) -> u64 {
     must(Number::Fact, &[fact as u64])
 }
 
-/// Checks the kernel's books, when nothing else runs.
+/// Checks that the kernel's data are consistent, when nothing else runs.
 pub fn books(when: core::fmt::Arguments<'_>) {
     let mut found = u64::MAX;
     while found == u64::MAX {

@@ -15,8 +15,8 @@ from pagewalk._native import Error, WorkError
 from pagewalk._native import version as _version
 
 TYPE_CHECKING = False
-"""Type checkers take it for true. Importing `typing.TYPE_CHECKING` would take longer than all other
-imports here."""
+"""Type checkers assume that it is true. Importing `typing.TYPE_CHECKING` would take longer than all
+other imports here."""
 
 if TYPE_CHECKING:
     from typing import Any

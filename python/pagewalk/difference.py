@@ -56,7 +56,7 @@ def changes(a: "plain.Document", b: "plain.Document") -> list[Change]:
 
 
 def measures(document: "plain.Document") -> Measures:
-    """The measures of a results document that two of them are compared by."""
+    """The measures of a results document, by which it is compared with another one."""
     accesses = max(values.accesses(document), 1)
     found: Measures = {"instructions": (document["instructions"],) * 2}
     kinds = document["accesses"]

@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 from pagewalk import fault_gains, here
 
 REPEATS_TO = 0.01
-"""What a measured gain repeats to, as a share of the time: `likely` is wider by this on either
-side (docs/howto/calibrate.md)."""
+"""How far repeated measurements of a gain differ, as a share of the time: `likely` is wider by this
+on either side (docs/howto/calibrate.md)."""
 MISSES = 10.0
 """Largest number of overlapping misses if the machine's file gives none: an assumption."""
 WALKS = 2.0
@@ -156,7 +156,7 @@ def gain(base: Mapping[str, Any], placed: Mapping[str, Any]) -> float | None:
 
 
 def likely(base: Mapping[str, Any], placed: Mapping[str, Any]) -> dict[str, float] | None:
-    """Between which shares the gain is likely to be measured, on the machine of the native run.
+    """The range in which a measured gain is likely to lie, on the machine of the native run.
 
     `None` without a native run, or if the machine's file is not calibrated.
     """
@@ -209,7 +209,7 @@ def _placed(base: Mapping[str, Any], placed: Mapping[str, Any]) -> Work | None:
 
 
 def _ends(base: Mapping[str, Any], before: Work, after: Work) -> tuple[float, float] | None:
-    """The gain if the least overlaps that the native run allows, and if the most overlaps."""
+    """The gain with the least overlap that the native run allows, and with the most overlap."""
     timed, least = _timed_cycles(base), overlap(base)
     if timed is None or least is None:
         return None

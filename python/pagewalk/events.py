@@ -72,7 +72,7 @@ def of_document(document: "plain.Document") -> "plain.Stat":
     whole = (sum(low for low, _ in costs), sum(high for _, high in costs))
 
     def share(cycles: tuple[float, float]) -> "plain.Range[float]":
-        """The range of each event's share: its least among the others' most, and the reverse."""
+        """Each event's range of shares: its least with the others' most cycles, and the reverse."""
         low, high = cycles
         most, least = low + whole[1] - high, high + whole[0] - low
         return {"lo": low / most if most else 0.0, "hi": high / least if least else 0.0}

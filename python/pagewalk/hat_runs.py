@@ -34,7 +34,7 @@ GROUPS = {
 }
 """Names for several loads: K94's Microbench, and threads of one space."""
 NOT_OF_THE_LAYER = ("mt-mmap-low", "mt-mmap-high", "kenbus")
-"""Loads that do not call the HAT layer directly: it cannot be run alone with them."""
+"""Loads that do not call the HAT layer directly: the layer cannot run alone with them."""
 CPUS = (1, 2, 4, 8, 12)
 THREADS = (1, 2)
 

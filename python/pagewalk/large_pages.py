@@ -190,7 +190,7 @@ def _shared_knob(region: Mapping[str, Any]) -> str:
 
 
 def _where(site: Mapping[str, Any]) -> str | None:
-    """The line of the user's own source that allocates, and the library's behind it."""
+    """The line of the user's own source that allocates, and the library's line that it leads to."""
     stack = site["stack"]
     if site["own"] is None:
         return None

@@ -211,8 +211,8 @@ KINDS = (
 class Managers(Managed, Tabled):
     """Programs under every memory manager: the fields of `Managed`, and a table.
 
-    Charts are called by their titles, as `memory-by-page-size` or `misses`; those of the second
-    trace have `-2` behind it.
+    Charts are called by their titles, as `memory-by-page-size` or `misses`; the names for the
+    second trace end in `-2`.
     """
 
     def __repr__(self) -> str:

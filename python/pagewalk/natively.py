@@ -229,7 +229,7 @@ def beside(output: str | os.PathLike[str]) -> Path:
 
 
 def stored(trace: "Trace") -> dict[str, Any] | None:
-    """The native run that was recorded with `trace`; nothing for another file of that name."""
+    """The native run that was recorded with `trace`; `None` if the file is of another trace."""
     path = beside(trace.source)
     if not path.is_file():
         return None

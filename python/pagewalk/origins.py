@@ -48,7 +48,7 @@ def by(data: "plain.Document", key: str, merge: bool = False) -> list[Origin]:
         merge: Whether adjacent anonymous mappings are one region.
 
     Raises:
-        Error: There is no such key, or the document has no origins, as those of sweeps.
+        Error: There is no such key, or the document has no origins (documents of sweeps have none).
     """
     named, other = _names(data, key, merge), _names(data, _other(key), merge)
     misses: Counter[str] = Counter()
@@ -232,7 +232,7 @@ def rows(data: "plain.Document") -> list[Row]:
     """The rows of a document's origins.
 
     Raises:
-        Error: The document has no origins, as those of sweeps.
+        Error: The document has no origins (documents of sweeps have none).
     """
     return [cast("Row", tuple(row)) for row in _origins(data)["misses"]]
 

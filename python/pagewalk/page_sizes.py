@@ -60,7 +60,8 @@ NOTES = (
     "Addresses of a place file are those of the recording.",
 )
 SIZES_AT_ONCE = 2
-"""Most page sizes with which all regions are run; of more, one in the middle and the largest."""
+"""Most page sizes with which all regions are run; if there are more, one in the middle and the
+largest."""
 TIGHTENED_MAX = 2
 """How often a new set is chosen after one that added more memory than was estimated."""
 
@@ -81,7 +82,7 @@ class Advised(document.Advised, Tabled):
         return f"<Advised: {self.trace.name} on {self.machine.name}>"
 
     def to_arrow(self) -> "pa.Table":
-        """A row for each region: what is advised and why, and what its group counted at each size.
+        """A row for each region: what is advised and why, and the counts of its group at each size.
 
         Columns such as `together.2M.misses` are of the run in which all groups had that size.
         """
@@ -393,7 +394,7 @@ class _Runs:
         return _Tried({}, uniform, sets)
 
     def _filled(self, tried: Try, size: str, worths: Mapping[tuple[int, str], Worth]) -> Try:
-        """A set in which groups have `size`, where the set has no size for them that was run."""
+        """The set `tried`, with `size` for groups that gain by it and whose size was not run."""
         least = WORTH * _cost(self.base)
         ran = {size for done in self.parts for size in done.sizes if size is not None}
         gain = [worths.get((at, size), Worth(0, 0)).saved > least for at in range(len(self.groups))]
@@ -502,7 +503,7 @@ class _Runs:
         return self.zero - _cost(run)
 
     def _count(self, tries: Sequence[Try]) -> None:
-        """Runs those of `tries` that have not been."""
+        """Runs those of `tries` that have not run yet."""
         new = [one for one in dict.fromkeys(tries) if one not in self.done]
         for first in range(0, len(new), RUNS_AT_ONCE):
             group = new[first : first + RUNS_AT_ONCE]
@@ -616,7 +617,7 @@ class _Runs:
         }
 
     def _best(self, tried: Sequence[Try], limit: float) -> Try | None:
-        """The set that gains most within the memory; of those that gain alike, the smallest."""
+        """The set with the most gain within the memory limit; of equal ones, the smallest."""
         fits = [one for one in tried if self.done[one]["memory_added_bytes"] <= limit]
         least = min([_cost(self.done[one]) for one in fits], default=_cost(self.base))
         worth = WORTH * _cost(self.base)

@@ -88,7 +88,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _found(name: str, schema: "pa.Schema", columns: Mapping[str, str]) -> dict[str, str]:
-    """Those of our columns that the file has, each with the file's name of it."""
+    """Those of our columns that the file has, each with its name in the file."""
     for ours, theirs in columns.items():
         if ours not in COLUMNS:
             raise _native.Error(

@@ -6,8 +6,8 @@
 //!                                  -> or for a breakpoint, if execve has failed: lets the process go
 //! ```
 //!
-//! Linux ties a traced process to the thread that traces it, so each has its thread, which waits for nobody else.
-//! If the thread or the host ends, the process goes on by itself.
+//! Linux ties a traced process to the thread that traces it, so each traced process has a thread of its own, which
+//! waits for no other process. If the thread or the host ends, the process goes on by itself.
 
 use std::fs;
 use std::io;

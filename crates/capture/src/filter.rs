@@ -5,8 +5,8 @@
 //! ```
 //!
 //! It keeps what the filter in QEMU's recorder keeps (`crates/recorder/src/filter.rs`), where the rules are explained. The
-//! engine's code writes all accesses into the ring, as looking each up there would cost it more; they are dropped here,
-//! before they are encoded.
+//! engine's code writes all accesses into the ring, because looking up each access there would take longer; they are
+//! dropped here, before they are encoded.
 
 use std::collections::HashMap;
 

@@ -79,8 +79,8 @@ pub struct Options {
     /// do without them.
     pub callbacks: bool,
     /// Which accesses need only be counted, as they are guaranteed to hit in the machine that is simulated
-    /// at the same time. All are recorded if it is `None`, if some accesses are to be left out, and if code
-    /// cannot be inserted in place of callbacks.
+    /// at the same time. All accesses are recorded if this is `None`, if some accesses are to be left out, and if
+    /// code cannot be inserted in place of callbacks.
     #[serde(skip)]
     pub sure: Option<SurePages>,
     /// Whether every access is passed to a machine that is simulated at the same time, including
@@ -92,7 +92,7 @@ pub struct Options {
     /// The file of the engine, for [`Engine::Native`].
     #[serde(deserialize_with = "path")]
     pub engine_path: Option<PathBuf>,
-    /// Whether the address space of a program with the engine is randomised, as without the engine.
+    /// Whether the address space of a natively recorded program is randomised, as without recording.
     pub aslr: bool,
     /// Whether the environment names a folder in which programs and libraries are looked up, as QEMU alone does.
     pub sysroot: bool,

@@ -1,6 +1,6 @@
 //! Signals while a program is recorded: they are meant for the program.
 //!
-//! Ctrl-C at a terminal reaches the program directly, so the recorder only must not die of it: the
+//! Ctrl-C at a terminal reaches the program directly, so the recorder only has to survive it: the
 //! signal's information shows that the kernel sent it. A signal that another process sends to the
 //! recorder is passed on to the program. After the program has ended while its children run on, a
 //! signal to the recorder ends the recording of the children.

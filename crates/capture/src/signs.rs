@@ -7,9 +7,9 @@
 //!   prctl(PAGEWALK, 1, n) --> Event::Marker ------------> the window begins, or ends
 //! ```
 //!
-//! A window begins in all processes when it begins in one, and ends so too. In the process with the
-//! event, it begins exactly with the block that contains the symbol; in the others, with their next
-//! access by the clock. A child has its parent's files in its memory, and so their symbols.
+//! A window begins in all processes when it begins in one of them, and it ends in the same way. In the process with
+//! the event, it begins exactly with the block that contains the symbol; in the others, with their next access by the
+//! clock. A child has its parent's files in its memory, and so their symbols.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -33,13 +33,13 @@ pub struct System {
     pub kernel: String,
     /// Pagewalk's own qemu-system-x86_64.
     pub qemu: PathBuf,
-    /// Its arguments, without the plugin.
+    /// QEMU's arguments, without those of the plugin.
     pub arguments: Vec<OsString>,
     /// Facts about the kernel for the recorder, each as `NAME=0xADDRESS`.
     pub facts: Vec<String>,
     /// The file with the symbols of the kernel's image.
     pub image: OsString,
-    /// The first address of that image, and its bytes.
+    /// The first address of the kernel's image, and its length in bytes.
     pub image_range: (u64, u64),
     /// Further regions of the kernel: name, address, bytes, rights.
     pub regions: Vec<(String, u64, u64, u8)>,
@@ -49,7 +49,7 @@ pub struct System {
     pub fetches: bool,
     /// Whether the recorder uses only the callbacks of QEMU's plugin interface.
     pub callbacks: bool,
-    /// The number of accesses to leave out, and to record.
+    /// The number of accesses to leave out before recording begins.
     #[serde(rename = "skip")]
     pub skip_accesses: u64,
     /// The number of accesses after which recording ends.

@@ -17,7 +17,7 @@ pub enum ContextPolicy {
     /// contexts.
     #[default]
     Modulo,
-    /// A space without a context takes the one whose space was entered longest ago.
+    /// A space without a context takes the context of the space that was entered longest ago.
     Lru,
     /// Each space gets the next unused context. When all are used, the TLBs are flushed and all
     /// contexts are assigned anew.

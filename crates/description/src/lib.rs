@@ -158,9 +158,8 @@ impl Description {
         (small, self.os.large().map(placed).filter(|large| *large > small))
     }
 
-    /// The page sizes for which TLBs have shortcuts: those of [`Description::tlb_page_sizes`]. If
-    /// there is no larger one, the larger one is the largest that reservations or Linux's large
-    /// pages can have.
+    /// The page sizes for which TLBs have shortcuts: those of [`Description::tlb_page_sizes`]. If TLBs are filled
+    /// with pages of one size only, the second size is the largest that reservations or Linux's large pages can have.
     pub fn granules(&self) -> (AddrPageSize, Option<AddrPageSize>) {
         let (small, large) = self.tlb_page_sizes();
         let reserved = reservations(&self.os).and_then(|asked| asked.sizes.into_iter().max());

@@ -53,7 +53,8 @@ pub struct Nested {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct NestedReservations {
-    /// The sizes of reservations; of several, the largest for which there is room is used.
+    /// The sizes of reservations; if there are several, the largest for which there is room is
+    /// used.
     pub sizes: Vec<PageSize>,
 }
 

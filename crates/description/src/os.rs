@@ -123,7 +123,7 @@ impl Os {
     /// The page size that Linux's madvise can request on x86-64.
     pub const ADVISED: AddrPageSize = AddrPageSize::SIZE_2M;
 
-    /// The size of the smallest pages that it maps.
+    /// The size of the smallest pages that the operating system maps.
     pub fn base(&self) -> AddrPageSize {
         let page_size = self.page_size.0;
         if self.uniform {
@@ -144,7 +144,7 @@ impl Os {
         !self.at.is_empty() || self.manager != FIRST_TOUCH
     }
 
-    /// The size of the larger pages that it maps where possible or where requested, if any.
+    /// The size of the larger pages that the operating system maps where possible or where requested, if any.
     pub fn large(&self) -> Option<AddrPageSize> {
         let everywhere = Some(self.page_size.0).filter(|size| *size > self.base());
         let is_placed = self.manager == FIRST_TOUCH && !self.place.is_empty();
@@ -272,7 +272,7 @@ pub struct Promotion {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Reservations {
-    /// The sizes of reservations; of several, the largest for which there is room is used.
+    /// The sizes of reservations; if there are several, the largest for which there is room is used.
     pub sizes: Vec<PageSize>,
     /// Whether a reservation may extend beyond what is mapped, so that even small files have one.
     #[serde(skip_serializing_if = "is_false")]

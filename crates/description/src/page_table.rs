@@ -42,9 +42,8 @@ pub struct PageTable {
     /// The size in bytes of a software TLB in front of the table; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub software_tlb: Option<Bytes>,
-    /// Whether the operating system starts an operation on a page at the level-2 table that it used
-    /// last, if this covers the page, and not at the root: for `x86-64`, `mpt` and `flattened`.
-    /// Absent: yes.
+    /// Whether the operating system starts an operation on a page at the level-2 table that it used last, if that
+    /// table covers the page, instead of at the root: for `x86-64`, `mpt` and `flattened`. Absent: yes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remembers_leaf: Option<bool>,
     /// The source of the numbers.

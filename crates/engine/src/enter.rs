@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A child inherits its parent's mappings of ring and cursor. It writes nothing until it has mapped its own
-//! over them. No descriptor stays open, and none is opened again, as a child may have lost the right to.
+//! over them. No descriptor stays open, and none is opened again, as a child may have lost the right to open it.
 
 use core::sync::atomic::Ordering;
 

@@ -1,4 +1,5 @@
-//! Repeated string instructions. The engine executes them itself in pieces, so that it knows their accesses.
+//! Repeated string instructions. The engine executes these instructions itself, in pieces, so that it knows their
+//! accesses.
 
 use core::arch::asm;
 

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The table has an address range for all pages; only the part that is written takes memory. An entry whose
-//! `kinds` is 0 is of a page that is not held. Counts are those of accesses that were not reported. There are three
-//! of each, and code in different places adds to different ones: an addition waits for the last one to the same
+//! `kinds` is 0 is of a page that is not held. Counts are those of accesses that were not reported. Each count has
+//! three words, and code in different places adds to different words: an addition waits for the last one to the same
 //! word, and most accesses are to few pages.
 
 use crate::state::State;

@@ -1,12 +1,12 @@
-//! Threads: each has registers, a ring and stacks of its own; translated code is all threads'.
+//! Threads: each has registers, a ring and stacks of its own; all threads share the translated code.
 //!
 //! ```text
 //!   parent   takes memory for the thread, fills it, clone -------------> goes on
 //!   thread                                      | gs, its ring, its mask -> translated code -> exit
 //! ```
 //!
-//! The kernel begins the thread on a stack of the engine's. No signal comes before its base of gs is set, as it
-//! would find another thread's data there. The kernel still does the work for a thread that uses addresses of
+//! The kernel begins the thread on a stack of the engine's. No signal comes before its base of gs is set, as its
+//! handler would find another thread's data there. The kernel still does the work for a thread that uses addresses of
 //! the program, such as that of `CLONE_CHILD_CLEARTID` or of a list of robust futexes. The memory of a thread
 //! that has ended is used for another one.
 

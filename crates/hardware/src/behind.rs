@@ -32,7 +32,7 @@ pub struct Refill {
     pub instead: bool,
     /// Whether a store to a clean page trapped or took an assist.
     pub dirtied: bool,
-    /// Whether a software handler sets the page size.
+    /// Whether the software handler of this refill also writes the register with the page size of the new entry.
     pub sized: bool,
 }
 

@@ -10,9 +10,9 @@
 //!   random    a sequence, of which each number is a place
 //! ```
 //!
-//! The caller knows when a page was last used: translated code writes that down elsewhere. Pages used since a
-//! set was sorted are younger than those that were not. So the queue is valid while it contains a page that
-//! was not used since then; otherwise the set is sorted again.
+//! The caller knows when a page was last used: translated code writes that down elsewhere. Pages used since a set was
+//! sorted are younger than those that were not. So the queue is valid while it contains a page that was not used
+//! since the set was sorted; otherwise the set is sorted again.
 //!
 //! For FIFO and random replacement the places are the entries of the TLB ([`Contents`]), and a page is held
 //! as long as it is in the TLB.

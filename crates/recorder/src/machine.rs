@@ -13,12 +13,11 @@
 //!
 //! # Events in the middle of a block
 //!
-//! A fill of QEMU's TLB happens while a block runs. The code of a fixed block ([`ring::Control::Fixed`]) has
-//! moved its cursor behind all of its records before, and nothing may end the span that it still writes to. So
-//! events wait in [`Waiting`] until the next block begins: meanwhile the cursor is [`Next::NOWHERE`], and the
-//! block takes the slow path. The block's record is marked with [`Record::with_events`], and the events are those
-//! that follow it. All other blocks look up their cursor for each access, so that events stand among their
-//! records.
+//! A fill of QEMU's TLB happens while a block runs. The code of a fixed block ([`ring::Control::Fixed`]) has already
+//! moved its cursor behind all of its records, and nothing may end the span that it still writes to. So events wait
+//! in [`Waiting`] until the next block begins: meanwhile the cursor is [`Next::NOWHERE`], and the block takes the
+//! slow path. The block's record is marked with [`Record::with_events`], and the events are those that follow it. All
+//! other blocks look up their cursor for each access, so that events stand among their records.
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};

@@ -240,7 +240,7 @@ pub struct HitsAndMisses {
 }
 
 impl HitsAndMisses {
-    /// The counts of both.
+    /// The sums of both counts.
     pub fn plus(self, other: HitsAndMisses) -> HitsAndMisses {
         HitsAndMisses {
             lookups: self.lookups + other.lookups,

@@ -5,8 +5,8 @@
 //!   given    Run: space 3    | 0x7f.. | Run: KERNEL  0xff..  0xff.. | Run: space 3  0x7f.. |
 //! ```
 //!
-//! A recorder of a whole machine stores which space runs where that changes, and each entry of the kernel is not
-//! stored: its addresses show it ([`Header::kernel_from`]).
+//! A recorder of a whole machine stores which space runs whenever that changes. Entries into the kernel are not
+//! stored, because the addresses show them ([`Header::kernel_from`]).
 
 use std::ops::DerefMut;
 

@@ -61,7 +61,7 @@ pub struct ChunkInfo {
 
 /// A stored trace.
 ///
-/// The file has a valid header, and an index or one that could be rebuilt. A damaged chunk is
+/// The file has a valid header, and an index, which may have been rebuilt. A damaged chunk is
 /// detected when it is read.
 #[derive(Debug)]
 pub struct Reader {

@@ -17,8 +17,8 @@ pub trait Sink {
     /// Records an execution of the block `shape`. `addrs` are, in order, the addresses of all its
     /// operations, or only those that are [`crate::Address::Said`].
     ///
-    /// An error if `addrs` has another length, if the derived addresses have other values, or if
-    /// the output fails.
+    /// An error if `addrs` has neither of these lengths, if the derived addresses have other values, or if the output
+    /// fails.
     fn execute(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error>;
 
     /// Declares that, from now on, block `number` of the recorder's words usually is `shape`, and

@@ -83,8 +83,8 @@ pub struct Header {
     /// Notes for readers of results: the layout is QEMU's, only a window was recorded.
     pub notes: Vec<String>,
     /// In a trace of a whole machine: addresses from this one on are the kernel's, in the space [`crate::KERNEL`],
-    /// whichever space runs. A reader shows that by events ([`crate::Event::Run`]), so that the sources which it
-    /// gives have no such field.
+    /// whichever space runs. A reader converts this to events ([`crate::Event::Run`]), so that the headers of its
+    /// sources do not have this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_from: Option<u64>,
 }
@@ -146,8 +146,8 @@ pub trait Source {
     }
 
     /// Another source of the same events, from the first on, if the trace has translations
-    /// ([`crate::Event::Translation`]): for a reader that needs to know of a page what a later event
-    /// says. `None` if there are none, or if the trace can be read only once.
+    /// ([`crate::Event::Translation`]): for a reader that needs to know what a later event says about a page. `None`
+    /// if there are none, or if the trace can be read only once.
     fn foretold(&self) -> Option<Box<dyn Source + Send>> {
         None
     }

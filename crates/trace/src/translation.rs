@@ -73,7 +73,7 @@ const fn one() -> u64 {
 }
 
 impl Translation {
-    /// The right to read; also the rights in [`Translation::rights`] of the following constants.
+    /// The right to read: a bit of [`Translation::rights`], as are the following constants.
     pub const READ: u8 = 1;
     /// The right to write.
     pub const WRITE: u8 = 2;

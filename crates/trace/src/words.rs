@@ -30,7 +30,7 @@ pub const WORD_SHIFT: u32 = 16;
 pub const WORD_BLOCK: u16 = 1 << 15;
 /// The tag of a fixed block.
 pub const WORD_FIXED: u16 = WORD_BLOCK + 3;
-/// Tags from that of a block up to below this one begin something new, so that the block before has
+/// Tags from [`WORD_BLOCK`] up to, but not including, this one begin something new, so that the block before has
 /// ended. Tags from this one up can be between a block and its operations.
 pub const WORD_AMID: u16 = WORD_BLOCK + 6;
 /// The number of bits of a fixed block's word below the count of its operations.

@@ -54,9 +54,9 @@ pub struct Summary {
 
 /// A [`Sink`] that encodes into a file: a trace, or a process of a [`crate::Recording`].
 ///
-/// It writes `NAME.part`, which is renamed to the name of the file when it is complete. A trace
-/// that is dropped before removes this part. If the process is killed, the part remains, and
-/// [`crate::Reader`] reads its complete chunks.
+/// It writes `NAME.part`, which is renamed to the name of the file when it is complete. A trace that is dropped
+/// before it is complete removes this file. If the process is killed, the part remains, and [`crate::Reader`] reads
+/// its complete chunks.
 #[derive(Debug)]
 pub struct Writer {
     output: Arc<Mutex<Output>>,

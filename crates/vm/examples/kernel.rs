@@ -19,7 +19,7 @@ fn halt(_: &PanicInfo<'_>) -> ! {
 
 /// The operations of processors and disks that this kernel provides.
 pub struct Board {
-    /// Executes INVLPG or reloads CR3 on every processor that may hold what a token names.
+    /// Executes INVLPG or reloads CR3 on every processor that may hold the translations that a token names.
     pub invalidate: fn(HatSpace, &Flush),
     /// Fills memory with zeros.
     pub zero: fn(PhysAddr, u64),

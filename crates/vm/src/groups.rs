@@ -10,7 +10,7 @@
 //!                               with most pages gives the next
 //! ```
 //!
-//! Group 0 is that of spaces without one, and has no limits. Page tables are not charged.
+//! Spaces that are in no group are in group 0, which has no limits. Page tables are not charged.
 
 use alloc::{boxed::Box, vec, vec::Vec};
 

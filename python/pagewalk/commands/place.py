@@ -325,7 +325,7 @@ def _check_comparing(options: argparse.Namespace) -> None:
 
 
 def check_alone(options: argparse.Namespace, flag: str) -> None:
-    """Refuses flags of a comparison without `flag`, which asks for one."""
+    """Refuses the flags of a comparison if `flag`, which requests one, is not given."""
     for name in ("within", "rounds", "seconds", "prepare"):
         if vars(options)[name] is not None:
             raise UsageError(f"--{name} needs {flag}: give both")

@@ -107,7 +107,7 @@ def check(options: argparse.Namespace) -> None:
     """Refuses options that name neither a process nor a program, or that name both.
 
     Raises:
-        UsageError: The options name neither, or both.
+        UsageError: The options name neither a process nor a program, or name both.
     """
     if options.pid is None and options.program is None:
         raise UsageError("give a process with -p PID, or a program after `--`")

@@ -71,7 +71,8 @@ class Limits(NamedTuple):
     """When a comparison ends."""
 
     within: float = 0.01
-    """The width of the interval that is narrow enough, as a share of the time without."""
+    """The width of the interval that is narrow enough, as a share of the time without the
+    placement."""
     rounds_max: int = 60
     seconds_max: float = 120.0
 

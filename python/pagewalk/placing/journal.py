@@ -49,7 +49,7 @@ def plan(rules: Sequence[Rule], pools: dict[int, int], system: System) -> list[C
     """The knobs that rules and pools need.
 
     Raises:
-        Error: They cannot all be met at once.
+        Error: The rules cannot all be met at once.
     """
     small = sorted({rule.size for rule in rules if BASE < rule.size < LARGE})
     changes = []
@@ -114,10 +114,10 @@ def changed(
 
 
 def restore(folder: Path = FOLDER, system: System | None = None) -> list[str]:
-    """Puts back what a pagewalk that is gone has changed: the knobs, with their values.
+    """Restores the knobs that an ended pagewalk has changed; returns them with their values.
 
     Raises:
-        Error: The one that has changed them still runs.
+        Error: The pagewalk that changed them still runs.
         WorkError: The journal is not root's own, or damaged.
     """
     system = System() if system is None else system

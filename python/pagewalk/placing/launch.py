@@ -6,7 +6,7 @@
 ```
 
 Variables are read by the program and by all that it executes. The launcher takes them out again
-before a child sees them; without it they stay.
+before a child sees them; without the launcher they stay.
 """
 
 import json
@@ -325,7 +325,7 @@ def launch(
     """Runs a program by the launcher; returns the outcome.
 
     Raises:
-        Error: It cannot be started, or may not be traced.
+        Error: The program cannot be started, or may not be traced.
     """
     sys.stdout.flush()
     sys.stderr.flush()

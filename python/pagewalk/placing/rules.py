@@ -121,7 +121,7 @@ def read(
 
 
 def _without_fail(written: str) -> tuple[str, str]:
-    """The rules without the word `fail`, which only programs have; and those that had none.
+    """The rules without the word `fail`, and those of them that had no `fail`.
 
     Both texts keep the line numbers.
     """

@@ -207,7 +207,7 @@ def placed(document: Mapping[str, Any]) -> list[str]:
 
 
 def is_short(rule: Mapping[str, Any]) -> bool:
-    """Whether memory with a rule for 2M has smaller pages where larger ones fit, or is missing.
+    """Whether a rule matched no memory, had a call that failed, or lacks 2M pages where these fit.
 
     At the ends of a mapping, less than one page outside its whole blocks does not count: no large
     page fits there, wherever the mapping begins.

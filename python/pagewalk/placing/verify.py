@@ -59,7 +59,7 @@ def verify(
 
     Raises:
         Error: There is no such process.
-        WorkError: It may not be looked at.
+        WorkError: The process may not be examined.
     """
     system = (System() if system is None else system).still()
     found = mappings.read(pid)

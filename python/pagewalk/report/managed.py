@@ -79,7 +79,7 @@ def render(managed: "plain.Managed") -> str:
 
 
 def charts(managed: "plain.Managed") -> "dict[str, Chart]":
-    """The page's charts by their titles, as `memory-by-page-size`, with a number from `-2` on."""
+    """The page's charts by their titles, as `memory-by-page-size`; equal titles are numbered."""
     found = {}
     for number, table in enumerate(managed["traces"], 1):
         for figure, chart in _figures(table):

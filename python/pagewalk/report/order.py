@@ -26,7 +26,7 @@ class Order(NamedTuple):
     """The number of shown regions; if absent, as many as fit well."""
 
     def of(self, regions: Sequence[Mapping[str, Any]]) -> list[int]:
-        """The places in `regions` of those that were looked up, in that order."""
+        """The indices in `regions` of the regions that were looked up, in that order."""
         field = FIELDS[self.by]
         looked_up = [at for at, region in enumerate(regions) if region["lookups"]]
         if self.by in ("start", "name"):

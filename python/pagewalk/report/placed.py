@@ -223,7 +223,7 @@ def headline(advised: "plain.Advised") -> str:
 
 
 def saved(advised: "plain.Advised", run: "plain.PlacedRun") -> int:
-    """By how many misses a run has fewer than with base pages, first touches included."""
+    """The number of misses that a run saves compared with base pages, first touches included."""
     base = advised["base"]
     return int(base["misses"] + base["cold_misses"] - run["misses"] - run["cold_misses"])
 

@@ -59,7 +59,7 @@ def of(title: str, values: Sequence[Any]) -> Scale:
 
 
 def has_scale(values: Sequence[Any]) -> bool:
-    """Whether the values have distances: several numbers, or sizes that are more than a choice."""
+    """Whether the values have a scale: several numbers, or at least `SIZES_MIN` sizes."""
     if len(values) > 1 and all(isinstance(value, int) for value in values):
         return True
     sized = [isinstance(value, str) and _SIZE.fullmatch(value) is not None for value in values]

@@ -316,7 +316,7 @@ def several_pages(document: "plain.Document") -> list[str]:
 
 
 def caches(document: "plain.Document") -> Table:
-    """A row per data cache: what the program and the walker asked of it."""
+    """A row per data cache: the requests of the program and of the walker."""
     rows: list[list[Cell]] = []
     for index, cache in enumerate(document["caches"]):
         at = f"/caches/{index}"

@@ -114,8 +114,8 @@ class Claim:
     """One claim as an experiment's file states it.
 
     Raises:
-        Error: It states nothing that can be checked, or a band without its reason; `where` names
-            the file.
+        Error: The claim states nothing that can be checked, or a band without its reason; `where`
+            names the file.
     """
 
     def __init__(self, stated: dict[str, Any], where: str) -> None:

@@ -122,7 +122,7 @@ class Lab:
 
         Raises:
             Error: The program is not installed.
-            WorkError: It cannot be recorded.
+            WorkError: The program cannot be recorded.
         """
         if name.startswith("generate:"):
             self.used[name] = self.inputs[name] = f"{accesses} accesses"

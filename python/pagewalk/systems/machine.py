@@ -43,7 +43,7 @@ def qemu() -> Path:
     """The QEMU for whole systems.
 
     Raises:
-        Error: It is not built.
+        Error: There is no QEMU for whole systems.
     """
     folder = os.environ.get(FOLDER_VARIABLE) or Path(__file__).parents[1] / "qemu"
     path = Path(folder) / "system" / "qemu-system-x86_64"

@@ -74,7 +74,7 @@ def version_of(kernel: Path) -> str:
     """The version that a bzImage names in its header.
 
     Raises:
-        Error: It is no kernel for x86-64.
+        Error: The file is no kernel for x86-64.
     """
     head = kernel.read_bytes()[: 1 << 16]
     if head[0x202:0x206] != b"HdrS":

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 _IMAGE = "kernel"
 """The name of the file with the kernel's symbols, and of its region."""
 LEAST, MOST = 256 << 20, 3 << 30
-"""Bytes of memory that a guest may have: with more, a PC has memory above its devices."""
+"""The least and the most bytes of a guest's memory: with more, a PC has memory above its
+devices."""
 CPUS_MAX = 8
 
 

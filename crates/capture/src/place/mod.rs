@@ -88,7 +88,7 @@ pub struct Options {
     pub rules: Vec<Rule>,
     /// Environment variables for the program.
     pub environment: Vec<Variable>,
-    /// Whether programs that the program executes get them too.
+    /// Whether programs that the program executes get these variables too.
     pub inherit: bool,
     /// Whether the setting `always` is to mean `madvise` for the program (Linux 6.18).
     pub only: bool,

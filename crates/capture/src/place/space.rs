@@ -28,14 +28,14 @@ pub struct Got {
     pub resident: u64,
     /// Those of these bytes that were mapped by entries of 2 MiB.
     pub large: u64,
-    /// Those of the resident bytes that are in base pages though they could be in large ones: of a
-    /// mapping, less than a large page outside of its whole blocks does not count.
+    /// Those of the resident bytes that are in base pages although they could be in large pages. The bytes of a
+    /// mapping outside of its whole blocks of 2 MiB count only if they are as many as a large page has.
     pub missing: u64,
     /// The number of calls that failed, and the system's error number of the last one.
     pub failed: u64,
     /// See `failed`.
     pub error: i32,
-    /// Whether a range was found by its length, at other addresses.
+    /// Whether the rule's range was found not at its own addresses, but at those of a mapping of the same length.
     pub by_length: bool,
 }
 

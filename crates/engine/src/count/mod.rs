@@ -13,8 +13,8 @@
 //! pages are held, which page is evicted, and the reports before a system call. With LRU, a set of n entries
 //! has the n pages of it that were used last.
 //!
-//! Unlike in QEMU, accesses are checked before they are made, and all earlier accesses are complete then. So
-//! nothing has to be undone but after a fault ([`crate::counting`]): a page is probed before an access is
+//! Unlike in QEMU, accesses are checked before they are made, and all earlier accesses are complete then. So nothing
+//! has to be undone, except after a fault ([`crate::counting`]): a page is probed before an access is
 //! reported.
 //!
 //! The *clock* is in r11 while translated code runs: two steps for each access. It is set back at the end of an

@@ -1,4 +1,5 @@
-//! Copies of translated code, for a child: it is shared memory, which a fork does not copy.
+//! Copies of translated code, for a child: the code is in shared memory, which a fork does not
+//! copy.
 
 use alloc::vec::Vec;
 

@@ -23,10 +23,10 @@
 //! was used in between. If code and data share a TLB, all branches go to `outer`.
 //!
 //! A check precedes the first instruction of its group. It changes flags. If flags matter, they are saved in
-//! rax, or on the engine's stack in blocks that lend rax. They do not matter between functions, as all
-//! compilers have it. Where a call would return to an instruction that reads flags, or a function begins with
-//! one, all code is translated again and saves flags there, too. A block makes the same accesses as one that
-//! is recorded and begins and ends at the same instructions.
+//! rax, or on the engine's stack in blocks that lend rax. Between functions they do not matter, because no compiler
+//! passes values in flags from one function to another. Where a call would return to an instruction that reads flags,
+//! or a function begins with one, all code is translated again and saves flags there, too. A block makes the same
+//! accesses as one that is recorded and begins and ends at the same instructions.
 
 use alloc::vec::Vec;
 

@@ -2,8 +2,8 @@
 //!
 //! Whoever changes code has the translator's lock, and others run the code meanwhile. So code that another
 //! thread may run is only changed by single stores within one cache line: the displacement of a branch, and the
-//! beginning of a retired block. Code is never dropped: if a region is full, another one is begun. The table of
-//! targets is one for all threads.
+//! beginning of a retired block. Code is never dropped: if a region is full, another one is begun. All threads share
+//! one table of targets.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -78,8 +78,8 @@ impl Handler {
         }
     }
 
-    /// The number of instructions of every refill, whatever its path. `sized` says whether it also
-    /// sets the page size.
+    /// The number of instructions of every refill, whatever its path. `sized` says whether the handler also writes
+    /// the register with the page size.
     pub fn always(&self, sized: bool) -> u64 {
         ALWAYS + if sized { PAGE_MASK } else { 0 }
     }

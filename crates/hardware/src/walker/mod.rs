@@ -191,9 +191,8 @@ impl Walker {
         self.speculators.iter_mut().for_each(Speculator::switched);
     }
 
-    /// Reports the end of the last walk to the predictors: it ended at the page `there` or, if `faulted`,
-    /// with a fault on that page, which forbids the access, or without a page. `by` is the instruction that
-    /// caused it.
+    /// Reports the end of the last walk to the predictors. The walk ended at the page `there`; if `faulted`, that
+    /// page forbids the access, or there is no page. `by` is the instruction that caused the walk.
     pub fn speculate(&mut self, by: Option<u64>, there: Option<Spot>, faulted: bool) {
         let Some(made) = self.port.made.take() else { return };
         let (va, asid) = self.walked;

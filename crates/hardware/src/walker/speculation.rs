@@ -63,7 +63,7 @@ pub struct PredictedWalks {
 }
 
 impl PredictedWalks {
-    /// The sum of both. It is used for walks that faulted, which have no access yet.
+    /// The sum of both counts. It is used for walks that faulted, which have no access yet.
     pub fn plus(mut self, other: &PredictedWalks) -> PredictedWalks {
         let PredictedWalks { walks, references, ptes, cycles, accesses: _ } = other;
         self.walks += walks;

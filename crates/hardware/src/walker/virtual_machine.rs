@@ -11,9 +11,9 @@
 //! and is moved to the host's dimension during each walk of the host. The shared cache can also
 //! hold the host's pages, in place of the nested TLB.
 //!
-//! A hit in the nested TLB replaces a whole walk of the host's table (B10 §4.7). The host never
-//! unmaps a page, so that the nested TLB is never flushed; its MMU cache is flushed only for tables
-//! that move when a page is mapped.
+//! A hit in the nested TLB replaces a whole walk of the host's table (B10 §4.7). The host never unmaps a page, so
+//! that the nested TLB is never flushed; the host's MMU cache is flushed only for tables that move when a page is
+//! mapped.
 
 use addr::{Asid, Kind, PageSize, PhysAddr, Rights};
 use description::Shared;

@@ -113,7 +113,7 @@ impl SlotLayout {
 pub enum Revoke {
     /// All roots are searched immediately.
     Purge,
-    /// Loaded roots are searched immediately; every other root when it is loaded next, if a slot has
+    /// Loaded roots are searched immediately; every other root is searched when it is loaded next, if a slot has
     /// changed its owner since its last load. A switch then takes longer, at worst in proportion to the
     /// number of slots.
     Versioned,

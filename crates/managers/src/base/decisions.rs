@@ -6,9 +6,9 @@
 //!                       the layout, with what the event under way has changed
 //! ```
 //!
-//! The regions of the memory manager differ from those that a trace reports: adjacent mappings are joined,
-//! so that a page can span both. Each decision is therefore recorded with its address, and counted when the
-//! operation is over.
+//! The regions of the memory manager differ from those that a trace reports: the manager joins adjacent mappings, so
+//! that a page can span two of the reported regions. Each decision is therefore recorded with its address, and
+//! counted when the operation is over.
 
 use std::collections::BTreeMap;
 

@@ -6,11 +6,10 @@
 //!   replay    A 2M ^----- foretold        B 2M       C 4K                   A becomes 4K, as from here on
 //! ```
 //!
-//! A snapshot shows what the kernel did before the snapshot. If the trace can be read twice, a second source
-//! is read some snapshots ahead, so that a page has at its first touch the size that the next snapshot gives
-//! it. A snapshot is taken a few thousand accesses before its place in the trace; a page that was touched in
-//! between is in one after it. Otherwise, and for a page that is in none of these snapshots, the last event
-//! counts.
+//! A snapshot shows what the kernel did before the snapshot. If the trace can be read twice, a second source is read
+//! some snapshots ahead, so that a page has at its first touch the size that the next snapshot gives it. A snapshot
+//! is taken a few thousand accesses before its place in the trace; a page that was touched in between is in a later
+//! snapshot. Otherwise, and for a page that is in none of these snapshots, the last event counts.
 
 use std::collections::{BTreeMap, VecDeque};
 

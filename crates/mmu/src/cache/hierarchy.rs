@@ -227,8 +227,7 @@ impl Hierarchy {
         Some((repeated.count(), self.walker))
     }
 
-    /// Counts `reads` and `writes` of the walker that left the place unchanged that they reached
-    /// first.
+    /// Counts `reads` and `writes` of the walker that did not change the cache that they reached first.
     pub fn repeated_walks(&mut self, reads: u64, writes: u64) {
         if let Some(cache) = &mut self.caches[self.walker as usize] {
             cache.walker.asked[0] += reads;
@@ -253,8 +252,8 @@ impl Hierarchy {
         }
     }
 
-    /// Counts `hits` program accesses of `kind` that left the place unchanged that they reached
-    /// first, and returns that place.
+    /// Counts `hits` program accesses of `kind` that did not change the cache that they reached first, and returns
+    /// the place of this cache.
     pub fn repeated(&mut self, kind: Kind, hits: u64) -> Served {
         let place = self.entry(Requester::Program(kind));
         if let Some(cache) = &mut self.caches[place as usize] {

@@ -20,12 +20,12 @@
 //! tables whose names begin with NAME run. With `--shuffled`, single pages are mapped, protected
 //! and unmapped in the order of the walks too, so that no page is adjacent to the one before.
 //!
-//! The two page tables in the Rust registry are measured beside ours of the same formats: x86-64's,
-//! and for `page_table_multiarch` Sv39 and AArch64 too. Unchanged, they change entries by plain
-//! stores and lose bits ([`lost`] shows it). With walkers, a wrapper here gives them the same
-//! exchange as ours. They keep empty tables, and do not check for mapped pages in the way except
-//! the one that they map. In place of a walk they look a page up: they report no references, and
-//! `page_table_multiarch` takes any address as canonical.
+//! Two page tables of other crates are measured beside ours of the same formats: x86-64's, and for
+//! `page_table_multiarch` Sv39 and AArch64 too. Unchanged, they change entries by plain stores and lose bits
+//! ([`lost`] shows it). With walkers, a wrapper here gives them the same exchange as ours. They keep empty tables,
+//! and before they map a page they check only the entry of this page, not whether pages of another size are mapped at
+//! its addresses. In place of a walk they look a page up: they report no references, and `page_table_multiarch` takes
+//! any address as canonical.
 
 mod arena;
 mod lock;

@@ -1,4 +1,4 @@
-//! The page tables in the Rust registry: `x86_64`'s `OffsetPageTable`, and that of
+//! The page tables of other crates: `x86_64`'s `OffsetPageTable`, and that of
 //! `page_table_multiarch`. Each uses its own [`Arena`], as ours do.
 //!
 //! Both change entries by plain loads and stores, which is wrong if walkers run. With `WALKERS`, a

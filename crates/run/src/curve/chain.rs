@@ -1,5 +1,5 @@
-//! The LRU stacks of all page sizes. Each stack gets only the accesses that, in the stack of the
-//! next smaller size, are not to the page used last.
+//! The LRU stacks of all page sizes. Each stack gets only those accesses that are not to the most recently used page
+//! of the stack for the next smaller size.
 
 use addr::PageSize;
 use description::Error;

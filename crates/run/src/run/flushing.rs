@@ -11,11 +11,11 @@
 //! context that is the same on all processors to a space that runs on four of them (`consider_global_asid`),
 //! and broadcasts the flushes of such spaces.
 //!
-//! LATR (Kumar and others 2018) interrupts nobody when memory is unmapped or discarded: each processor
-//! sweeps what others have left for it, at each tick of its timer and when it switches to another space.
-//! Until then its TLB has entries of pages that the program may no longer use. Here a sweep comes early if a
-//! page would be mapped in their place. LATR keeps the frames from being used until all have swept; here
-//! they are free at once.
+//! LATR (Kumar and others 2018) interrupts nobody when memory is unmapped or discarded: each processor makes the
+//! flushes that others have left for it in a sweep, at each tick of its timer and when it switches to another space.
+//! Until then its TLB has entries of pages that the program may no longer use. In this model, a sweep comes early if
+//! a page is to be mapped at the address of such an entry. LATR keeps the frames from being used until all have
+//! swept; here they are free at once.
 
 use std::collections::BTreeSet;
 

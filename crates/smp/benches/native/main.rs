@@ -4,11 +4,11 @@
 //!   cargo bench -p smp [-- --smoke]
 //! ```
 //!
-//! Each thread has its own space and frames. It loads its pages one by one, protects them, asks for their
-//! usage and unloads them, and then does the same with ranges of 64 pages. Contenders are the layer
-//! without locks (`single`), with one lock, and with one for each descriptor; and a simple implementation
-//! ([`rival`]): a mutex around a page table of the registry and a hash map from frames to pages. All have
-//! their page tables in memory that is mapped in one piece, as in a kernel. Shootdowns take no time.
+//! Each thread has its own space and frames. It loads its pages one by one, protects them, asks for their usage and
+//! unloads them, and then does the same with ranges of 64 pages. Contenders are the layer without locks (`single`),
+//! with one lock, and with one for each descriptor; and a simple implementation ([`rival`]): a mutex around a page
+//! table of another crate and a hash map from frames to pages. All have their page tables in memory that is mapped in
+//! one piece, as in a kernel. Shootdowns take no time.
 //!
 //! On two threads, a number is the mean of both. It is only valid if two cores are free for them: the last
 //! line has the time of the same work on two threads with nothing shared, over that on one thread.

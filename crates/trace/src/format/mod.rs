@@ -31,24 +31,23 @@
 //!   file   = magic  version 3  HEAD  (PROC | CHNK)*  INDX  TAIL
 //! ```
 //!
-//! Version 2 is the same, but for chunks with links, which it does not have.
+//! Version 2 differs only in that it has no chunks with links.
 //!
-//! A PROC frame comes before the first chunk of its process, and again when more is known of it:
-//! the last one of a process counts. Processes are numbered from 0 without gaps, parents before
-//! their children. Each chunk belongs to one process, whose accesses it counts from its process's
-//! first. Its flags have bit 1 set, and its seven u32 are followed by u32 number of the process, u32
-//! stamps, u64 nanoseconds of the last stamp before the chunk, and its seven streams by an eighth:
+//! A PROC frame comes before the first chunk of its process, and again when more is known of it: the last one of a
+//! process counts. Processes are numbered from 0 without gaps, parents before their children. Each chunk belongs to
+//! one process, and the index of its first access counts the accesses of that process only. Its flags have bit 1 set,
+//! and its seven u32 are followed by u32 number of the process, u32 stamps, u64 nanoseconds of the last stamp before
+//! the chunk, and its seven streams by an eighth:
 //!
-//! 8. **stamps**. Each: varint accesses since the stamp before (or the chunk's first), varint
-//!    nanoseconds since the stamp before. All accesses of the process before a stamp were made by
-//!    its time. Times are of one clock; nothing else is said of an order of processes.
+//! 8. **stamps**. Each: varint accesses since the stamp before (or the chunk's first), varint nanoseconds since the
+//!    stamp before. All accesses of the process before a stamp were made by its time. All times are of one clock; the
+//!    file has no other information on the order of accesses of different processes.
 //!
-//! An INDX has 48 bytes a PROC or CHNK frame: the 24 above (a PROC frame has no accesses, events
-//! and instructions), u32 1 for a PROC frame and 0 for a chunk, u32 number of the process, u32 CRC
-//! of a chunk's stored streams without events, stamps and translations, u32 CRC of its events, u64 nanoseconds of
-//! the last stamp before it. For the last CRC, what differs from one recording of a program to the
-//! next is left out of the events ([`crate::Event`]): numbers of processes and threads, identities
-//! of files, all of a call, all translations.
+//! An INDX has 48 bytes a PROC or CHNK frame: the 24 above (a PROC frame has no accesses, events and instructions),
+//! u32 1 for a PROC frame and 0 for a chunk, u32 number of the process, u32 CRC of a chunk's stored streams without
+//! events, stamps and translations, u32 CRC of its events, u64 nanoseconds of the last stamp before it. For the CRC
+//! of the events, everything that differs from one recording of a program to the next is left out of the events
+//! ([`crate::Event`]): numbers of processes and threads, identities of files, all of a call, all translations.
 //!
 //! The digest is the SHA-256 of everything before the first PROC frame, followed by four u32 for
 //! every chunk, those of one process after those of the process before: its process, its accesses,
@@ -105,11 +104,11 @@
 //! local shape is executed for the first time, each of its slots starts with the address that was coded before (0 at
 //! first) and distance 0, and keeps distance 0 afterwards.
 //!
-//! **Instructions.** Those of a chunk are those of its rows and of its gaps of 0 accesses. The
-//! first row of an execution counts its own instructions and what the executions before it in the
-//! segment left: the `trailing` of a shape, which replaces what was left before, or adds to it if
-//! the shape has no row. A segment begins with `carry` left. What a segment's end leaves is in the
-//! `carry` of the thread's next segment, or was made a [`crate::Event::Gap`] of 0 accesses.
+//! **Instructions.** The instructions of a chunk are those of its rows and of its gaps of 0 accesses. The first row
+//! of an execution counts its own instructions and those that the executions before it in the segment left over: the
+//! `trailing` of a shape, which replaces what was left before, or adds to it if the shape has no row. A segment
+//! begins with `carry` left. Instructions left over at the end of a segment are in the `carry` of the thread's next
+//! segment, or became a [`crate::Event::Gap`] of 0 accesses.
 //!
 //! **Threads.** Segments are in the order of the merged trace. The same code run by two threads
 //! is written as two local shapes, so that each thread's addresses predict its own.

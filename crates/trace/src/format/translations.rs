@@ -1,4 +1,4 @@
-//! The stream of translations: [`Event::Translation`], which would take ten times as much as JSON.
+//! The stream of translations: [`Event::Translation`], which would take ten times as many bytes if stored as JSON.
 //!
 //! ```text
 //!   events          a          b        c                  JSON, in their stream

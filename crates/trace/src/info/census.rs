@@ -5,9 +5,9 @@
 //!              \--> map: all pages            --> entry   [lines by kind | accesses by kind | region]
 //! ```
 //!
-//! The accesses of a page are counted in its entry, and added to its region's when the page comes
-//! to belong to another region, or at the end. A change of regions only clears the recent pages, so
-//! that a page's region is looked up again when the page is next touched.
+//! The accesses of a page are counted in its entry, and added to the count of its region when the page passes to
+//! another region, or at the end. A change of regions only clears the recent pages, so that a page's region is looked
+//! up again when the page is next touched.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 

@@ -17,11 +17,10 @@
 //! * `wait4`: it waits for the end of the child that it reports.
 //! * `vfork`, and `clone` with `CLONE_VFORK`: they wait for the child's `execve` or end.
 //!
-//! For other calls (sockets, `poll`, `nanosleep`) only the time is known. A call that took longer
-//! than [`WAITED_NS`] has waited. It continues when no process that can run, or that waits for a
-//! time, is at an earlier time of the recording than the call's end. Files answer at once: no disk
-//! is modelled. `futex` is not modelled, since it is mostly for threads of one process, whose order
-//! is that of the recording anyway.
+//! For other calls (sockets, `poll`, `nanosleep`) only the time is known. A call that took longer than [`WAITED_NS`]
+//! has waited. It continues when every process that can run, or that waits for a time, has reached the time at which
+//! the call ended in the recording. Files answer at once: no disk is modelled. `futex` is not modelled, since it is
+//! mostly for threads of one process, whose order is that of the recording anyway.
 
 use rustc_hash::FxHashMap;
 

@@ -12,9 +12,9 @@
 //!   0x7ffffffff000
 //! ```
 //!
-//! Memory whose length is a multiple of 2M, and files that contain an aligned 2M, are placed so that pages of
-//! 2M fit: the hole must be longer by 2M (`__thp_get_unmapped_area`). Before 6.7 only files were, and until
-//! 6.12 all memory of 2M and more.
+//! Memory whose length is a multiple of 2M, and files that contain an aligned 2M, are placed so that pages of 2M fit:
+//! the hole must be longer by 2M (`__thp_get_unmapped_area`). Before Linux 6.7 only files were placed in this way;
+//! from 6.7 until 6.12, all memory of 2M and more was.
 
 use std::collections::BTreeMap;
 

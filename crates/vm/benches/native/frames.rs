@@ -1,4 +1,4 @@
-//! Measures allocations and frees, compared with the registry's allocators.
+//! Measures allocations and frees, compared with allocators of other crates.
 
 use std::{hint::black_box, time::Instant};
 

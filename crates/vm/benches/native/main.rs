@@ -5,9 +5,9 @@
 //! ```
 //!
 //! There are two tables. *Frames*: an allocation and a free of base frames, and of blocks of 512, on
-//! a memory of 4 GiB of which a random half is in use. Contenders are this project's allocators with
-//! their page-frame descriptors, and two of the registry, which keep none; one of these also with a
-//! descriptor per frame beside it, as its users would keep. Every contender gets the same stream:
+//! a memory of 4 GiB of which a random half is in use. The contenders are this project's allocators with their
+//! page-frame descriptors, and two allocators of other crates, which keep no descriptors; one of these two is also
+//! measured with a descriptor per frame beside it, as its users would need. Every contender gets the same stream:
 //! each step frees the block at a random place and allocates another one. *Faults*, per page: the
 //! first touch of an anonymous page through `vm`, `hat`, `physmem` and x86-64 page tables, without
 //! zeroing (the platform does nothing); a fault on a page whose translation alone is missing; and

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! The history of eight bits and the sampling of hot pages follow the source code (`deferred_mode` 2), which
-//! samples hot pages at random; here they take turns. The number of bits that make a page hot, and ordering
-//! blocks by heat, are assumptions. A bit that a scan clears still counts as use for eviction, as with idle
-//! page tracking.
+//! samples hot pages at random; here each scan samples the next part of the hot pages. The number of bits that make a
+//! page hot, and ordering blocks by heat, are assumptions. A bit that a scan clears still counts as use for eviction,
+//! as with idle page tracking.
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 use core::cmp::Reverse;

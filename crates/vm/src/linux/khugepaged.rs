@@ -10,10 +10,10 @@
 //!   translations off, flush --> copied, read from swap, zeroed --> one large translation
 //! ```
 //!
-//! A page shared by a fork is copied; a page with one user is moved, and stays locked where it was. Unlike
-//! Linux, this daemon skips a block of anonymous memory if a shared page of it is in swap, and a block of
-//! shared memory if another space has locked a page of it. Where pages of 1G are allowed, a block of 1G is
-//! scanned before the blocks of 2M in it, with limits that are 512 times as large.
+//! A page shared by a fork is copied; a page with one user is moved, and a page that was locked in memory stays
+//! locked. Unlike Linux, this daemon skips a block of anonymous memory if a shared page of it is in swap, and a block
+//! of shared memory if another space has locked a page of it. Where pages of 1G are allowed, a block of 1G is scanned
+//! before the blocks of 2M in it, with limits that are 512 times as large.
 
 use alloc::vec::Vec;
 use core::{ops::Range, sync::atomic::Ordering};

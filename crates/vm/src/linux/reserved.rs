@@ -10,10 +10,10 @@
 //!
 //! The frames of a pool are wired all the time: none of them is evicted, moved or split. A private mapping
 //! has its promises for itself; the child of a fork has none, so that its copies need pages that are not
-//! promised. Promises for shared memory are the memory's.
+//! promised. Promises for shared memory belong to the memory, not to a mapping.
 //!
-//! The accesses of a trace have happened. If the pool has no page for a fault, the fault is therefore
-//! counted, and a base page is mapped. The kernel ends the process.
+//! If the pool has no page for a fault, the kernel ends the process. Here the fault is counted and a base page is
+//! mapped, because the accesses of a trace have happened.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -67,7 +67,7 @@ impl<L: Locks> Vm<L> {
 
 impl<H: Host> Kernel<'_, H> {
     /// Makes a pool of pages of `size`, which must be one of the sizes that may be loaded: `pages` now, as
-    /// far as free memory has such blocks, and at most `overcommit` later. Returns how many it has.
+    /// far as free memory has such blocks, and at most `overcommit` later. Returns how many pages the pool has.
     pub fn set_pool(&mut self, size: PageSize, pages: u64, overcommit: u64) -> u64 {
         self.site = Site::Call;
         let order = self.order_of(size);
@@ -88,9 +88,9 @@ impl<H: Host> Kernel<'_, H> {
         got
     }
 
-    /// Has the whole blocks of `size` in `range`, which has just been mapped, come from the pool. With
-    /// `promises`, each is promised a page now. Returns false, and nothing has changed, if there is no such
-    /// pool or it can promise no more pages.
+    /// Makes the whole blocks of `size` in `range`, which has just been mapped, use pages of the pool. With
+    /// `promises`, the pool promises a page to each block now. Returns false, and changes nothing, if there is no
+    /// such pool or it can promise no more pages.
     pub fn reserve(
         &mut self,
         space: HatSpace,

@@ -7,8 +7,9 @@
 //!     yes --> adjacent frames, base pages        no --> its halves, down to four base pages
 //! ```
 //!
-//! `max_ptes_none` applies to such blocks as 0 or as "all but one": with any other value than that for a large
-//! page, none may be missing. No page of them may be in swap or shared.
+//! Such blocks know only two values of `max_ptes_none`: if the setting allows all but one of a large page's base
+//! pages to be missing, all but one of a block's may be missing; otherwise none may. No page of such a block may be
+//! in swap or shared.
 
 use core::ops::Range;
 

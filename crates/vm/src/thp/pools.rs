@@ -44,7 +44,7 @@ pub struct PoolCounts {
     /// Pages that came from free memory when the pool was empty. They return to free memory when
     /// they are freed.
     pub surplus_hugepages: u64,
-    /// The most pages that may come so.
+    /// The most pages that may come from free memory in this way.
     pub nr_overcommit_hugepages: u64,
     /// Mappings that got their promises.
     pub mapped: u64,

@@ -6,11 +6,12 @@ pub enum ShmemHuge {
     /// Sizes that inherit are used nowhere.
     #[default]
     Never,
-    /// They are used everywhere.
+    /// Sizes that inherit are used everywhere.
     Always,
-    /// They are used where the memory does not end before, or where advice requests them.
+    /// Sizes that inherit are used where the memory does not end before their block does, or where advice requests
+    /// them.
     WithinSize,
-    /// They are used where advice requests them.
+    /// Sizes that inherit are used where advice requests them.
     Advise,
     /// No size is used, whatever is set for it.
     Deny,
@@ -21,7 +22,7 @@ pub enum ShmemHuge {
 /// The orders of blocks for shared memory, as masks: bit n stands for blocks of 2^n base pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Shmem {
-    /// The setting that orders in `inherit` follow.
+    /// The setting that the orders in the mask `inherit` follow.
     pub all: ShmemHuge,
     /// Orders that follow `all`.
     pub inherit: u32,

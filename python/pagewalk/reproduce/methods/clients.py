@@ -14,8 +14,8 @@ Parameters:
 
 Rows, for each policy:
 
-* `roots`, `entries`: roots searched and entries emptied per slot that is given to another space
-  (no number if no slot was);
+* `roots`, `entries`: roots searched and entries emptied per slot that is given to another space (no
+  number if no slot was given to another space);
 * `recycled`: slots given to another space per 1000 switches;
 * `loads`: roots loaded per 1000 switches;
 * `mean`, `worst`: cycles of a switch.

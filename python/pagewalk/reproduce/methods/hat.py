@@ -113,7 +113,7 @@ def _contention(parameters: dict[str, Any]) -> Table:
 _SHARED = ("space", "vm_paging")
 """Reader/writer locks."""
 _LOGICAL = (*_SHARED, "mmu", "page")
-"""These, and locks that are made of flags."""
+"""Reader/writer locks, and locks that are made of flags."""
 
 
 def _contexts(parameters: dict[str, Any]) -> Table:

@@ -76,7 +76,7 @@ def _known(column: tuple[float | None, ...]) -> list[float]:
 def _beyond(
     runs: list[Results], lost: float, number: Callable[[Results, Results], float]
 ) -> float | None:
-    """The most that later columns gain over the first column that loses that many misses."""
+    """The most that later columns gain over the first that avoids this share of the misses."""
     reached = [run for run in runs if _fewer(runs[0], run) >= lost]
     if len(reached) < 2:
         return None

@@ -7,9 +7,9 @@ Parameters:
 * `vary`, the columns: values of one parameter of the generator, or by name a text that is appended
   to the trace;
 * `accesses` and `warmup`;
-* `runs`, by name: `set`, changes of the machine; `machine`, in place of the other one; `trace`,
-  further parameters of the generator; `turns`, the number of switches per round, including those
-  of the kernel; `against`, the run with which it is compared, in place of the first;
+* `runs`, by name: `set`, changes of the machine; `machine`, in place of the experiment's machine;
+  `trace`, further parameters of the generator; `turns`, the number of switches per round, including
+  those of the kernel; `against`, the run with which it is compared, in place of the first;
 * `free`: the run in which a switch costs nothing.
 
 Rows, for each of `runs`:

@@ -231,8 +231,8 @@ impl Origins {
         Some(*here.entry((space, address, instruction)).or_insert_with(find))
     }
 
-    /// The counts of the batches so far, without names. `places` are those of the labels among the
-    /// results' regions.
+    /// The counts of the batches so far, without names. `places` has, for each label, the index of its region in the
+    /// results.
     pub fn finish(&self, layout: &Layout, places: &[u32]) -> MissOrigins {
         let spaces: Vec<u32> = layout.labeled().map(|(space, _)| space).collect();
         let mut sites = SitesTold::new(self, layout, &spaces);
@@ -304,7 +304,7 @@ impl SitesTold {
     }
 }
 
-/// The site of each region, by the place of the region among the results'.
+/// The site of each region, by the index of the region in the results.
 pub fn sites_of_regions(origins: &Origins, layout: &Layout, places: &[u32]) -> Vec<Option<u32>> {
     let spaces: Vec<u32> = layout.labeled().map(|(space, _)| space).collect();
     let numbers = SitesTold::new(origins, layout, &spaces).numbers;

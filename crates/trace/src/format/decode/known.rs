@@ -7,10 +7,10 @@
 //!            codes, residual --> slot.last + distance         addr[1..]
 //! ```
 //!
-//! It uses pointers, since slices would need more registers than there are. An execution that
-//! continues like the one before, whose codes are all 0, takes only additions. All other executions
-//! follow one path whatever their addresses are: tables indexed by the codes give the number of
-//! residual bytes and whether the distance is added, so that there is no branch to predict.
+//! It uses pointers, since slices would need more registers than there are. An execution whose codes are all 0
+//! continues like the one before it, and takes only additions. All other executions follow one path whatever their
+//! addresses are: tables indexed by the codes give the number of residual bytes and whether the distance is added, so
+//! that there is no branch to predict.
 //!
 //! Each execution is checked once against invalid chunks: that its shape is known, that there is
 //! room for its rows, and that its codes exist. That all codes together use exactly the residual's
