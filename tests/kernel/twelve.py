@@ -93,7 +93,7 @@ class Campaign:
         found |= {
             "load": [round(before, 2), round(os.getloadavg()[0], 2)],
             "took_seconds": round(time.monotonic() - start, 1),
-            "commit": record.commit(),
+            "commit": record.kept.commit(),
             "small": self.small,
         }
         unfinished = file.with_suffix(".new")

@@ -2,16 +2,18 @@
 
 import datetime
 import json
-import os
-import platform
-import re
-import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+import kept  # noqa: E402
+
+sys.path.remove(str(ROOT / "tests"))
+
 KEPT = ROOT / "experiments/host/placing.json"
 """The record that the tree has."""
 PAGE = ROOT / "docs/method/placing.md"
@@ -26,12 +28,6 @@ GAINS = 0.05
 _OF_A_PIECE = ("said", "took_seconds", "commit", "small")
 
 
-def commit() -> str:
-    """Of the tree that this script is in."""
-    command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-
-
 def of(results: Path, order: Sequence[str]) -> dict[str, Any]:
     """The pieces that are done, of programs in this order, as one record."""
     gains, agreed, own = (_done(results, part) for part in ("gain", "agree", "self"))
@@ -42,12 +38,8 @@ def of(results: Path, order: Sequence[str]) -> dict[str, Any]:
     return {
         "schema": 1,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "commit": commit(),
-        "machine": {
-            "processor": _processor(),
-            "kernel": platform.release(),
-            "libc": " ".join(platform.libc_ver()),
-        },
+        "commit": kept.commit(),
+        "machine": kept.machine(),
         "command": "python tests/kernel/twelve.py FOLDER",
         "is_small": any(row["small"] for row in (*gains.values(), *agreed.values())),
         "gains": rows,
@@ -77,15 +69,6 @@ def _done(results: Path, part: str) -> dict[str, dict[str, Any]]:
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: row[key] for key in row if key not in _OF_A_PIECE}
-
-
-def _processor() -> str:
-    """The processor's name and how many there are."""
-    text = Path("/proc/cpuinfo").read_text()
-    names = re.findall(r"^model name\s*: (.*)$", text, re.MULTILINE)
-    models = re.findall(r"^model\s*: (.*)$", text, re.MULTILINE)
-    name = f"{names[0]}, model {models[0]}" if names and models else platform.machine()
-    return f"{name}, {os.cpu_count()} processors"
 
 
 def _gained(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,15 +137,15 @@ def tables(found: Mapping[str, Any]) -> dict[str, str]:
         for row in sorted(found["cost"], key=lambda row: row["kilobytes"])
     ]  # fmt: skip
     return {
-        "gains": _table(
+        "gains": kept.table(
             ("program", "CPU time", "predicted", "best estimate", "gained",
              "gained of the time in user mode", "gained by `enabled=always`"), gains,
         ),
-        "agree": _table(
+        "agree": kept.table(
             ("program", *(f"`{value}`" for value in VALUES), "regions compared, and that differ",
              "why not more, under `madvise`"), agreed,
         ),
-        "cost": _table(
+        "cost": kept.table(
             ("10,000 mappings of", "fastest run alone", "fastest run under `place`",
              "cost in per cent of CPU time"), cost,
         ),
@@ -170,12 +153,6 @@ def tables(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 _ENDS = ("lo", "median", "hi")
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    if not rows:
-        return "*Not measured in this record.*"
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
 def _percent(share: float) -> str:
@@ -232,9 +209,4 @@ def write(found: Mapping[str, Any]) -> None:
 
 def shown(page: str, found: Mapping[str, Any]) -> str:
     """The page with the tables of a record."""
-    for name, table in tables(found).items():
-        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        head, _, rest = page.partition(start)
-        _, _, tail = rest.partition(end)
-        page = f"{head}{start}\n\n{table}\n\n{end}{tail}"
-    return page
+    return kept.shown(page, tables(found))

@@ -3,6 +3,7 @@
 `make torture` runs all kinds and forty kills; the tests run some of each.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -102,15 +103,36 @@ def test_a_program_does_what_it_does_without_us(
     assert {path.name for path in tmp_path.iterdir()} <= {"t.pwt", "said"}
 
 
-def ends(group: int) -> bool:
-    """Whether all processes of a group end within a minute."""
+def marked(mark: str) -> list[int]:
+    """The running processes whose environment has `mark`, in whatever session or group they are."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
+
+
+def ends(mark: str) -> bool:
+    """Whether all processes with `mark` in their environment end within a minute."""
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        found = subprocess.run(["pgrep", "-g", str(group)], capture_output=True, check=False)
-        if not found.stdout:
-            return True
+    while marked(mark):
+        if time.monotonic() > deadline:
+            return False
         time.sleep(0.1)
-    return False
+    return True
+
+
+def started(command: list[object], mark: str) -> subprocess.Popen[bytes]:
+    """A recording whose processes all have `mark` in their environment."""
+    name, _, value = mark.partition("=")
+    return subprocess.Popen(
+        [*map(str, command)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, name: value},
+    )
 
 
 @pytest.mark.parametrize("engine", ["qemu", "native"])
@@ -128,10 +150,8 @@ def test_whatever_is_killed_the_rest_is_readable(
         trace = folder / "t.pwt"
         script = f"for i in 1 2 3; do {torture} churn; {torture} sockets; done; {torture} timers"
         front = [sys.executable, "-m", "pagewalk", "record", "--engine", engine, "-o", trace]
-        process = subprocess.Popen(
-            [*front, "--", "sh", "-c", script],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+        mark = f"TORTURE={folder}"
+        process = started([*front, "--", "sh", "-c", script], mark)
         time.sleep(0.5 + 3 * chance.random())
         how = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
         process.send_signal(how)
@@ -143,7 +163,7 @@ def test_whatever_is_killed_the_rest_is_readable(
             if path.exists():
                 info = pagewalk("info", "--keep-going", "--json", "-", path)
                 assert info.returncode == 0, f"{how}: {info.stderr}"
-        assert ends(process.pid), "what was recorded does not end"
+        assert ends(mark), "what was recorded does not end"
 
 
 TEXT = "".join(
@@ -242,10 +262,8 @@ def test_whatever_is_killed_the_engine_leaves_nothing_behind(
         folder.mkdir()
         trace = folder / "t.pwt"
         command = [sys.executable, "-m", "pagewalk", "record", "--engine", "native", "-o", trace]
-        process = subprocess.Popen(
-            [*command, "--", "sh", "-c", script],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+        mark = f"TORTURE={folder}"
+        process = started([*command, "--", "sh", "-c", script], mark)
         time.sleep(0.2 + 2 * chance.random())
         how = chance.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
         process.send_signal(how)
@@ -257,7 +275,7 @@ def test_whatever_is_killed_the_engine_leaves_nothing_behind(
             # A file that was killed before its first chunk has nothing to say.
             assert info.returncode == 0 or how == signal.SIGKILL, f"{how}: {info.stderr}"
             assert "Traceback" not in info.stderr
-        assert ends(process.pid), "what was recorded does not end"
+        assert ends(mark), "what was recorded does not end"
 
 
 def rows_differ(one: Path, other: Path) -> int | None:

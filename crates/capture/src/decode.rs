@@ -527,11 +527,13 @@ impl Decoder {
         };
         // In a whole machine: accesses of a repeated instruction that was left before it was completed.
         let least = u32::from(part.done.is_some() && !ops.is_empty());
+        // A fixed block without instructions continues a repeated one.
+        let begins = part.control == Some(Control::Block) && block.instructions != 0;
         let shape = Shape {
             pc: block.pc,
             bytes: block.bytes,
             instructions: end.saturating_sub(part.from.into()).max(least),
-            fetch: self.fetches && part.control == Some(Control::Block) && part.done != Some(0),
+            fetch: self.fetches && begins && part.done != Some(0),
             ops,
         };
         let shape = match self.shapes.get(&shape) {

@@ -441,7 +441,7 @@ fn file_call(words: &[u64]) -> Option<trace::Call> {
         .collect();
     let buffers = buffers.as_chunks::<2>().0.iter();
     Some(trace::Call {
-        name: lossy(&bytes(name).ok()?),
+        name: String::from_utf8(bytes(name).ok()?).ok()?,
         arguments: [a, b, c, d, e, f],
         result: result as i64,
         began_ns,
@@ -492,10 +492,11 @@ impl Part {
 fn bytes(words: &[u64]) -> Result<Vec<u8>, Fault> {
     let garbled = || Fault::Garbled("a text longer than its event".to_owned());
     let (&length, words) = words.split_first().ok_or_else(garbled)?;
-    let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    if length > bytes.len() as u64 {
+    if length > 8 * words.len() as u64 {
         return Err(garbled());
     }
+    let mut bytes = Vec::with_capacity(8 * words.len());
+    words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
     bytes.truncate(length as usize);
     Ok(bytes)
 }

@@ -67,6 +67,7 @@ impl Recorder {
             state,
             is_off: false,
             is_hidden: false,
+            hidden_at: 0,
             counts: false,
         };
         let session = recorder.session();

@@ -25,6 +25,10 @@ use crate::translate::Log;
 /// The number of records in a span: a sixteenth of the ring.
 pub(crate) const SPAN: u64 = RING_RECORDS as u64 / 16;
 const GUARD_BYTES: u64 = 4096;
+/// The bytes that are inaccessible in a hidden ring, from the page of the next record on: a block that runs, and the
+/// first store of the next, are within one page of it ([`SLACK`]). To hide all of the ring would cost as much as a
+/// thousand blocks.
+const HIDDEN_BYTES: u64 = 2 * GUARD_BYTES;
 /// The size of a cache line in bytes.
 const LINE_BYTES: usize = 64;
 /// The number of records that a block may write beyond the end of a span.
@@ -47,8 +51,10 @@ pub(crate) struct Recorder {
     pub(crate) state: State,
     /// Whether recording has ended.
     pub(crate) is_off: bool,
-    /// Whether the view is inaccessible, so that the next store of a block faults.
+    /// Whether the ring is inaccessible where blocks store next, so that the next store of a block faults.
     pub(crate) is_hidden: bool,
+    /// The first address that is inaccessible then.
+    pub(crate) hidden_at: u64,
     /// Whether blocks count accesses: the next block's poll faults instead.
     pub(crate) counts: bool,
 }
@@ -137,15 +143,19 @@ impl Recorder {
         address.wrapping_sub(self.view) < 2 * CHUNK_BYTES as u64
     }
 
-    /// Makes the ring inaccessible until [`Recorder::show`], so that the next store of a block
-    /// faults.
+    /// Makes the ring inaccessible where blocks store next, until [`Recorder::show`], so that the next store of a
+    /// block faults. Translated code runs, or is about to.
     pub(crate) fn hide(&mut self) {
-        self.is_hidden = true;
         if self.counts {
+            self.is_hidden = true;
             return table::show(self.state, false);
         }
-        // SAFETY: the view is ours.
-        unsafe { sys::call(nr::MPROTECT, [self.view, 2 * CHUNK_BYTES as u64, 0, 0, 0, 0]) };
+        if !self.is_hidden {
+            self.is_hidden = true;
+            self.hidden_at = self.state.get(NEXT) & !(GUARD_BYTES - 1);
+        }
+        // SAFETY: the pages are of the view, which is ours and has one more page behind the guard.
+        unsafe { sys::call(nr::MPROTECT, [self.hidden_at, HIDDEN_BYTES, 0, 0, 0, 0]) };
     }
 
     /// Undoes [`Recorder::hide`].
@@ -156,12 +166,8 @@ impl Recorder {
         }
         let rights = sys::PROT_READ | sys::PROT_WRITE;
         // SAFETY: as above.
-        unsafe { sys::call(nr::MPROTECT, [self.view, 2 * CHUNK_BYTES as u64, rights, 0, 0, 0]) };
-        if !self.is_off {
-            self.protect(self.guard, 0);
-        } else {
-            self.protect(self.view + CHUNK_BYTES as u64, 0);
-        }
+        unsafe { sys::call(nr::MPROTECT, [self.hidden_at, HIDDEN_BYTES, rights, 0, 0, 0]) };
+        self.protect(self.guard, 0);
         self.is_hidden = false;
     }
 

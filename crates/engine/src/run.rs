@@ -6,7 +6,10 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic};
-use ring::{Block, Call, Control, EventCode, Origin, REFUSED_BYTES_MAX, Record, Said, Start, Tag};
+use ring::{
+    Block, Call, Control, Derived, EventCode, Origin, REFUSED_BYTES_MAX, Record, SPAN_ROOM, Said,
+    Start, Tag,
+};
 
 use crate::count::{Counter, Piece, Pointer};
 use crate::insn::BYTES_MAX;
@@ -31,9 +34,13 @@ const DOES_WITHOUT: &str = "a system call was answered with EINVAL, as in QEMU: 
 const NOTE_BYTES_MAX: usize = DOES_WITHOUT.len() + REFUSED_BYTES_MAX;
 /// The size of the engine's stack in bytes.
 pub(crate) const STACK_BYTES: u64 = 1 << 20;
-/// The most accesses of a repeated instruction that are made together and recorded as one block: less than those at
-/// which the host takes a block for one that goes on.
-const PIECE: u64 = 1998;
+/// The most accesses of a repeated instruction that are made together: less than those at which the host takes a block
+/// for one that goes on.
+const PIECE: u64 = 14 * STRIP;
+/// The accesses of a repeated instruction that are recorded as a fixed block: all addresses follow from those of the
+/// first element. It is even, as some instructions make two accesses to each element, and the host takes no block
+/// with more than [`SPAN_ROOM`] accesses.
+const STRIP: u64 = SPAN_ROOM as u64 - 2;
 /// The address of the page that Linux provides for system calls of old programs.
 const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
 /// The option of `prctl` that installs a filter of system calls.
@@ -94,6 +101,9 @@ pub(crate) struct Known {
     /// By address of a repeated instruction: the instruction, its kind, and the numbers of its block and of the same
     /// block without instructions: what follows the first piece.
     repeats: BTreeMap<u64, (Whole, Kind, [u32; 2])>,
+    /// By number of a repeated instruction's block, and by the distance between elements: the numbers of fixed blocks of
+    /// [`STRIP`] accesses, with the instruction and without it, once they are needed.
+    strips: BTreeMap<(u32, u64), [Option<u32>; 2]>,
     /// By address of an assisted instruction: the instruction, and the number of its block.
     assists: BTreeMap<u64, (Whole, u32)>,
 }
@@ -119,7 +129,8 @@ pub(crate) struct Engine {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Repeat {
     kind: Kind,
-    number: u32,
+    /// The numbers of the block with the instruction, and of the one without.
+    numbers: [u32; 2],
     /// The length of the instruction in bytes.
     bytes: u64,
     is_first: bool,
@@ -128,6 +139,22 @@ pub(crate) struct Repeat {
     more: u64,
     rsi: u64,
     rdi: u64,
+}
+
+/// The elements that a repeated instruction accesses.
+struct Elements<'a> {
+    /// The addresses in the next element, in the order of the accesses, with their tags: one or two.
+    places: &'a mut [(u64, u16)],
+    /// The distance to the element after it.
+    step: u64,
+}
+
+impl Elements<'_> {
+    /// Goes on to the element that is `count` elements further.
+    fn advance(&mut self, count: u64) {
+        let by = self.step.wrapping_mul(count);
+        self.places.iter_mut().for_each(|(at, _)| *at = at.wrapping_add(by));
+    }
 }
 
 /// An instruction and its bytes.
@@ -176,7 +203,8 @@ pub unsafe fn begin(start: *const Start) -> ! {
         Ok(recorder) => recorder,
         Err(why) => stop(why),
     };
-    let known = Known { repeats: BTreeMap::new(), assists: BTreeMap::new() };
+    let known =
+        Known { repeats: BTreeMap::new(), strips: BTreeMap::new(), assists: BTreeMap::new() };
     let shared = Shared {
         translator: Locked::new(Translator::new(state, ways::leave())),
         actions: Locked::new(Actions::default()),
@@ -664,9 +692,8 @@ impl Engine {
             let count = all.min(PIECE / kind.count());
             let (rsi, rdi) = (state.register(6), state.register(7));
             let more = all - count;
-            let number = numbers[usize::from(!is_first)];
             let bytes = next - pc;
-            self.repeat = Some(Repeat { kind, number, bytes, is_first, count, more, rsi, rdi });
+            self.repeat = Some(Repeat { kind, numbers, bytes, is_first, count, more, rsi, rdi });
             is_first = false;
             // SAFETY: the program does so; a fault is seen.
             let left = unsafe { kind.execute(state, count) };
@@ -695,7 +722,7 @@ impl Engine {
         let step = if is_down { repeat.kind.size.wrapping_neg() } else { repeat.kind.size };
         let (from, of, to) = repeat.kind.accesses();
         let size = (repeat.kind.size.trailing_zeros() as u16) << Tag::SIZE_SHIFT;
-        let (mut rsi, mut rdi) = (repeat.rsi, repeat.rdi);
+        let (rsi, rdi) = (repeat.rsi, repeat.rdi);
         let count = repeat.count - rcx;
         if count == 0 && !repeat.is_first && fault.is_none() || library::holds(self.pc) {
             return;
@@ -714,25 +741,90 @@ impl Engine {
             let piece = Piece { is_first, is_down, elements, fault, ..first };
             return self.count_piece(piece, pointers);
         }
-        // Where a `rep` instruction is told in several pieces, only the first has its fetch.
-        let control = if repeat.is_first { Control::Block } else { Control::Context };
-        self.recorder.reserve(2 + 2 * (1 + count) as usize);
-        self.recorder.put(&[Record::control(control, repeat.number.into()).0]);
         // Both compared operands are read in the order in which QEMU reads them.
-        let kinds = [(of, false, Tag::LOAD), (from, true, Tag::LOAD), (to, false, Tag::STORE)];
-        for element in 0..count + u64::from(fault.is_some()) {
-            for (_, is_source, bits) in kinds.into_iter().filter(|(is_made, ..)| *is_made) {
-                let address = if is_source { rsi } else { rdi };
-                let faults = |fault: u64| fault.wrapping_sub(address) < repeat.kind.size;
-                // Of the element that faults, only the accesses before the fault. A fault without an address
-                // does not tell which these are.
-                if element == count && fault.is_none_or(|fault| faults(fault) || fault == 0) {
-                    break;
-                }
-                self.recorder.access(address, size | bits);
-            }
-            (rsi, rdi) = (rsi.wrapping_add(step), rdi.wrapping_add(step));
+        let kinds = [(of, rdi, Tag::LOAD), (from, rsi, Tag::LOAD), (to, rdi, Tag::STORE)];
+        let mut made = [(0, 0); 2];
+        let used = kinds.into_iter().filter(|(is_made, ..)| *is_made);
+        let places = made.iter_mut().zip(used).map(|(place, (_, address, bits))| {
+            *place = (address, size | bits);
+        });
+        let places = places.count();
+        let elements = Elements { places: &mut made[..places], step };
+        self.record_elements(repeat, elements, count, fault);
+    }
+
+    /// Records `count` elements of a repeated instruction, and the accesses of one more before a fault.
+    fn record_elements(
+        &mut self,
+        repeat: Repeat,
+        mut elements: Elements<'_>,
+        count: u64,
+        fault: Option<u64>,
+    ) {
+        let (mut left, mut is_first) = (count, repeat.is_first);
+        // Nothing is allocated where a fault interrupted the engine.
+        let per_strip = STRIP / elements.places.len() as u64;
+        while fault.is_none() && left >= per_strip {
+            let Some(number) = self.strip(repeat, &elements, is_first) else { break };
+            let mut words = [Record::fixed(number, elements.places.len() as u8).0, 0, 0];
+            words[1..].iter_mut().zip(&*elements.places).for_each(|(word, place)| *word = place.0);
+            self.recorder.put(&words[..1 + elements.places.len()]);
+            elements.advance(per_strip);
+            (left, is_first) = (left - per_strip, false);
         }
+        if left == 0 && fault.is_none() && !is_first {
+            return;
+        }
+        // Where a `rep` instruction is told in several pieces, only the first has its fetch.
+        let control = if is_first { Control::Block } else { Control::Context };
+        let number = repeat.numbers[usize::from(!is_first)];
+        self.recorder.reserve(2 + 2 * (1 + left) as usize);
+        self.recorder.put(&[Record::control(control, number.into()).0]);
+        for _ in 0..left {
+            elements.places.iter().for_each(|&(at, tag)| self.recorder.access(at, tag));
+            elements.advance(1);
+        }
+        // Of the element that faults, only the accesses before the fault. A fault without an address does not tell
+        // which these are.
+        let Some(fault) = fault.filter(|&fault| fault != 0) else { return };
+        let is_before = |&&(at, _): &&(u64, u16)| fault.wrapping_sub(at) >= repeat.kind.size;
+        for &(at, tag) in elements.places.iter().take_while(is_before) {
+            self.recorder.access(at, tag);
+        }
+    }
+
+    /// The number of the fixed block of a repeated instruction's next [`STRIP`] accesses, with the instruction itself if
+    /// they are the first. `None` if no number is free.
+    fn strip(&mut self, repeat: Repeat, elements: &Elements<'_>, is_first: bool) -> Option<u32> {
+        let key = (repeat.numbers[0], elements.step);
+        let index = usize::from(!is_first);
+        let known = self.shared.known.lock().strips.get(&key).copied().unwrap_or_default();
+        if known[index].is_some() {
+            return known[index];
+        }
+        let places = elements.places.len();
+        let of = |at: u64| (at / places as u64, at as usize % places);
+        let tags: Vec<u16> = (0..STRIP).map(|at| elements.places[of(at).1].1).collect();
+        let derived = (0..STRIP).map(of).map(|(element, place)| {
+            let distance = elements.step.wrapping_mul(element);
+            (element > 0).then(|| Derived::new(place as u16, distance))
+        });
+        let derived: Vec<Option<Derived>> = derived.collect();
+        let block = Block {
+            pc: self.pc,
+            bytes: repeat.bytes as u32,
+            instructions: u32::from(is_first),
+            accesses: STRIP as u32,
+            recorded: places as u32,
+            tags: 0,
+            pad: 0,
+        };
+        let code = self.code();
+        let number = self.recorder.append(block, &tags, &derived);
+        drop(code);
+        let mut known = self.shared.known.lock();
+        known.strips.entry(key).or_default()[index] = number;
+        number
     }
 
     /// Records the accesses of an instruction that is about to be executed and whose addresses only

@@ -71,6 +71,9 @@ const PROGRAMS: &[(&str, &str)] = &[
                 d = to; s = from; n = 90; __asm__ volatile("repe cmpsb" : "+D"(d), "+S"(s), "+c"(n) :: "memory", "cc");
                 s = from + 80; n = 10; u64 x; __asm__ volatile("std; rep lodsl; cld" : "+S"(s), "+c"(n), "=a"(x) :: "memory");
                 d = to; n = 0; __asm__ volatile("rep stosb" : "+D"(d), "+c"(n) : "a"(1) : "memory");
+                d = to + 3 * round; n = 253 + round; __asm__ volatile("rep stosb" : "+D"(d), "+c"(n) : "a"(round) : "memory");
+                d = to + 1999; s = from + 2999; n = 120 * round; __asm__ volatile("std; rep movsb; cld" : "+D"(d), "+S"(s), "+c"(n) :: "memory");
+                if (round > 6) { d = to; n = 1900; __asm__ volatile("rep stosb" : "+D"(d), "+c"(n) : "a"(round) : "memory"); }
                 d = to; s = from; __asm__ volatile("movsq; movsb; stosw; lodsb; scasb; cmpsw" : "+D"(d), "+S"(s) :: "rax", "memory", "cc");
             }
             return to[3]; }"#,
