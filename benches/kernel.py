@@ -62,7 +62,10 @@ def instructions(*works: Work) -> int:
 
 def simulated(arch: str) -> dict[str, int]:
     """The instructions of E99's operations in the simulator, by the names of their paths."""
-    settings = {"page_table.format": FORMATS[arch], "page_table.remembers_leaf": "false"}
+    settings: dict[str, object] = {
+        "page_table.format": FORMATS[arch],
+        "page_table.remembers_leaf": "false",
+    }
     bench = PageTable("r4700", settings)
     server, _ = bench.create()
     bench.map(server, [CODE])
