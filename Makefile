@@ -95,8 +95,9 @@ hashes: bench-built ## compare the hashes of counts with benches/hashes.txt; WRI
 bench-built:
 	$(PART) bench cargo build --quiet --profile $(PROFILE) -p bench -p python --bin bench
 
-torture: tools build qemu-system ## record 37 kinds of programs that make trouble, record 42 programs in both ways and natively, run a million random sequences of instructions natively and translated, compare 40 programs on 15 machines of TLBs with and without counting, kill the recorder forty times, check ten million fills of a machine's TLB while Linux boots and works in it, explore 10,000 schedules of each scheme of locks, make a million requests for reservations, do a million operations on each format of page table and on pages of all sizes, run 10,000 random streams of events under every manager, boot the kernel under each scheme of locks and in Bochs, judge long streams on it, and attack it in 60 random machines (half an hour)
-	.ci/needs bochs=bochs,bochsbios,vgabios grub-mkrescue=grub-common,grub-pc-bin xorriso=xorriso mformat=mtools
+torture: tools build qemu-system ## record 37 kinds of programs that make trouble, record 42 programs in both ways and natively, run a million random sequences of instructions natively and translated, compare 40 programs on 15 machines of TLBs with and without counting, kill the recorder forty times, check ten million fills of a machine's TLB while Linux boots and works in it, explore 10,000 schedules of each scheme of locks, make a million requests for reservations, do a million operations on each format of page table and on pages of all sizes, run 10,000 random streams of events under every manager, boot the kernel under each scheme of locks and in Bochs, judge long streams on it, attack it in 60 random machines, refill the TLB of a MIPS processor from seven sets of pages, and switch between small spaces in Bochs (half an hour)
+	.ci/needs bochs=bochs,bochsbios,vgabios grub-mkrescue=grub-common,grub-pc-bin xorriso=xorriso mformat=mtools \
+	    qemu-system-mips64el=qemu-system-mips mipsel-linux-gnu-as=binutils-mipsel-linux-gnu
 	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_torture.py
 	PAGEWALK_TORTURE=1 PAGEWALK_SEQUENCES=1000000 cargo test --release -p capture --test capture --quiet -- alone:: random::
 	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_counted_natively.py
@@ -107,7 +108,7 @@ torture: tools build qemu-system ## record 37 kinds of programs that make troubl
 	PAGEWALK_STREAMS=300 $(BIN)/pytest --quiet tests/python/test_manager_streams.py
 	PAGEWALK_STREAMS=10000 cargo test --release -p machine --test machine --quiet streams:: -- --nocapture
 	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_system.py tests/python/test_systems.py
-	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_boot.py
+	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_boot.py tests/python/test_refill.py tests/python/test_segments.py
 
 fuzz: build ## feed damaged files to each decoder of other tools' traces, a minute each
 	PAGEWALK_FUZZ_SECONDS=$(FUZZ_SECONDS) PAGEWALK_FUZZ_SEED=$(FUZZ_SEED) $(PART) fuzz $(MAKE) --no-print-directory -j2 fuzz-rust fuzz-python

@@ -1,5 +1,10 @@
 """Instructions of the kernel's messages, faults and calls, on both architectures.
 
+E99's operations are in the last rows: a task that is created, gets a page and ends, and pages that
+are protected one by one and at once. Beside them stand the instructions of the same operations in
+the simulator: of the kernel's path of `crates/machine/src/kernel_path.rs`, and one for each
+reference and each word that is initialised, on a page table of the same format.
+
     .venv/bin/python benches/kernel.py [--json FILE]
 
 QEMU counts them (`-icount shift=0`), so that they do not depend on the machine. A test compares
@@ -17,8 +22,16 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
+from pagewalk.page_table import EXECUTE, READ, USER, WRITE, PageTable, Work
+
 ROOT = Path(__file__).resolve().parent.parent
 ARCHS = ("x86_64", "riscv64")
+FORMATS = {"x86_64": "x86-64", "riscv64": "sv39"}
+PAGE = 4096
+# As in kernel/user/bench.rs.
+PAGES, CODE, AT = 128, 0x40_0000, 0x1000_0000
+READ_ONLY = READ | EXECUTE | USER
+ALL = READ_ONLY | WRITE
 
 
 def load_runner() -> ModuleType:
@@ -41,6 +54,38 @@ def counted(runner: ModuleType, kernel: Path, arch: str) -> dict[str, int]:
     return {name: int(number) for name, number in lines}
 
 
+def instructions(*works: Work) -> int:
+    """The instructions of operations, with those of their references."""
+    words = (work.reads + work.writes + work.initialised_bytes // 8 for work in works)
+    return sum(work.instructions for work in works) + sum(words)
+
+
+def simulated(arch: str) -> dict[str, int]:
+    """The instructions of E99's operations in the simulator, by the names of their paths."""
+    settings: dict[str, object] = {
+        "page_table.format": FORMATS[arch],
+        "page_table.remembers_leaf": "false",
+    }
+    bench = PageTable("r4700", settings)
+    server, _ = bench.create()
+    bench.map(server, [CODE])
+    # Hardware walks the table: the touch is for nothing.
+    for _ in range(2):
+        task, created = bench.create()
+        handed = bench.hand(server, task, [CODE], ALL)
+        found = {"task": instructions(created, handed, bench.destroy(task))}
+    addresses = [AT + page * PAGE for page in range(PAGES)]
+    client, _ = bench.create()
+    bench.map(client, [CODE])
+    bench.map(server, addresses)
+    bench.hand(server, client, addresses, ALL)
+    for name, size in (("prot1", PAGE), ("protn", PAGES * PAGE)):
+        ranges = [(at, size) for at in range(AT, AT + PAGES * PAGE, size)]
+        restricted = bench.restrict(server, ranges, READ_ONLY)
+        found[name] = instructions(restricted, bench.hand(server, client, addresses, ALL)) // PAGES
+    return found
+
+
 def output(*command: str) -> str:
     """What a command says."""
     return subprocess.run(
@@ -58,9 +103,15 @@ def main() -> None:
     runner = load_runner()
     by_arch = {arch: counted(runner, runner.build(arch), arch) for arch in ARCHS}
     first, second = (by_arch[arch] for arch in ARCHS)
-    rows = [{"path": path, "x86_64": first[path], "riscv64": second[path]} for path in first]
+    beside = {f"simulated-{arch}": simulated(arch) for arch in ARCHS}
+    rows = [
+        {"path": path, "x86_64": first[path], "riscv64": second[path]}
+        | {name: numbers.get(path) for name, numbers in beside.items()}
+        for path in first
+    ]
     for row in rows:
-        print(f"{row['path']:20} {row['x86_64']:10,} {row['riscv64']:10,}")
+        numbers = (f"{value:>10,}" for value in list(row.values())[1:] if value is not None)
+        print(f"{row['path']:20} {' '.join(numbers)}")
     if chosen.json is None:
         return
     version = output("qemu-system-x86_64", "--version").split()[3]
@@ -77,9 +128,12 @@ def main() -> None:
             "path": "what user mode does once",
             "x86_64": "instructions of user mode and kernel, scheme embedded, opt-level 1",
             "riscv64": "instructions of user mode and kernel, scheme embedded, opt-level 1",
+            "simulated-x86_64": "instructions of the simulator's kernel, with those of references",
+            "simulated-riscv64": "instructions of the simulator's kernel, with those of references",
         },
         "how": "the mean of 32 to 64 rounds in user mode, of the time-stamp counter (x86-64) and "
-        "of instret (riscv64); ipc-*: to and fro; map-touch-unmap: three calls and a fault",
+        "of instret (riscv64); ipc-*: to and fro; map-touch-unmap: three calls and a fault; task: "
+        "E99's tasking benchmark; prot1, protn: E99's mapping benchmarks, per page of 128",
         "rows": rows,
     }
     chosen.json.write_text(json.dumps(record, indent=1) + "\n")

@@ -96,6 +96,8 @@ words! {
     /// The number of faults so far that were resolved in the way whose number is the second argument: minor, write,
     /// cache, zero page, zero, copy, disk, swap.
     FaultsOfKind,
+    /// A digest of the caller's tables for 4 GiB from the second argument on (`bytes.rs`), or 0; u64::MAX as for Check.
+    Tables,
 }
 
 words! {
@@ -109,6 +111,8 @@ words! {
     /// The operation of the kernel that asks for memory of its own after this number of questions, counted from
     /// 1, is refused it.
     Heap,
+    /// The entry of the page at this address gets another value in a bit that hardware ignores.
+    Entry,
 }
 
 /// Success.

@@ -1,7 +1,7 @@
 //! System calls. A new call needs a variant of [`Number`] and a case in
 //! `Machine::do_call`.
 
-use addr::{PageSize, Rights, VirtAddr, VirtRange};
+use addr::{Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{
     Hat,
     locking::{Mutex, Scheme, Site},
@@ -16,6 +16,7 @@ use crate::{
     },
     arch::{self, Context, USER_END},
     console,
+    direct::Direct,
     disk::Disk,
     flexpage::Flexpage,
     heap,
@@ -39,6 +40,11 @@ fn range(start: u64, bytes: u64) -> Option<VirtRange> {
 fn rights(bits: u64) -> Option<Rights> {
     let is_known = bits & !(READ | WRITE | EXECUTE) == 0 && (bits == 0 || bits & READ != 0);
     is_known.then(|| Rights::from_bits(bits as u8) | Rights::USER)
+}
+
+/// The entry of a page table at a physical address.
+fn entry_at(at: u64) -> u64 {
+    Direct.read_u64(PhysAddr::new(at))
 }
 
 fn status(done: Result<(), Error>) -> u64 {
@@ -147,7 +153,7 @@ where
                 }
             }
             Number::Shutdown => arch::exit(first == 0),
-            Number::Fail => [self.fail(first, second), 0],
+            Number::Fail => [self.fail(tasks, processor, id, first, second), 0],
         };
         tasks.running(id).answer(&result);
         After::Same
@@ -164,7 +170,9 @@ where
             Fact::Faults => self.vm.faults().iter().sum(),
             Fact::ThisProcessor => processor as u64,
             // What is looked at holds while no operation is in progress.
-            Fact::Check if tasks.others_run(processor) || !heap::has_room() => u64::MAX,
+            Fact::Check | Fact::Tables if tasks.others_run(processor) || !heap::has_room() => u64::MAX,
+            Fact::Tables if second >= USER_END => 0,
+            Fact::Tables => arch::ENTRIES.digest(tasks.root(id).get(), second, &entry_at).unwrap_or(0),
             Fact::Check => {
                 let checked = self.hat.check().and_then(|()| self.kernel(|kernel| kernel.check().map_err(|_| "vm")));
                 if let Err(what) = checked {
@@ -186,11 +194,15 @@ where
         }
     }
 
-    fn fail(&self, what: u64, number: u64) -> u64 {
+    fn fail(&self, tasks: &mut Tasks, processor: usize, id: TaskId, what: u64, number: u64) -> u64 {
         match Failure::of(what) {
             Some(Failure::Frame) => self.memory.with(Site::Look, |memory| memory.allocator_mut().0.refuse(number)),
             Some(Failure::Heap) => heap::refuse(number),
-            Some(Failure::Processor) | None => return BAD,
+            Some(Failure::Entry) if number < USER_END && !tasks.others_run(processor) => {
+                let Some(at) = arch::ENTRIES.find(tasks.root(id).get(), 1, number, &entry_at) else { return BAD };
+                Direct.invert_u64(PhysAddr::new(at), arch::ENTRIES.ignored);
+            }
+            Some(Failure::Processor | Failure::Entry) | None => return BAD,
         }
         OK
     }

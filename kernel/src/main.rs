@@ -8,7 +8,7 @@
 //!     machine                  threads run, faults are answered
 //!       task  disk  flexpage   threads and spaces; the RAM disk; aligned ranges
 //!         shootdown  locks     processors that forget; locks that answer meanwhile
-//!           direct  heap  console  options  memory  trap  abi
+//!           direct  heap  console  options  memory  trap  abi  bytes
 //!             arch             x86_64, riscv64
 //! ```
 #![no_std]
@@ -18,6 +18,8 @@ extern crate alloc;
 
 mod abi;
 mod arch;
+#[allow(dead_code)]
+mod bytes;
 mod call;
 mod console;
 mod direct;

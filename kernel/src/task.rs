@@ -148,6 +148,12 @@ impl Tasks {
         self.get(id).expect("who runs is there")
     }
 
+    /// The root of the page table of the thread that is running on the caller's processor.
+    pub fn root(&mut self, id: TaskId) -> PhysAddr {
+        let space = self.running(id).space;
+        self.spaces[&space.0].root
+    }
+
     /// Adds a thread, which is not ready yet; `None` if there is no slot. Counts one more thread for `space`.
     pub fn add(&mut self, context: Context, space: HatSpace) -> Option<TaskId> {
         let is_over = |slot: &Option<Task>| slot.as_ref().is_none_or(|task| matches!(task.state, State::Dead(_)));

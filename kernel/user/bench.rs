@@ -1,7 +1,10 @@
 //! Counts the instructions of messages and faults, with QEMU's `-icount shift=0`.
 
 use crate::{
-    abi::{NOBODY, Number, SOURCE_FILE, SOURCE_ZEROS, SPACE_EMPTY, SPACE_SAME},
+    abi::{
+        EXECUTE, NOBODY, Number, OK, READ, SOURCE_FILE, SOURCE_ZEROS, SPACE_EMPTY, SPACE_SAME, TAG_FAULT, TAG_MAP,
+        WRITE, flexpage,
+    },
     memory::{AT, PAGE, map, unmap},
     messages::{DATA, echo, end, message, no_stacks, serve, stack_end, stacks, whoami},
     println,
@@ -22,6 +25,8 @@ pub fn run() {
     copies();
     pager();
     regions();
+    tasks();
+    protect();
 }
 
 fn call() {
@@ -32,15 +37,13 @@ fn call() {
 
 fn ipc() {
     stacks(1);
-    for (name, space) in [("ipc-same-space", SPACE_SAME)] {
-        let echo = thread(echo, stack_end(0), [0; 2], space);
-        message(echo, echo, 0x1000, [0; 3]);
-        let begun = instructions();
-        (0..ROUNDS).for_each(|_| _ = message(echo, echo, 0x1000, [0; 3]));
-        say(name, begun, ROUNDS);
-        message(echo, NOBODY, 0, [0; 3]);
-        must(Number::Wait, &[echo]);
-    }
+    let echo = thread(echo, stack_end(0), [0; 2], SPACE_SAME);
+    message(echo, echo, 0x1000, [0; 3]);
+    let begun = instructions();
+    (0..ROUNDS).for_each(|_| _ = message(echo, echo, 0x1000, [0; 3]));
+    say("ipc-same-space", begun, ROUNDS);
+    message(echo, NOBODY, 0, [0; 3]);
+    must(Number::Wait, &[echo]);
     let me = whoami();
     let far = thread(calls, stack_end(0), [me, 0], SPACE_EMPTY);
     // Its first messages bring its pages.
@@ -126,4 +129,64 @@ fn regions() {
         unmap(AT, 1);
     }
     say("map-touch-unmap", begun, ROUNDS);
+}
+
+// A thread that ends with its first instructions, and needs no stack.
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!("ends: mov eax, {}", "xor edi, edi", "int 0x80", const Number::Exit as u64);
+#[cfg(target_arch = "riscv64")]
+core::arch::global_asm!("ends: li a7, {}", "li a0, 0", "ecall", const Number::Exit as u64);
+
+unsafe extern "C" {
+    static ends: u8;
+}
+
+/// E99's tasking benchmark (section 3.3): a task is created, gets a page by a message, touches it, and ends.
+fn tasks() {
+    let task = |_| {
+        let task = must(Number::Spawn, &[&raw const ends as u64, stack_end(0), 0, 0, SPACE_EMPTY]);
+        let [status, sender, tag, at, ..] = message(NOBODY, task, 0, [0; 3]);
+        assert_eq!([status, sender, tag], [OK, task, TAG_FAULT]);
+        let page = at & !(PAGE - 1);
+        message(task, NOBODY, TAG_MAP, [0, flexpage(page, 12, READ | EXECUTE), page]);
+        must(Number::Wait, &[task]);
+    };
+    task(0);
+    let begun = instructions();
+    (0..ROUNDS).for_each(task);
+    say("task", begun, ROUNDS);
+}
+
+/// Sends the boss the status of each message that has come.
+extern "C" fn reports(boss: u64, _: u64) -> ! {
+    let mut status = OK;
+    loop {
+        [status, ..] = message(boss, boss, 0x1000, [status, 0, 0]);
+    }
+}
+
+/// E99's mapping benchmarks: pages lose the right to write one by one or at once, and get it back by a message each.
+fn protect() {
+    const PAGES: u64 = 2 * ROUNDS;
+    stacks(1);
+    map(AT, PAGES, SOURCE_ZEROS);
+    (0..PAGES).for_each(|page| store(AT + page * PAGE, 1));
+    let client = thread(reports, stack_end(0), [whoami(), 0], SPACE_EMPTY);
+    serve(AT, &mut 0);
+    let give = |page| {
+        let words = [0, flexpage(AT + page * PAGE, 12, READ | WRITE), DATA + page * PAGE];
+        assert_eq!(message(client, client, TAG_MAP | 0x1000, words)[3], OK);
+    };
+    (0..PAGES).for_each(give);
+    for (name, shift) in [("prot1", 12), ("protn", 12 + u64::from(PAGES.trailing_zeros()))] {
+        let begun = instructions();
+        for at in (AT..AT + PAGES * PAGE).step_by(1 << shift) {
+            must(Number::Flush, &[flexpage(at, shift, READ), 0]);
+        }
+        (0..PAGES).for_each(give);
+        say(name, begun, PAGES);
+    }
+    end(client);
+    unmap(AT, PAGES);
+    no_stacks(1);
 }

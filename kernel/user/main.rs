@@ -7,6 +7,7 @@
 //! | 2 | ends at once |
 //! | 3 | attacks the kernel at random; second argument: a seed, and from bit 32 on the number of rounds |
 //! | 4 | a stream of operations on regions, for a simulated machine to repeat; the second argument as above |
+//! | 5 | as 4, with a bit of a page table's entry that is changed on purpose |
 #![no_std]
 #![no_main]
 
@@ -37,10 +38,10 @@ extern "C" fn _start(what: u64, from: u64) -> ! {
         1 => bench::run(),
         2 => {}
         3 => attack::run(from as u32 as u64, from >> 32),
-        4 => stream::run(from as u32 as u64, from >> 32),
-        _ => println!("the program knows no run {what}: choose 0 to 4"),
+        4 | 5 => stream::run(from as u32 as u64, from >> 32, what == 5),
+        _ => println!("the program knows no run {what}: choose 0 to 5"),
     }
-    system::shutdown(u64::from(what > 4))
+    system::shutdown(u64::from(what > 5))
 }
 
 /// A group of tests, and its name.

@@ -2,18 +2,19 @@
 //! done: `crates/machine/examples/beside.rs` makes a simulated machine do the same, and compares.
 //!
 //! ```text
-//!   step store 40000000 1 0 | 0 0 0 0 1 0 0 0 | 100010001 0 0 0 | 3
+//!   step store 40000000 1 0 | 0 0 0 0 1 0 0 0 | 100010001 0 0 0 | 3 | 7f3a61c09be25d14
 //!        operation, address, pages, rights | faults of each kind | mapped, accessed, dirty pages of each group | frames
+//!        | digest of the tables' bytes
 //! ```
 
 use crate::{
-    abi::{Fact, Number, PROGRAM, READ, SOURCE_ZEROS, STACK_BYTES, STACK_END, WRITE},
+    abi::{Fact, Failure, Number, PROGRAM, READ, SOURCE_ZEROS, STACK_BYTES, STACK_END, WRITE},
     memory::PAGE,
     println,
-    system::{load, must, store},
+    system::{fail, load, must, store},
 };
 
-/// Groups of pages that lie so far apart that each has tables of its own.
+/// Groups of pages, each in a GiB of its own, so that each has tables of its own.
 const GROUPS: u64 = 4;
 const PAGES: u64 = 16;
 const KINDS: usize = 8;
@@ -33,7 +34,8 @@ fn counts() -> ([u64; KINDS], u64) {
     (faults, must(Number::Fact, &[Fact::FreeFrames as u64]))
 }
 
-pub fn run(seed: u64, steps: u64) {
+/// Runs the stream. If `is_spoilt`, a bit of an entry changes on purpose when half of the steps are made.
+pub fn run(seed: u64, steps: u64, mut is_spoilt: bool) {
     let mut random = crate::attack::Random::new(seed);
     // The rights of each page, 0 also where no region is.
     let mut rights = [[0; PAGES as usize]; GROUPS as usize];
@@ -44,7 +46,7 @@ pub fn run(seed: u64, steps: u64) {
     step("load", address(0, 0), 0, 0, &([0; KINDS], 0));
     let begun = counts();
     println!("stream {seed} begins");
-    for _ in 0..steps {
+    for number in 0..steps {
         let (group, first) = (random.below(GROUPS), random.below(PAGES));
         let (at, count) = (address(group, first), 1 + random.below(PAGES - first));
         let of = &mut rights[group as usize][first as usize..][..count as usize];
@@ -75,6 +77,10 @@ pub fn run(seed: u64, steps: u64) {
             }
             10.. if of[0] & WRITE != 0 => {
                 store(at, at);
+                if is_spoilt && number >= steps / 2 {
+                    fail(Failure::Entry, at);
+                    is_spoilt = false;
+                }
                 step("store", at, 1, 0, &begun);
             }
             _ => {}
@@ -88,7 +94,8 @@ fn step(what: &str, at: u64, count: u64, rights: u64, begun: &([u64; KINDS], u64
     let usage = |group| must(Number::Fact, &[Fact::Usage as u64, address(group, 0)]);
     let [one, two, three, four] = [0, 1, 2, 3].map(usage);
     let frames = begun.1.wrapping_sub(free) as i64;
+    let bytes = must(Number::Fact, &[Fact::Tables as u64, address(0, 0)]);
     println!(
-        "step {what} {at:x} {count} {rights} | {a} {b} {c} {d} {e} {f} {g} {h} | {one:x} {two:x} {three:x} {four:x} | {frames}"
+        "step {what} {at:x} {count} {rights} | {a} {b} {c} {d} {e} {f} {g} {h} | {one:x} {two:x} {three:x} {four:x} | {frames} | {bytes:x}"
     );
 }

@@ -6,7 +6,12 @@
 //! ```
 //!
 //! A line of the kernel (`kernel/user/stream.rs`) has an operation, the faults of each kind so far, the pages that are
-//! mapped with their accessed and dirty bits, and the frames in use, page tables among them.
+//! mapped with their accessed and dirty bits, the frames in use, page tables among them, and a digest of the bytes of
+//! page tables (`kernel/src/bytes.rs`).
+
+#[allow(dead_code, unreachable_pub)]
+#[path = "../../../kernel/src/bytes.rs"]
+mod bytes;
 
 #[path = "../tests/machine/support/mod.rs"]
 mod support;
@@ -16,7 +21,8 @@ use std::{
     process::ExitCode,
 };
 
-use addr::{Kind, VirtAddr};
+use addr::{Kind, PhysAddr, VirtAddr};
+use bytes::Entries;
 use machine::Machine;
 use pagetable::Space;
 use run::{Run, Runnable};
@@ -39,6 +45,8 @@ struct Done {
     usage: Vec<u64>,
     /// Frames that came into use.
     frames: i64,
+    /// A digest of the bytes of page tables.
+    bytes: u64,
 }
 
 impl Done {
@@ -48,10 +56,11 @@ impl Done {
             parts.next()?.split(' ').map(|word| u64::from_str_radix(word, radix).ok()).collect()
         };
         let (faults, usage) = (words(10)?, words(16)?);
-        Some(Done { faults, usage, frames: parts.next()?.parse().ok()? })
+        let frames = parts.next()?.parse().ok()?;
+        Some(Done { faults, usage, frames, bytes: u64::from_str_radix(parts.next()?, 16).ok()? })
     }
 
-    fn of(run: &Run, space: Space, frames_before: u64) -> Done {
+    fn of(run: &Run, space: Space, frames_before: u64, entries: Entries) -> Done {
         let ram = &run.stack.guest;
         let counts = run.system.counts(ram);
         let faults = How::ALL
@@ -64,7 +73,10 @@ impl Done {
             Some(bits << page)
         };
         let usage = (0..GROUPS).map(|group| (0..PAGES).filter_map(|page| bits(group, page)).sum());
-        Done { faults, usage: usage.collect(), frames: frames(run) as i64 - frames_before as i64 }
+        let read = |at| ram.word(PhysAddr::new(at)).unwrap_or(0);
+        let bytes = entries.digest(space.root().get(), FIRST, &read).unwrap_or(0);
+        let frames = frames(run) as i64 - frames_before as i64;
+        Done { faults, usage: usage.collect(), frames, bytes }
     }
 }
 
@@ -97,6 +109,12 @@ fn mmap(addr: u64, bytes: u64, prot: u32) -> Row {
 fn compare(name: &str, settings: &[String]) -> Result<u64, String> {
     let text = |error: machine::Error| error.to_string();
     let machine = Machine::load(name, settings).map_err(text)?;
+    let entries = match machine.description().page_table.as_ref().map(|table| table.format.as_str())
+    {
+        Some("x86-64") => bytes::X86_64,
+        Some("sv39") => bytes::SV39,
+        _ => return Err("the kernel has page tables of x86-64 and sv39 alone".to_owned()),
+    };
     let mut walkers = machine.walkers().map_err(text)?;
     let mut run = machine.start(true, machine.description().os.clock).map_err(text)?;
     let space = run.stack.guest.first_space().map_err(|refused| refused.what)?;
@@ -111,7 +129,7 @@ fn compare(name: &str, settings: &[String]) -> Result<u64, String> {
     // The program has tables of its own, which are in use before the stream begins.
     make(&mut run, mmap(0x1000_0000, PAGE, 3))?;
     make(&mut run, Row::Access(Kind::Store, 0x1000_0000, 8))?;
-    let (frames_before, before) = (frames(&run), Done::of(&run, space, 0).faults);
+    let (frames_before, before) = (frames(&run), Done::of(&run, space, 0, entries).faults);
     let (mut has_begun, mut steps) = (false, 0);
     for line in io::stdin().lock().lines() {
         let line = line.map_err(|error| error.to_string())?;
@@ -123,7 +141,7 @@ fn compare(name: &str, settings: &[String]) -> Result<u64, String> {
             return Err(format!("this line of the kernel has no step: {line}"));
         };
         make(&mut run, row)?;
-        let mut machine = Done::of(&run, space, frames_before);
+        let mut machine = Done::of(&run, space, frames_before, entries);
         machine.faults.iter_mut().zip(&before).for_each(|(now, before)| *now -= before);
         if machine != kernel {
             return Err(format!(

@@ -143,6 +143,12 @@ pub trait Mounted: Send + Sync {
         None
     }
 
+    /// The 8 bytes at `at` of the memory that holds the table, if the memory can give a reference to them
+    /// ([`Memory::word`](addr::Memory::word)).
+    fn word(&self, _at: PhysAddr) -> Option<&u64> {
+        None
+    }
+
     /// See [`PageTable::query`].
     fn query(&self, space: Space, addr: VirtAddr) -> Option<Mapping>;
 
@@ -357,6 +363,10 @@ impl<T: PageTable + Send + Sync, M: Memory + Send + Sync> Mounted for Mount<T, M
     fn last_entry(&self, space: Space, addr: VirtAddr) -> Option<(PhysAddr, &u64)> {
         let at = self.table.last_entry(space, addr, &self.memory)?;
         Some((at, self.memory.word(at)?))
+    }
+
+    fn word(&self, at: PhysAddr) -> Option<&u64> {
+        self.memory.word(at)
     }
 
     fn query(&self, space: Space, addr: VirtAddr) -> Option<Mapping> {

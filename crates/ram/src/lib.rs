@@ -407,6 +407,11 @@ impl Ram {
         self.wider
     }
 
+    /// The 8 bytes at `at`, which lie in a page table.
+    pub fn word(&self, at: PhysAddr) -> Option<u64> {
+        self.hat.table().word(at).copied()
+    }
+
     /// The mapping of `addr` in `space`, read without a walk.
     pub fn mapping(&self, space: Space, addr: VirtAddr) -> Option<Mapping> {
         self.hat.table().query(space, addr)

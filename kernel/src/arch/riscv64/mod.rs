@@ -21,6 +21,7 @@ use pagetable::{Space, Sv39};
 
 use crate::{
     PROCESSORS_MAX,
+    bytes::{self, Entries},
     trap::{Call, Fault, Trap},
 };
 
@@ -37,6 +38,9 @@ const STACK: usize = 256 << 10;
 
 /// A page table of user addresses; [`adopt`] enters the kernel's half into each root.
 pub type Table = Sv39<true, 1>;
+
+/// The entries of [`Table`].
+pub const ENTRIES: Entries = bytes::SV39;
 
 /// An empty page table, for processors without Svnapot and Svpbmt.
 pub fn table() -> Table {

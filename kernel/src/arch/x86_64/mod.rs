@@ -21,6 +21,7 @@ use pagetable::{Space, X86_64};
 
 use crate::{
     PROCESSORS_MAX,
+    bytes::{self, Entries},
     trap::{Call, Fault, Trap},
 };
 pub use apic::{interrupt, name, start_others, stop};
@@ -37,6 +38,9 @@ const STACK: usize = 256 << 10;
 
 /// A page table of user addresses; [`adopt`] enters the kernel's half into each root.
 pub type Table = X86_64<4, true, 1>;
+
+/// The entries of [`Table`].
+pub const ENTRIES: Entries = bytes::X86_64;
 
 /// An empty page table of user addresses.
 pub fn table() -> Table {
