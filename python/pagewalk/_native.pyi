@@ -206,37 +206,17 @@ def small_clients(
 ) -> str:
     """Clients in small spaces, more than slots, at a machine's prices; JSON. Releases the GIL."""
 
-def hat_run(
-    *,
-    cpus: int,
-    scheme: str,
-    load: str,
-    skeleton: str | None,
-    table: str,
-    hat_only: bool,
-    pool_bytes: int | None,
-    lock_per_list: bool,
-    shootdowns: str,
-    contexts: int | None,
-    context_threshold: int,
-    virtual_caches: bool,
-    lock_kind: str,
-    seed: int,
-) -> str:
-    """One load in virtual time; the outcome as JSON. Releases the GIL."""
+def hat_run(plan: str) -> str:
+    """One load in virtual time; the outcome as JSON. Releases the GIL.
 
-def hat_run_on_host(
-    *,
-    threads: int,
-    scheme: str,
-    load: str,
-    skeleton: str | None,
-    table: str,
-    hat_only: bool,
-    rounds: int,
-    seed: int,
-) -> str:
-    """One load on this host beside its control; the outcome as JSON. Releases the GIL."""
+    `plan` is a JSON document with the fields of Rust's `Plan`.
+    """
+
+def hat_run_on_host(plan: str) -> str:
+    """One load on this host beside its control; the outcome as JSON. Releases the GIL.
+
+    `plan` is a JSON document with the fields of Rust's `HostPlan`.
+    """
 
 def skeleton(path: str, reading: Reading, *, progress: Progress | None) -> tuple[str, str]:
     """The skeleton of a trace as text, and its counts as JSON. Releases the GIL."""

@@ -192,24 +192,20 @@ def hat(
     ]
 
     skeletons = _skeletons(work)
+    shared = {
+        "hat_only": hat_only,
+        "pool_bytes": pool_bytes,
+        "lock_per_list": lock_per_list,
+        "shootdowns": shootdowns,
+        "virtual_caches": virtual_caches,
+        "lock_kind": lock_kind,
+        "seed": seed,
+    }
+    limit = None if contexts is None else (contexts, context_threshold)
 
     def run(load: str, table: str, scheme: str, count: int) -> HatRun:
-        text = _native.hat_run(
-            cpus=count,
-            scheme=scheme,
-            load=Path(load).name if load in skeletons else load,
-            skeleton=skeletons.get(load),
-            table=table,
-            hat_only=hat_only,
-            pool_bytes=pool_bytes,
-            lock_per_list=lock_per_list,
-            shootdowns=shootdowns,
-            contexts=contexts,
-            context_threshold=context_threshold,
-            virtual_caches=virtual_caches,
-            lock_kind=lock_kind,
-            seed=seed,
-        )
+        part = {"cpus": count, "scheme": scheme, "table": table, **_load(load, skeletons)}
+        text = _native.hat_run(json.dumps({**shared, "contexts": limit, **part}))
         return _run(json.loads(text))
 
     settings = {
@@ -217,15 +213,9 @@ def hat(
         "locking": list(locking),
         "work": list(work),
         "tables": list(tables),
-        "hat_only": hat_only,
-        "pool_bytes": pool_bytes,
-        "lock_per_list": lock_per_list,
-        "shootdowns": shootdowns,
+        **shared,
         "contexts": contexts,
         "context_threshold": context_threshold,
-        "virtual_caches": virtual_caches,
-        "lock_kind": lock_kind,
-        "seed": seed,
     }
     return HatRuns(_each(asked, run, progress), settings)
 
@@ -276,18 +266,11 @@ def hat_on_host(
         )
 
     skeletons = _skeletons(work)
+    shared = {"hat_only": hat_only, "rounds": rounds, "seed": seed}
 
     def run(load: str, table: str, scheme: str, count: int) -> HostRun:
-        text = _native.hat_run_on_host(
-            threads=count,
-            scheme=scheme,
-            load=Path(load).name if load in skeletons else load,
-            skeleton=skeletons.get(load),
-            table=table,
-            hat_only=hat_only,
-            rounds=rounds,
-            seed=seed,
-        )
+        part = {"threads": count, "scheme": scheme, "table": table, **_load(load, skeletons)}
+        text = _native.hat_run_on_host(json.dumps({**shared, **part}))
         made = json.loads(text)
         named = {**made, "locking": made["scheme"], "work": made["load"]}
         return HostRun(**{name: named[name] for name in HostRun._fields[:-1]}, document=made)
@@ -297,9 +280,7 @@ def hat_on_host(
         "locking": list(locking),
         "work": list(work),
         "tables": list(tables),
-        "hat_only": hat_only,
-        "rounds": rounds,
-        "seed": seed,
+        **shared,
     }
     return HostRuns(_each(asked, run, progress), settings)
 
@@ -354,6 +335,13 @@ def _skeletons(work: Sequence[str]) -> dict[str, str]:
             except OSError as error:
                 raise Error(f"{name}: cannot be read: {error.strerror}") from error
     return texts
+
+
+def _load(name: str, skeletons: dict[str, str]) -> dict[str, str | None]:
+    """A load as the native module gets it: its name, and the text of its skeleton if it is one."""
+    if name in skeletons:
+        return {"load": Path(name).name, "skeleton": skeletons[name]}
+    return {"load": name, "skeleton": None}
 
 
 def _check_fit(bits: int, what: str, *numbers: int) -> None:

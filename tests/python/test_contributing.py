@@ -1,6 +1,7 @@
 """CONTRIBUTING's table of where a new part goes names what is there."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,72 @@ def test_what_the_table_names_is_there(part: str, quoted: list[str]) -> None:
         # `Format::ALL` is `ALL` in an `impl Format`.
         parts = name.removesuffix("!").split("::")
         assert any(all(part in text for part in parts) for text in texts), (part, name)
+
+
+@pytest.mark.parametrize(("part", "quoted"), rows(), ids=lambda value: str(value)[:30])
+def test_a_row_with_a_new_file_of_rust_names_the_file_that_declares_it(
+    part: str, quoted: list[str]
+) -> None:
+    for path in quoted:
+        if path.endswith("/NAME.rs"):
+            folder = Path(path).parent
+            parents = {str(folder / name) for name in ("mod.rs", "lib.rs", "main.rs")}
+            assert parents & set(quoted), f"{part}: {path} needs its `mod` in one of {parents}"
+
+
+# Of some kinds the part that was added last or is named in the fewest places, and the files that
+# name it for a reason of its own.
+SAMPLES = {
+    "replacement policy": (r"vi-lru-2d|ViLru2d", {"docs/machines/virtual-machines.md"}),
+    "event": (r"munlockall|Munlockall|MUNLOCKALL", {"tests/python/torture.c"}),
+    "import format": (r"usimm|Usimm", {"tests/python/test_examples.py"}),
+    "setting that can change in mid-run": (r"SwapIo", set()),
+    "scheme of locks": (r"Covering|CoveringArray", set()),
+    "page-replacement policy": (
+        r"2q|TwoQueues",
+        {
+            "crates/machine/tests/machine/at.rs",
+            "crates/vm/tests/vm/main.rs",
+            "docs/machines/memory.md",
+            "tests/python/test_memory.py",
+        },
+    ),
+    "MMU cache": (
+        r"sptc|Sptc",
+        {"crates/mmu/src/walk_family/page_table.rs", "tests/python/test_examples.py"},
+    ),
+}
+# What `make` writes, and texts that name parts as examples.
+MADE = (
+    "CHANGELOG.md", "benches/hashes.txt", "docs/method/", "docs/reference/events.md",
+    "docs/reference/keys/", "docs/reference/results/", "experiments/", "machines/",
+    "packaging/api/", "python/pagewalk/document.py", "python/pagewalk/plain.pyi",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("part", SAMPLES)
+def test_a_part_is_named_only_in_the_files_of_its_row(part: str) -> None:
+    pattern, own = SAMPLES[part]
+    [quoted] = [quoted for name, quoted in rows() if name == part]
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    besides = QUOTED.findall(text.split("Besides its row, each has:")[1].split("\n## ")[0])
+    linked = {"docs/reference/keys.md", "README.md", "CONTRIBUTING.md"}
+    known = {*quoted, *besides, *linked, "tests/python/test_contributing.py"}
+    found = subprocess.run(
+        ["git", "grep", "-lIwE", pattern],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert found, f"{part}: {pattern} is named nowhere: choose another sample"
+    folders = {str(Path(path).parent) for path in known if "NAME" in path}
+    folders |= {path for path in known if (ROOT / path).is_dir()}
+    for path in found:
+        if path.startswith(MADE) or path.endswith("/README.md") or path in own:
+            continue
+        is_named = path in known or str(Path(path).parent) in folders
+        assert is_named, f"CONTRIBUTING.md, {part}: {path} names {pattern}, and the row does not"
 
 
 def test_every_kind_of_part_has_its_row() -> None:

@@ -1,76 +1,30 @@
 //! Memory management on several processors, in virtual time and on this host.
 
-use hat::ContextLimit;
 use pyo3::prelude::*;
 use serde_json::json;
-use smp::{Costs, HostPlan, LockKind, Plan, Shootdowns, named};
+use smp::{HostPlan, LockKind, Plan, Shootdowns};
 
 use crate::{
     error::{failed, refused},
     open::{Reading, open},
     progress::Progress,
+    told::told,
 };
 
-/// Runs a load on one number of processors under one locking scheme. Returns the outcome as JSON.
+/// Runs the load of the JSON document `plan`, which has all fields of [`Plan`], in virtual time.
+/// Returns the outcome as JSON.
 #[pyfunction]
-#[pyo3(signature = (
-    *, cpus, scheme, load, skeleton, table, hat_only, pool_bytes, lock_per_list, shootdowns, contexts,
-    context_threshold, virtual_caches, lock_kind, seed,
-))]
-#[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
-pub(crate) fn hat_run(
-    py: Python<'_>,
-    cpus: usize,
-    scheme: String,
-    load: String,
-    skeleton: Option<String>,
-    table: String,
-    hat_only: bool,
-    pool_bytes: Option<u64>,
-    lock_per_list: bool,
-    shootdowns: &str,
-    contexts: Option<u32>,
-    context_threshold: u32,
-    virtual_caches: bool,
-    lock_kind: &str,
-    seed: u64,
-) -> PyResult<String> {
-    let plan = Plan {
-        cpus,
-        scheme,
-        load,
-        skeleton,
-        table,
-        hat_only,
-        pool_bytes,
-        lock_per_list,
-        shootdowns: named("kind of shootdown", shootdowns, &Shootdowns::ALL).map_err(refused)?,
-        contexts: contexts.map(|contexts| ContextLimit { contexts, threshold: context_threshold }),
-        virtual_caches,
-        kind: named("kind of lock", lock_kind, &LockKind::ALL).map_err(refused)?,
-        costs: Costs::SPARCCENTER_2000,
-        seed,
-    };
+pub(crate) fn hat_run(py: Python<'_>, plan: &str) -> PyResult<String> {
+    let plan: Plan = told(plan)?;
     let outcome = py.detach(|| smp::run(&plan)).map_err(refused)?;
     serde_json::to_string(&outcome).map_err(failed)
 }
 
-/// Runs a load on this host's processors, with its control. Returns the outcome as JSON.
+/// Runs the load of the JSON document `plan`, which has all fields of [`HostPlan`], on this host's
+/// processors, with its control. Returns the outcome as JSON.
 #[pyfunction]
-#[pyo3(signature = (*, threads, scheme, load, skeleton, table, hat_only, rounds, seed))]
-#[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
-pub(crate) fn hat_run_on_host(
-    py: Python<'_>,
-    threads: usize,
-    scheme: String,
-    load: String,
-    skeleton: Option<String>,
-    table: String,
-    hat_only: bool,
-    rounds: usize,
-    seed: u64,
-) -> PyResult<String> {
-    let plan = HostPlan { threads, scheme, load, skeleton, table, hat_only, rounds, seed };
+pub(crate) fn hat_run_on_host(py: Python<'_>, plan: &str) -> PyResult<String> {
+    let plan: HostPlan = told(plan)?;
     let outcome = py.detach(|| smp::run_on_host(&plan)).map_err(refused)?;
     serde_json::to_string(&outcome).map_err(failed)
 }

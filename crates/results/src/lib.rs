@@ -25,6 +25,8 @@ use addr::Kind;
 use serde::Serialize;
 use trace::mix::Switches;
 
+use sum::sums;
+
 pub use linux::{
     ChosenBlocks, CompactionCounts, GroupCounts, KhugepagedCounts, LinuxCounts, PageBlockCounts,
     PoolCounts, RangerCounts,
@@ -211,6 +213,8 @@ pub struct ByKind<T> {
     pub store: T,
 }
 
+sums! { ByKind<T> { fetch, load, store; } }
+
 impl<T> From<[T; 3]> for ByKind<T> {
     fn from([fetch, load, store]: [T; 3]) -> ByKind<T> {
         ByKind { fetch, load, store }
@@ -238,6 +242,8 @@ pub struct HitsAndMisses {
     /// Lookups that found no translation.
     pub misses: u64,
 }
+
+sums! { HitsAndMisses { lookups, hits, misses; } }
 
 impl HitsAndMisses {
     /// The sums of both counts.

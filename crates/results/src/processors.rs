@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{
     ByKind, CacheCounts, MmuCacheCounts, RangeTlbCounts, RestSegCounts, SpecTlbCounts, TlbCounts,
-    Walks,
+    Walks, sum::sums,
 };
 
 /// Shootdowns: changes of a page table after which TLBs and MMU caches had to be flushed.
@@ -42,6 +42,13 @@ pub struct ShootdownCounts {
     pub sender_cycles: Option<u64>,
     /// Cycles of the interrupted processors; `None` if the machine has no `[os.costs]`.
     pub receiver_cycles: Option<u64>,
+}
+
+sums! {
+    ShootdownCounts {
+        made, asked, received, entries, broadcast, widened, deferred, swept, swept_early, sender_cycles,
+        receiver_cycles;
+    }
 }
 
 /// Counts of one of several processors.

@@ -1,16 +1,10 @@
 //! Sums of counts over several processors.
 //!
 //! All processors are alike: fields that describe a structure (its name, its size) are taken from the first processor, and
-//! fields that count are added up. [`sums!`] lists every field of a structure in one of the two groups, so that a new field
-//! does not compile until it has been put into a group.
+//! fields that count are added up. [`sums!`], below a structure, lists every field of the structure in one of the two groups,
+//! so that a new field does not compile until it has been put into a group.
 
-use std::{cmp::Reverse, collections::BTreeMap};
-
-use super::{
-    BlockCounts, ByKind, CacheCounts, CacheFlushes, CacheTraffic, HitsAndMisses, LevelCounts,
-    MmuCacheCounts, MmuCacheLevel, RangeTlbCounts, RestSegCounts, ShootdownCounts, SizeCounts,
-    SpecOutcome, SpecTlbCounts, TlbCounts, Walks,
-};
+use std::collections::BTreeMap;
 
 /// Counts that can be added up.
 pub trait Sum: Sized {
@@ -54,7 +48,11 @@ impl<K: Ord + Clone, T: Sum + Clone> Sum for BTreeMap<K, T> {
 }
 
 /// Adds two lists of counts with keys; both are in the order of their keys, and so is the sum.
-fn add_by<T: Sum + Clone, K: Ord>(sums: &mut Vec<T>, others: &[T], key: impl Fn(&T) -> K) {
+pub(crate) fn add_by<T: Sum + Clone, K: Ord>(
+    sums: &mut Vec<T>,
+    others: &[T],
+    key: impl Fn(&T) -> K,
+) {
     for other in others {
         match sums.binary_search_by_key(&key(other), &key) {
             Ok(known) => sums[known].add(other),
@@ -76,74 +74,16 @@ impl<K: Ord + Copy> Sum for Vec<(K, u64)> {
     }
 }
 
-impl Sum for Vec<LevelCounts> {
-    fn add(&mut self, others: &Vec<LevelCounts>) {
-        // The root comes first.
-        add_by(self, others, |level| Reverse(level.level));
-    }
-}
-
-impl Sum for Vec<MmuCacheLevel> {
-    fn add(&mut self, others: &Vec<MmuCacheLevel>) {
-        add_by(self, others, |level| Reverse(level.level));
-    }
-}
-
-impl Sum for Vec<SpecOutcome> {
-    fn add(&mut self, others: &Vec<SpecOutcome>) {
-        // Each processor has all of them, in one order.
-        self.iter_mut().zip(others).for_each(|(sum, one)| sum.add(one));
-    }
-}
-
 /// `Type { fields that are added; fields that are taken from the first }`: every field of the type is in one of the two lists.
 macro_rules! sums {
     ($($type:ident $(<$of:ident>)? { $($count:ident),*; $($first:ident),* })*) => {
-        $(impl $(<$of: Sum>)? Sum for $type $(<$of>)? {
+        $(impl $(<$of: $crate::sum::Sum>)? $crate::sum::Sum for $type $(<$of>)? {
             fn add(&mut self, other: &$type $(<$of>)?) {
                 let $type { $($count,)* $($first: _,)* } = other;
-                $(self.$count.add($count);)*
+                $($crate::sum::Sum::add(&mut self.$count, $count);)*
             }
         })*
     };
 }
 
-sums! {
-    HitsAndMisses { lookups, hits, misses; }
-    SizeCounts { hits, misses; }
-    ByKind<T> { fetch, load, store; }
-    BlockCounts { fills, pages_filled, tag_hits; kind, pages }
-    TlbCounts {
-        total, cold_misses, denied, invalid, evictions, flushed, table_hits, blocks, by_kind, by_page_size;
-        name, level, serves, entries, ways, replacement
-    }
-    LevelCounts { references, served; level }
-    Walks {
-        walks, cold, references, dirty_assists, modify_traps, cold_references, references_per_walk, by_level,
-        handler_instructions, nested_misses;
-    }
-    MmuCacheLevel { needed, held; level }
-    MmuCacheCounts { searches, by_level; design, replacement, arrays, latency_cycles }
-    SpecOutcome { walks, references, ptes, accesses; outcome }
-    SpecTlbCounts {
-        attempts, right, denied, wrong, none, none_faulted, overlapped, overlapped_cycles, devices,
-        devices_reached, outcomes;
-        entries, ways, replacement, page_size, fill
-    }
-    // The table is one for all processors.
-    RangeTlbCounts {
-        lookups, hits, misses, fills, evictions, flushed; entries, replacement, from, ranges, range_bytes
-    }
-    RestSegCounts {
-        lookups, hits, misses, filtered, filter_reads, tag_reads; filter_lines, tag_lines, ways
-    }
-    CacheTraffic { reads, read_misses, writes, write_misses; }
-    CacheFlushes { times, looked, lines, written; }
-    CacheCounts {
-        program, walker, writebacks, flushes; name, size_bytes, line_bytes, ways, replacement
-    }
-    ShootdownCounts {
-        made, asked, received, entries, broadcast, widened, deferred, swept, swept_early, sender_cycles,
-        receiver_cycles;
-    }
-}
+pub(crate) use sums;

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{ByKind, HitsAndMisses};
+use super::{
+    ByKind, HitsAndMisses,
+    sum::{Sum, sums},
+};
 
 /// Counts of one TLB.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -47,6 +50,13 @@ pub struct TlbCounts {
     pub by_page_size: BTreeMap<String, SizeCounts>,
 }
 
+sums! {
+    TlbCounts {
+        total, cold_misses, denied, invalid, evictions, flushed, table_hits, blocks, by_kind, by_page_size;
+        name, level, serves, entries, ways, replacement
+    }
+}
+
 /// TLB entries for several adjacent pages of the smallest size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BlockCounts {
@@ -64,6 +74,8 @@ pub struct BlockCounts {
     pub tag_hits: u64,
 }
 
+sums! { BlockCounts { fills, pages_filled, tag_hits; kind, pages } }
+
 /// Hits and misses of one page size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SizeCounts {
@@ -72,6 +84,8 @@ pub struct SizeCounts {
     /// Misses after which an entry of this page size was filled.
     pub misses: u64,
 }
+
+sums! { SizeCounts { hits, misses; } }
 
 /// The SpecTLB and its counts. The SpecTLB is looked up for each walk; if a walk faults, the repeated walk
 /// is a second lookup.
@@ -118,6 +132,14 @@ pub struct SpecTlbCounts {
     pub outcomes: Vec<SpecOutcome>,
 }
 
+sums! {
+    SpecTlbCounts {
+        attempts, right, denied, wrong, none, none_faulted, overlapped, overlapped_cycles, devices,
+        devices_reached, outcomes;
+        entries, ways, replacement, page_size, fill
+    }
+}
+
 /// Walks with one outcome of their prediction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SpecOutcome {
@@ -134,6 +156,15 @@ pub struct SpecOutcome {
     /// The accesses that caused these walks, by kind and by the cache or memory that served them;
     /// empty without data caches.
     pub accesses: ByKind<BTreeMap<String, u64>>,
+}
+
+sums! { SpecOutcome { walks, references, ptes, accesses; outcome } }
+
+impl Sum for Vec<SpecOutcome> {
+    fn add(&mut self, others: &Vec<SpecOutcome>) {
+        // Each processor has all of them, in one order.
+        self.iter_mut().zip(others).for_each(|(sum, one)| sum.add(one));
+    }
 }
 
 /// The range TLB and its counts. The range TLB is looked up for each miss of the last-level TLB; a hit
@@ -165,4 +196,11 @@ pub struct RangeTlbCounts {
     pub ranges: u64,
     /// Bytes of these ranges.
     pub range_bytes: u64,
+}
+
+// The table is one for all processors.
+sums! {
+    RangeTlbCounts {
+        lookups, hits, misses, fills, evictions, flushed; entries, replacement, from, ranges, range_bytes
+    }
 }

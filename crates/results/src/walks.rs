@@ -1,10 +1,13 @@
 //! Walks, the caches that shorten them, and the data caches that serve their references and the program's.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use serde::Serialize;
 
-use super::{HitsAndMisses, ReservationCounts, SpecTlbCounts};
+use super::{
+    HitsAndMisses, ReservationCounts, SpecTlbCounts,
+    sum::{Sum, add_by, sums},
+};
 
 /// Counts of the walker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -34,6 +37,13 @@ pub struct Walks {
     pub nested_misses: Vec<(u8, u64)>,
 }
 
+sums! {
+    Walks {
+        walks, cold, references, dirty_assists, modify_traps, cold_references, references_per_walk, by_level,
+        handler_instructions, nested_misses;
+    }
+}
+
 /// Walk references to one level of the page table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LevelCounts {
@@ -43,6 +53,15 @@ pub struct LevelCounts {
     pub references: u64,
     /// References by the cache, or memory, that served them.
     pub served: BTreeMap<String, u64>,
+}
+
+sums! { LevelCounts { references, served; level } }
+
+impl Sum for Vec<LevelCounts> {
+    fn add(&mut self, others: &Vec<LevelCounts>) {
+        // The root comes first.
+        add_by(self, others, |level| Reverse(level.level));
+    }
 }
 
 /// The MMU cache and its counts. The references that it saved do not appear in `Walks`.
@@ -62,6 +81,8 @@ pub struct MmuCacheCounts {
     /// Counts by level, highest level first.
     pub by_level: Vec<MmuCacheLevel>,
 }
+
+sums! { MmuCacheCounts { searches, by_level; design, replacement, arrays, latency_cycles } }
 
 /// One array of an MMU cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -91,6 +112,14 @@ pub struct MmuCacheLevel {
     pub held: u64,
 }
 
+sums! { MmuCacheLevel { needed, held; level } }
+
+impl Sum for Vec<MmuCacheLevel> {
+    fn add(&mut self, others: &Vec<MmuCacheLevel>) {
+        add_by(self, others, |level| Reverse(level.level));
+    }
+}
+
 /// Lookups of pages in restrictive segments. There is one lookup before each walk; the references
 /// of lookups are those of level 0 in `Walks`. A page that is found needs no walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -113,6 +142,12 @@ pub struct RestSegCounts {
     pub filter_reads: u64,
     /// References to the tags.
     pub tag_reads: u64,
+}
+
+sums! {
+    RestSegCounts {
+        lookups, hits, misses, filtered, filter_reads, tag_reads; filter_lines, tag_lines, ways
+    }
 }
 
 /// The host of a virtual machine. The levels in `Walks` are those of the guest's page table; the
@@ -182,6 +217,12 @@ pub struct CacheCounts {
     pub flushes: Option<CacheFlushes>,
 }
 
+sums! {
+    CacheCounts {
+        program, walker, writebacks, flushes; name, size_bytes, line_bytes, ways, replacement
+    }
+}
+
 /// Flushes of a cache that holds lines by virtual addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CacheFlushes {
@@ -195,6 +236,8 @@ pub struct CacheFlushes {
     pub written: u64,
 }
 
+sums! { CacheFlushes { times, looked, lines, written; } }
+
 /// Reads and writes of a cache by the program or by the walker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CacheTraffic {
@@ -207,3 +250,5 @@ pub struct CacheTraffic {
     /// Lines written that were not in the cache.
     pub write_misses: u64,
 }
+
+sums! { CacheTraffic { reads, read_misses, writes, write_misses; } }

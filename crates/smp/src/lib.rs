@@ -42,7 +42,6 @@ pub use crate::{
     kenbus::KENBUS,
     load::Load,
     memory::SharedMemory,
-    names::named,
     plan::HostPlan,
     run::{ContextUse, HatOutcome, LockShare, Order, Plan, SCHEMES, TABLES, run, run_in},
 };

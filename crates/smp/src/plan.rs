@@ -1,7 +1,10 @@
 //! The plan of a run on threads of this host.
 
-/// A run on threads of this host.
-#[derive(Clone, Debug)]
+use serde::Deserialize;
+
+/// A run on threads of this host. It is read from a document that has all fields.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct HostPlan {
     /// The number of threads.
     pub threads: usize,

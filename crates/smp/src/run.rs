@@ -10,7 +10,7 @@ use pagetable::{
     Guarded, Hashed as HashedTable, HashedShape, Mount, Mounted, SparcReference, SparseMemory,
     X86_64,
 };
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use locks::{
     Chosen,
@@ -21,7 +21,7 @@ use locks::{
 
 use crate::{
     Baton, Board, CPUS_MAX, ClassCounts, Costs, Cpu, LockKind, ShootCounts, Shootdowns, TimeUse,
-    Timed, load::Asked, memory::SharedMemory, world::World,
+    Timed, load::Asked, memory::SharedMemory, names::read_named, world::World,
 };
 
 /// The locking schemes: the schemes of K94's sections 4.4 and 6.2, and a scheme that locks
@@ -86,7 +86,11 @@ const MEMORY: u64 = 1 << 44;
 const SHARED_MEMORY: u64 = 1 << 40;
 
 /// A run in virtual time.
-#[derive(Clone, Debug)]
+///
+/// It is read from a document that has all keys; a key is the field's name, or the name beside it. The
+/// document has two numbers for [`Plan::contexts`]: the number of contexts and the threshold.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Plan {
     /// The number of processors.
     pub cpus: usize,
@@ -105,18 +109,39 @@ pub struct Plan {
     /// Whether each list of free resources has its own lock.
     pub lock_per_list: bool,
     /// How processors are made to flush their TLBs.
+    #[serde(deserialize_with = "shootdowns")]
     pub shootdowns: Shootdowns,
     /// The limit on contexts (address-space identifiers); `None`: unlimited.
+    #[serde(deserialize_with = "contexts")]
     pub contexts: Option<ContextLimit>,
     /// Whether caches are indexed by virtual addresses, so that pages that are unmapped are flushed
     /// from them.
     pub virtual_caches: bool,
     /// What a processor does when it finds a lock held.
+    #[serde(rename = "lock_kind", deserialize_with = "lock_kind")]
     pub kind: LockKind,
-    /// The costs of operations in cycles.
+    /// The costs of operations in cycles. A document does not have them.
+    #[serde(skip, default = "costs")]
     pub costs: Costs,
     /// The seed of the loads' random choices.
     pub seed: u64,
+}
+
+fn shootdowns<'de, D: Deserializer<'de>>(from: D) -> Result<Shootdowns, D::Error> {
+    read_named("kind of shootdown", from, &Shootdowns::ALL)
+}
+
+fn lock_kind<'de, D: Deserializer<'de>>(from: D) -> Result<LockKind, D::Error> {
+    read_named("kind of lock", from, &LockKind::ALL)
+}
+
+fn contexts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ContextLimit>, D::Error> {
+    let limit = Option::<(u32, u32)>::deserialize(from)?;
+    Ok(limit.map(|(contexts, threshold)| ContextLimit { contexts, threshold }))
+}
+
+const fn costs() -> Costs {
+    Costs::SPARCCENTER_2000
 }
 
 /// The outcome of a run in virtual time.
