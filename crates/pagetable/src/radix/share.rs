@@ -184,7 +184,7 @@ mod tests {
             let page = VirtAddr::new(start + into).page(PageSize::SIZE_4K);
             let rights = Rights::READ | Rights::WRITE;
             let first = Translation::new(page, PhysAddr::new(0x7000), rights);
-            let mut walk = |memory: &mut SparseMemory| {
+            let walk = |memory: &mut SparseMemory| {
                 spaces.map(|space| {
                     programs.walk(space, page.start(), Kind::Load, memory, &mut |_| {})
                 })
