@@ -50,8 +50,9 @@ fn entry_at(at: u64) -> u64 {
 fn status(done: Result<(), Error>) -> u64 {
     match done {
         Ok(()) => OK,
-        Err(Error::OutOfMemory { .. } | Error::TableMemory) => MEMORY,
+        Err(Error::OutOfMemory { .. } | Error::TableMemory | Error::NoMemory | Error::PinLimit(_)) => MEMORY,
         Err(Error::NoRegion(_) | Error::Denied { .. } | Error::Table(_) | Error::NoSpace(_)) => BAD,
+        Err(Error::Given(_) | Error::NotGiven(_) | Error::Attributes { .. } | Error::Io(_)) => BAD,
     }
 }
 

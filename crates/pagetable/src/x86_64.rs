@@ -78,8 +78,9 @@ const SIZES: [PageSize; 3] = [PageSize::SIZE_4K, PageSize::SIZE_2M, PageSize::SI
 /// keeps these bits.
 ///
 /// If `HALVES` is 1, the upper half of each root belongs to the kernel: no operation except a walk reads
-/// it, and mapping a page there is refused. A kernel writes these entries when it creates a space, and
-/// does not change them later.
+/// it, and mapping a page there is refused. A new space gets these entries from the kernel's own root
+/// ([`Radix::sharing`]), or a kernel writes them when it creates a space, and does not change them
+/// later.
 ///
 /// # Registers
 ///

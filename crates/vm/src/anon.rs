@@ -15,7 +15,7 @@
 //! Anons are in maps with one lock each. A space's lock guarantees that the space remains a user of
 //! its anons: if the holder of that lock finds a count of one, the count stays one.
 
-use alloc::{boxed::Box, vec::Vec};
+use alloc::{boxed::Box, collections::TryReserveError, vec::Vec};
 
 use hat::locking::{Class, Locks, Mutex, Site};
 use physmem::{FrameId, NO_FRAME};
@@ -56,6 +56,19 @@ struct Numbers {
     fresh: u32,
 }
 
+impl Numbers {
+    fn take(&mut self) -> Result<u32, TryReserveError> {
+        if let Some(number) = self.unused.pop() {
+            return Ok(number);
+        }
+        // Room for all numbers, so that none is lost when anons end.
+        let all = self.fresh as usize + 1;
+        self.unused.try_reserve(all - self.unused.len())?;
+        self.fresh += 1;
+        Ok(self.fresh - 1)
+    }
+}
+
 impl<L: Locks> Anons<L> {
     pub(crate) fn new() -> Anons<L> {
         Anons {
@@ -64,22 +77,22 @@ impl<L: Locks> Anons<L> {
         }
     }
 
-    /// Creates an anon with one user.
-    pub(crate) fn add(&self, site: Site, place: PageLocation) -> AnonId {
-        let number = self.numbers.with(site, |numbers| {
-            numbers.unused.pop().unwrap_or_else(|| {
-                numbers.fresh += 1;
-                numbers.fresh - 1
-            })
-        });
+    /// Creates an anon with one user. After an error nothing has changed.
+    pub(crate) fn add(&self, site: Site, place: PageLocation) -> Result<AnonId, TryReserveError> {
+        let number = self.numbers.with(site, Numbers::take)?;
         let index = number as usize / MAPS;
-        self.maps[number as usize % MAPS].with(site, |map| {
+        let added = self.maps[number as usize % MAPS].with(site, |map| {
             if index >= map.len() {
+                map.try_reserve(index + 1 - map.len())?;
                 map.resize(index + 1, UNUSED);
             }
             map[index] = Anon { refs: 1, place, exclusive: true };
+            Ok(AnonId(number))
         });
-        AnonId(number)
+        if added.is_err() {
+            self.numbers.with(site, |numbers| numbers.unused.push(number));
+        }
+        added
     }
 
     /// Runs `f` on an anon while its map is locked.

@@ -7,13 +7,14 @@
 //! ```
 
 use alloc::{collections::BTreeMap, format, string::String, vec::Vec};
+use core::ops::Range;
 
 use addr::{PhysAddr, Rights, VirtRange};
 use hat::{
     HatSpace,
     locking::{Mutex, Site},
 };
-use pagetable::Mapping;
+use pagetable::{Mapping, Translation};
 use physmem::{Allocator, FrameId, State};
 
 use crate::{
@@ -46,6 +47,11 @@ impl<H: Host> Kernel<'_, H> {
             }
         });
         right?;
+        self.lists(|lists, _| {
+            for (frame, pins) in lists.pins.each() {
+                *wired.entry(frame).or_insert(0) += pins;
+            }
+        });
         // A frame of a pool is wired by the pool as well.
         for (frame, count) in wired {
             let of_pool = u16::from(self.pfdat(frame).flags & POOL != 0);
@@ -84,14 +90,19 @@ impl<H: Host> Kernel<'_, H> {
     fn check_places(&self) -> Result<Owners, String> {
         let mut users: BTreeMap<AnonId, u32> = BTreeMap::new();
         let mut mapped: BTreeMap<ObjectId, u64> = BTreeMap::new();
+        let mut given: Vec<Range<u64>> = Vec::new();
         self.each_space(|_, _, space| {
             space.anons.each().for_each(|(_, anon)| *users.entry(anon).or_insert(0) += 1);
             for region in space.regions.all() {
+                if let Backing::Frames { first, .. } = region.backing {
+                    given.push(first..first + (region.pages.end - region.pages.start));
+                }
                 if let Some(object) = region.backing.object() {
                     *mapped.entry(object).or_insert(0) += region.pages.end - region.pages.start;
                 }
             }
         });
+        self.check_given(&given)?;
         let (mut frames, mut slots) = (BTreeMap::new(), BTreeMap::new());
         let mut enter = |place, owner, is_file| {
             let (taken, what) = match place {
@@ -122,7 +133,7 @@ impl<H: Host> Kernel<'_, H> {
             if mapped.remove(&id).unwrap_or(0) != object.mapped_pages {
                 right = Err(format!("{id:?} is not mapped by {} pages", object.mapped_pages));
             }
-            for (&index, &place) in &object.pages {
+            for (index, &place) in object.pages.iter() {
                 if right.is_ok() {
                     right = enter(place, Owner::Object(id, index), object.file.is_some());
                 }
@@ -137,6 +148,26 @@ impl<H: Host> Kernel<'_, H> {
             return Err(format!("{used} places of swap are used, by {} pages", slots.len()));
         }
         Ok(frames)
+    }
+
+    /// Checks how many of the regions with these frames, which were given to them, map each frame.
+    fn check_given(&self, regions: &[Range<u64>]) -> Result<(), String> {
+        let runs = self.lists(|lists, _| lists.given.all().to_vec());
+        let mut counted = 0;
+        for run in runs {
+            let users = regions
+                .iter()
+                .filter(|of| of.start <= run.frames.start && run.frames.end <= of.end);
+            if users.count() as u64 != run.users {
+                return Err(format!("frames {:#x?} have not {} users", run.frames, run.users));
+            }
+            counted += (run.frames.end - run.frames.start) * run.users;
+        }
+        let mapped: u64 = regions.iter().map(|of| of.end - of.start).sum();
+        match counted == mapped {
+            true => Ok(()),
+            false => Err(format!("{mapped} given frames are mapped, {counted} recorded")),
+        }
     }
 
     /// Checks the descriptors, lists and counts of frames.
@@ -207,6 +238,10 @@ impl<H: Host> Kernel<'_, H> {
             let pages = self.vm.pages_of(VirtRange::of_page(held.page));
             sizes.insert(pages.start, pages.end);
             let stays = space.regions.at(pages.start).is_some_and(|region| region.wired.stays());
+            if space.is_given(pages.start) {
+                self.check_given_page(space, id, &held)?;
+                continue;
+            }
             for page in pages.clone() {
                 let into = (page - pages.start) << self.vm.base.shift();
                 if self.is_zeros(space, page, PhysAddr::new(held.frame.get() + into), held.rights) {
@@ -237,6 +272,29 @@ impl<H: Host> Kernel<'_, H> {
         self.check_pairs(&sizes).map_err(|page| {
             format!("page {page:#x} of {id:?} and the other page of its pair differ in size")
         })
+    }
+
+    /// Checks a translation of frames that were given to its region.
+    fn check_given_page(
+        &self,
+        space: &AddressSpace,
+        id: HatSpace,
+        held: &Translation,
+    ) -> Result<(), String> {
+        let pages = self.vm.pages_of(VirtRange::of_page(held.page));
+        let right = space.regions.at(pages.start).is_some_and(|region| {
+            let Backing::Frames { first, attributes } = region.backing else { return false };
+            let frame = first + (pages.start - region.pages.start);
+            pages.end <= region.pages.end
+                && held.frame.get() == frame << self.vm.base.shift()
+                && held.attributes == attributes
+                && region.rights.contains(held.rights)
+                && (pages.end - pages.start == 1 || space.has_large)
+        });
+        match right {
+            true => Ok(()),
+            false => Err(format!("{held:?} of {id:?} is not what was given to its region")),
+        }
     }
 
     /// Checks that the two pages of a pair have the same size, or that one of them is not mapped.
@@ -276,7 +334,7 @@ impl<H: Host> Kernel<'_, H> {
                 let anon = self.anon(anon);
                 (anon.place, anon.refs == 1)
             }
-            (None, Backing::Anonymous) => return None,
+            (None, Backing::Anonymous | Backing::Frames { .. }) => return None,
             (None, Backing::Private { object, first } | Backing::Shared { object, first }) => {
                 let place = self.object_place_of(object, first + into)?;
                 let shared = matches!(region.backing, Backing::Shared { .. });

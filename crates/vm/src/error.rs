@@ -1,7 +1,10 @@
+use alloc::collections::TryReserveError;
 use core::fmt;
 
-use addr::{Rights, VirtAddr};
+use addr::{Attributes, PhysAddr, Rights, VirtAddr};
 use hat::HatSpace;
+
+use crate::platform::Store;
 
 /// Why an operation was refused. Partial effects of a refused operation are undone or harmless.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +32,39 @@ pub enum Error {
     Table(pagetable::Error),
     /// There is no such space.
     NoSpace(HatSpace),
+    /// The kernel's allocator has no memory for the manager's own data.
+    NoMemory,
+    /// The operation is for pages of the manager, but the region at this address maps frames that
+    /// the kernel gave to it.
+    Given(VirtAddr),
+    /// The kernel cannot give this frame to a region: it is free, or it holds a page of the manager.
+    NotGiven(PhysAddr),
+    /// A frame is mapped already, with other attributes.
+    Attributes {
+        /// The frame.
+        frame: PhysAddr,
+        /// The attributes of its present mappings.
+        known: Attributes,
+        /// The attributes that were requested.
+        asked: Attributes,
+    },
+    /// The frame is wired as many times as its descriptor can count.
+    PinLimit(PhysAddr),
+    /// The disk could not read or write this page. A page that could not be written is still dirty.
+    Io(Store),
+}
+
+/// A memory type, and the protection key if it is not 0.
+struct Shown(Attributes);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Attributes { memory, key } = self.0;
+        match key {
+            0 => memory.fmt(f),
+            key => write!(f, "{memory} with protection key {key}"),
+        }
+    }
 }
 
 impl fmt::Display for Error {
@@ -48,11 +84,48 @@ impl fmt::Display for Error {
             Error::TableMemory => f.write_str("no memory is left for a page table"),
             Error::Table(error) => error.fmt(f),
             Error::NoSpace(space) => write!(f, "there is no space {}", space.0),
+            Error::NoMemory => {
+                f.write_str("the kernel's allocator has no memory left for the memory manager")
+            }
+            Error::Given(addr) => write!(
+                f,
+                "the region at {addr} maps frames that were given to it, such as those of a device: \
+                 they cannot be pinned, accessed by the manager or extended"
+            ),
+            Error::NotGiven(frame) => write!(
+                f,
+                "the frame at {frame} is free or holds a page of the memory manager: allocate it \
+                 for the kernel before it is mapped"
+            ),
+            Error::Attributes { frame, known, asked } => write!(
+                f,
+                "the frame at {frame} is mapped as {}, and cannot also be mapped as {}: use the same \
+                 attributes, or unmap it first",
+                Shown(*known),
+                Shown(*asked)
+            ),
+            Error::PinLimit(frame) => {
+                write!(f, "the frame at {frame} is wired 65535 times: give pins back first")
+            }
+            Error::Io(Store::File(key, page)) => write!(
+                f,
+                "the disk could not transfer page {page} of file {} of device {}",
+                key.inode, key.device
+            ),
+            Error::Io(Store::Swap(slot)) => {
+                write!(f, "the disk could not transfer the page in place {} of swap", slot.0)
+            }
         }
     }
 }
 
 impl core::error::Error for Error {}
+
+impl From<TryReserveError> for Error {
+    fn from(_: TryReserveError) -> Error {
+        Error::NoMemory
+    }
+}
 
 /// Why an attempt to handle a fault ended; a fault may need several attempts.
 pub(crate) enum Stop {
@@ -65,5 +138,11 @@ pub(crate) enum Stop {
 impl From<Error> for Stop {
     fn from(error: Error) -> Stop {
         Stop::Refused(error)
+    }
+}
+
+impl From<TryReserveError> for Stop {
+    fn from(error: TryReserveError) -> Stop {
+        Stop::Refused(error.into())
     }
 }

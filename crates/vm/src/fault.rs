@@ -261,12 +261,15 @@ impl<H: Host> Kernel<'_, H> {
                 } else {
                     let frame = self.own_frame(at, page, given)?;
                     self.zero(frame, how);
-                    self.own(at, page, frame);
+                    self.own(at, page, frame)?;
                     is_own = true;
                     // Hardware may have the page of zeros there.
                     is_new = self.vm.thp.is_none();
                     (frame, true)
                 }
+            }
+            (None, Backing::Frames { .. }) => {
+                return Err(Error::Given(self.vm.addr_of(page)).into());
             }
             (None, Backing::Private { object, first }) => {
                 if store {
@@ -349,12 +352,12 @@ impl<H: Host> Kernel<'_, H> {
         }
         let frame = self.own_frame(at, page, given)?;
         let (vm, site) = (self.vm, self.site);
-        let (resident, users) = vm.anons.with(site, id, |anon| {
+        let (resident, users) = vm.anons.with(site, id, |anon| -> Result<_, Error> {
             let resident = match anon.place {
                 // Another space has loaded it meanwhile.
                 PageLocation::Resident(frame) => frame,
                 PageLocation::Swapped(slot) => {
-                    self.read(frame, Store::Swap(slot), how);
+                    self.read(frame, Store::Swap(slot), how)?;
                     let group = vm.swap.with(site, |swap| swap.free(slot));
                     self.left_swap(group, true);
                     anon.place = PageLocation::Resident(frame);
@@ -362,8 +365,8 @@ impl<H: Host> Kernel<'_, H> {
                     frame
                 }
             };
-            (resident, anon.refs)
-        });
+            Ok((resident, anon.refs))
+        })?;
         if resident != frame {
             self.free_frame(frame);
         }
@@ -393,6 +396,7 @@ impl<H: Host> Kernel<'_, H> {
                 });
                 return Ok((frame, flags));
             }
+            object.pages.reserve([&index; 2], 1)?;
             let frame = match given.take() {
                 Some(frame) => frame,
                 None => {
@@ -402,14 +406,14 @@ impl<H: Host> Kernel<'_, H> {
             };
             match (place, file) {
                 (Some(PageLocation::Swapped(slot)), _) => {
-                    self.read(frame, Store::Swap(slot), how);
+                    self.read(frame, Store::Swap(slot), how)?;
                     let group = vm.swap.with(site, |swap| swap.free(slot));
                     self.left_swap(group, true);
                 }
-                (_, Some(key)) => self.read(frame, Store::File(key, index), how),
+                (_, Some(key)) => self.read(frame, Store::File(key, index), how)?,
                 (_, None) => self.zero(frame, how),
             }
-            object.pages.insert(index, PageLocation::Resident(frame));
+            object.pages.insert(index, PageLocation::Resident(frame))?;
             let flags = mark | if file.is_some() { FILE } else { 0 };
             self.give_to(frame, Owner::Object(id, index), flags);
             Ok((frame, flags))
@@ -430,15 +434,35 @@ impl<H: Host> Kernel<'_, H> {
         self.platform.copy(from, to, self.vm.base.bytes());
         self.work.copied += 1 << self.memory.order(self.vm.base);
         *how = (*how).max(How::Copy);
-        self.own(at, page, frame);
+        self.own(at, page, frame)?;
         Ok(frame)
     }
 
-    /// Makes the page in `frame` the space's own page at `page`.
-    fn own(&mut self, at: &mut Within<'_>, page: u64, frame: FrameId) {
-        let anon = self.vm.anons.add(self.site, PageLocation::Resident(frame));
+    /// Makes the page in `frame` the space's own page at `page`. If the manager has no memory for
+    /// that, the frame is freed.
+    fn own(&mut self, at: &mut Within<'_>, page: u64, frame: FrameId) -> Result<(), Stop> {
+        if let Err(error) = at.known.anons.prepare(page) {
+            self.free_frame(frame);
+            return Err(error.into());
+        }
+        let anon = self.own_anon(frame)?;
         at.known.anons.insert(page, anon);
-        self.give_to(frame, Owner::Anon(anon), 0);
+        Ok(())
+    }
+
+    /// Makes the page in `frame` an anon with one user. If the manager has no memory for that, the frame
+    /// is freed.
+    pub(crate) fn own_anon(&mut self, frame: FrameId) -> Result<AnonId, Stop> {
+        match self.vm.anons.add(self.site, PageLocation::Resident(frame)) {
+            Ok(anon) => {
+                self.give_to(frame, Owner::Anon(anon), 0);
+                Ok(anon)
+            }
+            Err(error) => {
+                self.free_frame(frame);
+                Err(error.into())
+            }
+        }
     }
 
     fn zero(&mut self, frame: FrameId, how: &mut How) {
@@ -452,13 +476,20 @@ impl<H: Host> Kernel<'_, H> {
         *how = (*how).max(How::Zero);
     }
 
-    fn read(&mut self, frame: FrameId, store: Store, how: &mut How) {
-        self.platform.transfer(Io { write: false, frame: self.address(frame), store });
+    /// Reads a page from disk into `frame`, which has no owner yet. If the disk fails, the frame is
+    /// freed.
+    fn read(&mut self, frame: FrameId, store: Store, how: &mut How) -> Result<(), Error> {
+        let io = Io { write: false, frame: self.address(frame), store };
+        if self.platform.try_transfer(io).is_err() {
+            self.free_frame(frame);
+            return Err(Error::Io(store));
+        }
         self.work.reads += 1;
         *how = (*how).max(match store {
             Store::File(..) => How::Disk,
             Store::Swap(_) => How::Swap,
         });
+        Ok(())
     }
 
     /// Loads the translation of a base page. Returns whether it was not loaded before.
@@ -512,8 +543,10 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// Writes a page from memory to disk.
-    pub(crate) fn write(&mut self, frame: PhysAddr, store: Store) {
-        self.platform.transfer(Io { write: true, frame, store });
+    pub(crate) fn write(&mut self, frame: PhysAddr, store: Store) -> Result<(), Error> {
+        let io = Io { write: true, frame, store };
+        self.platform.try_transfer(io).map_err(|_| Error::Io(store))?;
         self.work.writes += 1;
+        Ok(())
     }
 }

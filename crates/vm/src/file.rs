@@ -40,7 +40,7 @@ impl<H: Host> Kernel<'_, H> {
             return Ok(());
         };
         // An object without pages ends when its last page leaves, so that it is held meanwhile.
-        let object = self.vm.objects.hold(self.site, Some(key), 1, |_| ());
+        let object = self.vm.objects.hold(self.site, Some(key), 1, |_| ())?;
         let base = self.vm.base;
         let mut done = Ok(());
         for index in offset >> base.shift()..=last >> base.shift() {
@@ -97,12 +97,13 @@ impl<H: Host> Kernel<'_, H> {
         let (vm, site) = (self.vm, self.site);
         let taken = vm.objects.with(site, id, |object| -> Result<_, Stop> {
             object.end = object.end.max(index + 1);
-            if !overwritten || object.pages.contains_key(&index) {
+            if !overwritten || object.pages.get(&index).is_some() {
                 return Ok(None);
             }
+            object.pages.reserve([&index; 2], 1)?;
             let place = self.object_place(id, object, index);
             let frame = self.take_frame(place)?;
-            object.pages.insert(index, PageLocation::Resident(frame));
+            object.pages.insert(index, PageLocation::Resident(frame))?;
             self.give_to(frame, Owner::Object(id, index), mark | FILE);
             Ok(Some(frame))
         })?;

@@ -106,7 +106,8 @@ impl<H: Host> Kernel<'_, H> {
         });
     }
 
-    /// Frees the frame of a page that is no longer needed. No translation may lead to this frame.
+    /// Frees the frame of a page that is no longer needed. No translation may lead to this frame. A
+    /// pinned frame is freed when its last pin is given back.
     pub(crate) fn free_page(&mut self, frame: FrameId) {
         self.work.descriptors += 1;
         self.free(frame, true);
@@ -122,7 +123,8 @@ impl<H: Host> Kernel<'_, H> {
         self.platform.work(Step::Frame, 1);
         let given = self.lists(|lists, memory| {
             let pfdat = memory.table().get(frame);
-            if is_listed && pfdat.flags & POOL == 0 {
+            let is_pinned = lists.pins.has(frame);
+            if is_listed && pfdat.flags & POOL == 0 && !is_pinned {
                 lists.leave(memory.allocator_mut().1, frame);
             }
             if let Some(owner) = Owner::of(pfdat.identity) {
@@ -130,6 +132,10 @@ impl<H: Host> Kernel<'_, H> {
                 if let Some(groups) = &mut lists.groups {
                     groups.uncharge(frame);
                 }
+            }
+            if is_pinned {
+                memory.pfdat_mut(frame).identity = Identity::default();
+                return 0;
             }
             let (first, order) = match lists.folios.unmapped(frame, order) {
                 Fate::Free => (frame, order),

@@ -5,7 +5,7 @@
 //!   faults, calls of processes                      ticks of a clock
 //!        |                                               |
 //!        v                                               v
-//!   Kernel   fault  map  protect  move_pages  fork  exit    reclaim      one per processor
+//!   Kernel   fault  map  protect  fork  exit  pin  sync     reclaim      one per processor
 //!        |
 //!        +-- Vm        spaces -> regions -> objects, anons -> frames, swap slots
 //!        |             lists of pages by how lately they were used; counts of work
@@ -74,6 +74,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Devices, framebuffers and other frames that the kernel gives to a region are a [`Source`] too.
+//! [`Kernel::pin`] keeps pages in their frames for input and output, and [`Kernel::access`] reaches the pages of
+//! another space. The README of this crate has an example of them.
+//!
 //! Frames, owners and swap are counted in base pages. A larger page consists of adjacent, aligned
 //! base frames with one translation (G98 sections 6.1 and 6.2). Policies request larger pages
 //! ([`FaultPolicy`]); the fault layer for large pages loads them or records why not ([`Why`]); and
@@ -92,7 +96,8 @@
 //!    2  files           which object a file has, numbers of objects     one
 //!    3  object          pages of an object, by offset                   one per object
 //!    4  anonymous map   anons: users, and where the page is             64, by the anon's number
-//!    5  pages           lists by which pages leave, counts of pages     one
+//!    5  pages           lists by which pages leave, counts of pages,    one
+//!                       frames given to regions, pins
 //!   6-31  the HAT layer's ([`hat::locking::Class::rank`])
 //!   32    free lists    frames with their descriptors; places of swap;  one each
 //!                       numbers of anons; counts of work
@@ -111,7 +116,8 @@
 //! writer: all other operations wait. An operation that finds no free frame ends its attempt,
 //! releases the reader's lock and becomes the writer. It keeps the lock of its space, since a
 //! writer needs no space's lock. Therefore only one processor evicts pages at a time, like a single
-//! daemon. Kernels mark single pages as busy instead, and wait only for busy pages.
+//! daemon. Kernels mark single pages as busy instead, and wait only for busy pages. Pages that are written
+//! back on request are busy in this sense: they are pinned while the disk writes them, and no lock is held.
 //!
 //! *The last user of an anon is guaranteed to be its only user.* Only a fork adds users, and a fork
 //! needs the lock of a space that uses the anon already. A space that finds that it is the only
@@ -126,6 +132,7 @@
 
 extern crate alloc;
 
+mod access;
 mod anon;
 mod below;
 mod berth;
@@ -136,6 +143,7 @@ mod error;
 mod fault;
 mod file;
 mod frames;
+mod given;
 mod groups;
 mod hashed;
 mod host;
@@ -150,9 +158,12 @@ mod module;
 mod nodes;
 mod numbered;
 mod object;
+mod oom;
 mod own;
 mod pages;
 mod physical;
+mod pin;
+mod pins;
 mod platform;
 mod policy;
 mod process;
@@ -160,14 +171,20 @@ mod reclaim;
 mod region;
 mod replacement;
 mod reserve;
+mod runs;
 mod settings;
+mod sorted;
+mod stack;
+mod stacks;
 mod swap;
+mod sync;
 mod thp;
 mod vm;
 mod wanted;
 mod work;
 
 pub use crate::{
+    access::Access,
     error::Error,
     groups::{GroupCounts, Limits},
     hashed::Hashed,
@@ -175,12 +192,15 @@ pub use crate::{
     kernel::Kernel,
     module::{Fallback, Module, Placement},
     object::FileKey,
+    oom::{Largest, OomPolicy, SpaceUsage},
     physical::Physical,
-    platform::{Decided, Io, Platform, Step, Store},
+    pin::Pin,
+    platform::{Decided, Io, IoError, Platform, Step, Store},
     policy::{Ask, Choice, FAULT_POLICIES, FaultPolicy},
     region::{Backing, Region, Wired},
     replacement::{POLICIES, Replacement},
     settings::{Marks, Reference, Reserving, Resident, Settings, SettingsError, Source},
+    stacks::Growth,
     swap::Slot,
     thp::{
         Collapsed, CompactResult, Compacted, Compacting, Defrag, Ingens, Khugepaged, Placing,

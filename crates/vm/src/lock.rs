@@ -78,14 +78,14 @@ impl<H: Host> Kernel<'_, H> {
         wired: Wired,
     ) -> Result<(), Error> {
         self.work.calls += 1;
-        for part in at.known.regions.parts(pages, |region| region.wired != wired) {
+        for part in at.known.regions.parts(pages, |region| region.wired != wired)? {
             self.pages_stay(|kernel| {
                 kernel.cut_large(at, &part)?;
                 kernel.wire_present(at, &part);
-                Ok(())
+                Ok::<(), Error>(())
             })?;
         }
-        at.known.regions.change(pages.clone(), |region| region.wired = wired);
+        at.known.regions.change(pages.clone(), |region| region.wired = wired)?;
         Ok(())
     }
 
@@ -96,6 +96,10 @@ impl<H: Host> Kernel<'_, H> {
         for mapping in self.mappings_in(at.space, pages) {
             let Translation { page, frame, .. } = mapping.translation;
             let held = self.vm.pages_of(VirtRange::of_page(page));
+            // Given frames stay in any case.
+            if at.known.has_given && at.known.is_given(held.start) {
+                continue;
+            }
             let first = self.memory.frame_at(frame);
             if !(self.vm.thp.is_some() && self.holds_zeros(frame)) {
                 found.extend(held.clone().zip(self.frames_of(first, &held)));
@@ -119,10 +123,10 @@ impl<H: Host> Kernel<'_, H> {
     fn unlock_pages(&mut self, at: &mut Within<'_>, pages: Range<u64>) -> Result<(), Error> {
         self.work.calls += 1;
         self.pages_stay(|kernel| {
-            for part in at.known.regions.parts(&pages, |region| region.wired.stays()) {
+            for part in at.known.regions.parts(&pages, |region| region.wired.stays())? {
                 kernel.cut_large(at, &part)?;
             }
-            at.known.regions.change(pages.clone(), |region| region.wired = Wired::No);
+            at.known.regions.change(pages.clone(), |region| region.wired = Wired::No)?;
             kernel.unwire_pages(at, pages);
             Ok(())
         })
@@ -224,7 +228,7 @@ impl<H: Host> Kernel<'_, H> {
 
     /// The number of base pages of memory. No call brings in more pages than this number: pages of
     /// zeros take no memory, but they take page-table entries.
-    fn pages_of_memory(&self) -> u64 {
+    pub(crate) fn pages_of_memory(&self) -> u64 {
         self.frames(|memory| memory.bytes()) >> self.vm.base.shift()
     }
 
@@ -262,13 +266,7 @@ impl<H: Host> Kernel<'_, H> {
         if before == Some(frame) {
             return;
         }
-        self.lists(|lists, memory| {
-            if memory.table().get(frame).wired == 0 {
-                lists.leave(memory.allocator_mut().1, frame);
-            }
-            memory.wire(frame);
-            lists.wired += 1;
-        });
+        self.lists(|lists, memory| lists.wire(memory, frame));
         before.into_iter().for_each(|frame| self.unwire(frame));
     }
 
@@ -278,21 +276,17 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     pub(crate) fn unwire(&mut self, frame: FrameId) {
-        self.lists(|lists, memory| {
-            memory.unwire(frame);
-            lists.wired -= 1;
-            if memory.table().get(frame).wired == 0 {
-                lists.enter(memory.allocator_mut().1, frame);
-            }
-        });
+        self.lists(|lists, memory| lists.unwire(memory, frame));
     }
 }
 
 /// The kind of access with which a region's pages are brought in: a store for the space's own pages, so
-/// that a later store takes no fault.
+/// that a later store takes no fault. `None` if no access is allowed, or if the pages are given frames,
+/// which are in memory.
 fn kind_of(region: &Region) -> Option<Kind> {
     let is_own = !matches!(region.backing, Backing::Shared { .. });
     match region.rights {
+        _ if region.backing.is_given() => None,
         rights if is_own && rights.contains(Rights::WRITE) => Some(Kind::Store),
         rights if rights.contains(Rights::READ) => Some(Kind::Load),
         _ => None,

@@ -18,20 +18,21 @@ use hat::{
     locking::{Locks, Mutex, Site},
 };
 use pagetable::{Mapping, Translation, Usage};
-use physmem::{Allocator, FrameId, Identity};
+use physmem::{Allocator, FrameId, Identity, State};
 
 use crate::{
+    anon::AnonId,
     error::Error,
     frames::{Owner, REFERENCED},
     host::Host,
     kernel::Kernel,
     module::Module,
-    object::{ObjectId, PageLocation},
-    own::OwnPages,
+    object::{FileKey, ObjectId, PageLocation},
     physical::Physical,
     platform::{Platform, Step},
     region::{Backing, Region, Wired},
     settings::Source,
+    stacks,
     vm::{AddressSpace, Within},
 };
 
@@ -45,6 +46,12 @@ impl<H: Host> Kernel<'_, H> {
     /// Fails if there is no such space; in that case nothing has changed. Also fails if the region
     /// must be wired and memory is used up; in that case the region is mapped but not completely
     /// wired.
+    ///
+    /// [`Source::Frames`] is refused if a frame is mapped with other attributes
+    /// ([`Error::Attributes`]), or if it is in the manager's memory and not allocated for the kernel
+    /// ([`Error::NotGiven`]); in that case nothing has changed. If the page table cannot express the
+    /// attributes or has no memory, the new region is not mapped either, but earlier mappings in `range`
+    /// are gone.
     pub fn map(
         &mut self,
         space: HatSpace,
@@ -58,41 +65,58 @@ impl<H: Host> Kernel<'_, H> {
         let pages = self.vm.pages_of(range);
         self.within(space, |kernel, at| {
             let wired = at.known.wires_new;
+            let (asked, rights) = (rights, kernel.expressible(rights));
+            let (file, first, shared) = match source {
+                Source::Anonymous => (None, 0, None),
+                Source::SharedMemory => (None, 0, Some(true)),
+                Source::File { key, first, shared } => (Some(key), first, Some(shared)),
+                Source::Frames { first, attributes } => {
+                    return kernel.map_given(at, pages, (rights, asked), first, attributes, label);
+                }
+            };
+            at.known.regions.reserve(&pages)?;
             kernel.pages_stay(|kernel| {
                 kernel.remove(at, pages.clone())?;
-                let (asked, rights) = (rights, kernel.expressible(rights));
-                let backing = kernel.back(source, &pages);
+                let backing = match shared {
+                    None => Backing::Anonymous,
+                    Some(shared) => kernel.back(file, first, shared, &pages)?,
+                };
                 let own = match backing {
                     Backing::Anonymous => kernel.vm.own_beside(at.known, &pages, rights),
-                    Backing::Private { .. } | Backing::Shared { .. } => kernel.vm.new_own(),
+                    Backing::Private { .. } | Backing::Shared { .. } | Backing::Frames { .. } => {
+                        kernel.vm.new_own()
+                    }
                 };
                 let (pages, module) = (pages.clone(), Module::default());
                 let has_own = false;
                 let region =
                     Region { pages, rights, asked, backing, wired, label, module, own, has_own };
-                at.known.regions.insert(region);
-                Ok(())
+                at.known.regions.insert(region)?;
+                Ok::<(), Error>(())
             })?;
+            at.known.regions.unreserve();
             if wired == Wired::Now { kernel.wire_pages(at, pages) } else { Ok(()) }
         })
     }
 
-    /// The backing of a new region of these pages; its object counts the pages as mapped.
-    fn back(&mut self, source: Source, pages: &Range<u64>) -> Backing {
-        let (file, first, shared) = match source {
-            Source::Anonymous => return Backing::Anonymous,
-            Source::SharedMemory => (None, 0, true),
-            Source::File { key, first, shared } => (Some(key), first, shared),
-        };
+    /// The backing of a new region of these pages by an object from its page `first` on; the object
+    /// counts the pages as mapped.
+    fn back(
+        &mut self,
+        file: Option<FileKey>,
+        first: u64,
+        shared: bool,
+        pages: &Range<u64>,
+    ) -> Result<Backing, Error> {
         let count = pages.end - pages.start;
         let object = self.vm.objects.hold(self.site, file, count, |object| {
             object.phase = object.phase.or(Some(pages.start.wrapping_sub(first)));
             object.end = object.end.max(first + count);
-        });
-        match shared {
+        })?;
+        Ok(match shared {
             true => Backing::Shared { object, first },
             false => Backing::Private { object, first },
-        }
+        })
     }
 
     /// Unmaps all pages in `range`.
@@ -115,7 +139,7 @@ impl<H: Host> Kernel<'_, H> {
         self.work.calls += 1;
         let (pages, asked) = (self.vm.pages_of(range), rights);
         self.staying_within(space, |kernel, at| {
-            for part in at.known.regions.parts(&pages, |region| region.asked != asked) {
+            for part in at.known.regions.parts(&pages, |region| region.asked != asked)? {
                 kernel.protect_part(at, part, asked)?;
             }
             Ok(())
@@ -132,7 +156,7 @@ impl<H: Host> Kernel<'_, H> {
         self.cut_large(at, &pages)?;
         at.known
             .regions
-            .change(pages.clone(), |region| (region.rights, region.asked) = (rights, asked));
+            .change(pages.clone(), |region| (region.rights, region.asked) = (rights, asked))?;
         let Some(range) = self.loaded_range(at.space, &pages) else { return Ok(()) };
         if rights == Rights::NONE {
             return self.unload_used(at, range);
@@ -142,7 +166,7 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// Moves the pages that are mapped in `from` to `to`, with a length of `to_bytes`. Earlier
-    /// mappings at `to` are unmapped.
+    /// mappings at `to` are unmapped. A region of given frames cannot grow ([`Error::Given`]).
     pub fn move_pages(
         &mut self,
         space: HatSpace,
@@ -157,12 +181,18 @@ impl<H: Host> Kernel<'_, H> {
         let count = to_bytes.div_ceil(self.vm.base.bytes());
         let moved = count.min(from.end - from.start);
         self.within(space, |kernel, at| {
+            if moved < count
+                && let Some(last) = from.end.checked_sub(1)
+                && at.known.regions.at(last).is_some_and(|region| region.backing.is_given())
+            {
+                return Err(Error::Given(kernel.vm.addr_of(last)));
+            }
             kernel.pages_stay(|kernel| {
                 if first != from.start {
                     // Mappings at the new addresses of holes stay (`remap_move`).
                     let source = from.start..from.start + moved;
                     let parts = match moved == count {
-                        true => at.known.regions.parts(&source, |_| true),
+                        true => at.known.regions.parts(&source, |_| true)?,
                         false => iter::once(from.start..from.start + count).collect(),
                     };
                     for part in parts {
@@ -174,7 +204,7 @@ impl<H: Host> Kernel<'_, H> {
                 if from.start + moved < from.end {
                     kernel.remove(at, from.start + moved..from.end)?;
                 }
-                Ok(())
+                Ok::<(), Error>(())
             })?;
             if moved < count { kernel.extend(at, first + moved, first + count) } else { Ok(()) }
         })
@@ -202,13 +232,15 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// Discards the contents of private pages in `range`: their next use finds the file's contents
-    /// again, or zeros. Wired pages are not discarded.
+    /// again, or zeros. Wired pages and given frames are not discarded. A pinned page is discarded too:
+    /// its frame stays with the pin, and the next use gets another frame.
     pub fn discard(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
         self.site = Site::Call;
         self.work.calls += 1;
         let pages = self.vm.pages_of(range);
         self.staying_within(space, |kernel, at| {
-            let inside = at.known.regions.all().filter(|region| !region.wired.stays());
+            let stays = |region: &Region| region.wired.stays() || region.backing.is_given();
+            let inside = at.known.regions.all().filter(|region| !stays(region));
             let part = |region: &Region| {
                 pages.start.max(region.pages.start)..pages.end.min(region.pages.end)
             };
@@ -237,9 +269,9 @@ impl<H: Host> Kernel<'_, H> {
         let pages = self.vm.pages_of(range);
         self.staying_within(space, |kernel, at| {
             let changes = |region: &Region| region.module != module && !region.module.pool;
-            for part in at.known.regions.parts(&pages, changes) {
+            for part in at.known.regions.parts(&pages, changes)? {
                 kernel.cut_large(at, &part)?;
-                at.known.regions.change(part, |region| region.module = module);
+                at.known.regions.change(part, |region| region.module = module)?;
             }
             Ok(())
         })
@@ -248,7 +280,10 @@ impl<H: Host> Kernel<'_, H> {
     /// Removes the regions, pages and translations in `pages`.
     pub(crate) fn remove(&mut self, at: &mut Within<'_>, pages: Range<u64>) -> Result<(), Error> {
         self.cut_large(at, &pages)?;
-        let gone = at.known.regions.take(pages);
+        if !at.known.stacks.is_empty() {
+            stacks::cut(&mut at.known.stacks, &pages);
+        }
+        let gone = at.known.regions.take(pages)?;
         let (Some(first), Some(last)) = (gone.first(), gone.last()) else { return Ok(()) };
         let pages = first.pages.start..last.pages.end;
         self.unload(at, &pages)?;
@@ -268,6 +303,7 @@ impl<H: Host> Kernel<'_, H> {
             if let Some(object) = region.backing.object() {
                 self.unmap_object(object, region.pages.end - region.pages.start);
             }
+            self.forget_given(region);
         }
     }
 
@@ -284,8 +320,8 @@ impl<H: Host> Kernel<'_, H> {
 
     pub(crate) fn end_if_unused(&mut self, id: ObjectId) {
         if let Some(ended) = self.vm.objects.end_if_unused(self.site, id) {
-            for (index, place) in ended.pages {
-                self.free_place(Owner::Object(id, index), place);
+            for (index, place) in ended.pages.iter() {
+                self.free_place(Owner::Object(id, index), *place);
             }
             if ended.file.is_none() {
                 self.unpromise_object(id);
@@ -299,14 +335,13 @@ impl<H: Host> Kernel<'_, H> {
 
     /// Removes this space as a user of its own pages in `pages`.
     pub(crate) fn drop_anons(&mut self, at: &mut Within<'_>, pages: Range<u64>) {
-        let gone = at.known.anons.take(pages);
-        self.release(&gone);
+        at.known.anons.drain(pages, |page, anon| self.release([(page, anon)].into_iter()));
     }
 
     /// Removes a user of each of these anons. No hardware may have a translation to these anons for
     /// this user.
-    pub(crate) fn release(&mut self, anons: &OwnPages) {
-        for (_, anon) in anons.each() {
+    pub(crate) fn release(&mut self, anons: impl Iterator<Item = (u64, AnonId)>) {
+        for (_, anon) in anons {
             if let Some(place) = self.vm.anons.release(self.site, anon) {
                 self.free_place(Owner::Anon(anon), place);
             }
@@ -327,13 +362,17 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// Inserts a region of which another part, or a copy in another space, exists already.
-    pub(crate) fn insert(&mut self, known: &mut AddressSpace, region: Region) {
-        self.map_object(&region);
-        known.regions.insert(region);
+    pub(crate) fn insert(&mut self, known: &mut AddressSpace, region: Region) -> Result<(), Error> {
+        let counted = region.clone();
+        known.regions.insert(region)?;
+        self.map_object(&counted);
+        Ok(())
     }
 
-    /// Counts the region as a further mapping of its object, which is mapped already.
+    /// Counts the region as a further mapping of its object or given frames, which are mapped
+    /// already.
     pub(crate) fn map_object(&mut self, region: &Region) {
+        self.share_given(region);
         if let Some(id) = region.backing.object() {
             let count = region.pages.end - region.pages.start;
             self.vm.objects.with(self.site, id, |object| object.mapped_pages += count);
@@ -398,7 +437,17 @@ impl<H: Host> Kernel<'_, H> {
     /// Moves the regions, own pages and translations of `pages` to the unmapped pages from `first`
     /// on.
     fn move_to(&mut self, at: &mut Within<'_>, pages: Range<u64>, first: u64) -> Result<(), Error> {
+        let distance = first.wrapping_sub(pages.start);
+        let moved_to = |page: u64| page.wrapping_add(distance);
         self.cut_large(at, &pages)?;
+        // All memory is allocated before regions change.
+        let known = &mut *at.known;
+        let mut moved: Vec<(u64, AnonId)> = Vec::new();
+        moved.try_reserve_exact(known.anons.count(pages.clone()) as usize)?;
+        moved.extend(known.anons.within(pages.clone()));
+        moved.iter().try_for_each(|(page, _)| known.anons.prepare(moved_to(*page)))?;
+        let parts = known.regions.parts(&pages, |_| true)?;
+        known.regions.reserve_for(&pages, moved_to(pages.start))?;
         self.keep_around(at, &pages);
         let (space, mut loaded) = (at.space, Vec::<Mapping>::new());
         if let Some(range) = self.loaded_range(space, &pages) {
@@ -410,25 +459,21 @@ impl<H: Host> Kernel<'_, H> {
             };
             hat.unload(space, range, each, &mut below).map_err(Error::Table)?;
         }
-        let parts = at.known.regions.parts(&pages, |_| true);
-        let distance = first.wrapping_sub(pages.start);
         let known = &mut *at.known;
-        for mut region in known.regions.take(pages.clone()) {
+        let regions = known.regions.take(pages.clone())?;
+        stacks::cut(&mut known.stacks, &pages);
+        for mut region in regions {
             self.move_promises(space, &region, distance);
-            let moved = |page: u64| page.wrapping_add(distance);
-            region.pages = moved(region.pages.start)..moved(region.pages.end);
+            region.pages = moved_to(region.pages.start)..moved_to(region.pages.end);
             region.own.moved = region.own.moved.wrapping_add(distance);
-            known.regions.insert(region);
+            known.regions.insert(region)?;
         }
-        for (page, anon) in known.anons.take(pages.clone()).each() {
-            known.anons.insert(page.wrapping_add(distance), anon);
-        }
+        known.regions.unreserve();
+        known.anons.renumber(pages.clone(), &moved, moved_to);
         let wired = take_range(&mut known.wired, pages.clone());
-        known
-            .wired
-            .extend(wired.into_iter().map(|(page, frame)| (page.wrapping_add(distance), frame)));
+        known.wired.extend(wired.into_iter().map(|(page, frame)| (moved_to(page), frame)));
         for part in parts {
-            let to = part.start.wrapping_add(distance);
+            let to = moved_to(part.start);
             self.move_tables(at, &part, to);
         }
         loaded.into_iter().try_for_each(|mapping| self.load_moved(at, &mapping, distance))
@@ -476,8 +521,8 @@ impl<H: Host> Kernel<'_, H> {
             let Some(region) = last.cloned() else { return Ok(Wired::No) };
             let backing = region.backing.after(from - region.pages.start);
             let wired = region.wired;
-            kernel.insert(at.known, Region { pages: from..to, backing, ..region });
-            Ok(wired)
+            kernel.insert(at.known, Region { pages: from..to, backing, ..region })?;
+            Ok::<Wired, Error>(wired)
         })?;
         if wired == Wired::Now { self.wire_pages(at, from..to) } else { Ok(()) }
     }
@@ -493,7 +538,8 @@ impl<H: Host> Kernel<'_, H> {
     }
 }
 
-/// If an unloaded page was used, records this use in the descriptors of its frames.
+/// If an unloaded page was used, records this use in the descriptors of its frames. The descriptors of
+/// frames that the kernel has given to a region, if there are any, are the kernel's.
 pub(crate) fn note_used<A: Allocator + Send, L: Locks>(
     memory: &Physical<A, L>,
     site: Site,
@@ -504,10 +550,12 @@ pub(crate) fn note_used<A: Allocator + Send, L: Locks>(
         return;
     }
     let Translation { page, frame, .. } = mapping.translation;
-    let first = memory.frame_at(frame).0;
-    let frames = first..first + (1 << memory.order(page.size()));
-    let frames = frames.step_by(1 << memory.order(base));
+    let (order, step) = (memory.order(page.size()), memory.order(base));
     memory.with(site, |memory| {
+        let first = memory.table().frame_at(frame);
+        let is_page = |of: &FrameId| memory.table().get(*of).state() == State::Movable;
+        let Some(FrameId(first)) = first.filter(is_page) else { return };
+        let frames = (first..first + (1 << order)).step_by(1 << step);
         frames.for_each(|frame| memory.pfdat_mut(FrameId(frame)).flags |= REFERENCED);
     });
 }

@@ -270,7 +270,7 @@ impl<H: Host> Kernel<'_, H> {
         match owner {
             Owner::Anon(anon) => vm.anons.set_place(site, anon, place),
             Owner::Object(id, index) => {
-                vm.objects.with(site, id, |object| object.pages.insert(index, place));
+                vm.objects.with(site, id, |object| object.set_place(index, place));
             }
         }
     }

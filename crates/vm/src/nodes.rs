@@ -125,6 +125,9 @@ impl<H: Host> Kernel<'_, H> {
         let start = self.vm.page_of(held.page.start());
         let pages = start..start + size.count_of(base);
         let Some(region) = at.known.regions.at(start).cloned() else { return Ok(Ok(0)) };
+        if region.backing.is_given() {
+            return Ok(Err(Why::Wired));
+        }
         if self.pfdat(first).node() == node {
             return Ok(Ok(0));
         }

@@ -12,12 +12,12 @@
 //! is the page cache. An object without a file (a shared anonymous mapping) ends with its last
 //! region.
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{collections::TryReserveError, vec::Vec};
 
 use hat::locking::{Class, Locks, Mutex, Site};
 use physmem::FrameId;
 
-use crate::{numbered::Numbered, swap::Slot};
+use crate::{numbered::Numbered, sorted::SortedMap, swap::Slot};
 
 /// The identity of a file, by numbers that the host chooses; a file keeps its numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct Object {
     /// The file whose contents the object has; `None` for shared memory.
     pub(crate) file: Option<FileKey>,
     /// The pages that are in memory or in swap. Other pages are in the file, or are zeros.
-    pub(crate) pages: BTreeMap<u64, PageLocation>,
+    pub(crate) pages: SortedMap<u64, PageLocation>,
     /// The number of pages in all regions that map the object.
     pub(crate) mapped_pages: u64,
     /// `phase` is the page number of the address at which page 0 was first mapped: reservations
@@ -53,6 +53,15 @@ pub(crate) struct Object {
     /// mapped or read.
     pub(crate) phase: Option<u64>,
     pub(crate) end: u64,
+}
+
+impl Object {
+    /// Sets the place of a page that the object has in memory or in swap.
+    pub(crate) fn set_place(&mut self, index: u64, place: PageLocation) {
+        if let Some(known) = self.pages.get_mut(&index) {
+            *known = place;
+        }
+    }
 }
 
 /// All objects with one lock each, and the table of files and their objects.
@@ -64,18 +73,29 @@ pub(crate) struct Objects<L: Locks> {
 /// The object of each file, and the free numbers of objects.
 #[derive(Default)]
 struct Directory {
-    files: BTreeMap<FileKey, ObjectId>,
+    files: SortedMap<FileKey, ObjectId>,
     unused: Vec<u32>,
     /// The lowest number that was never used.
     fresh: u32,
 }
 
 impl Directory {
-    fn number(&mut self) -> ObjectId {
-        ObjectId(self.unused.pop().unwrap_or_else(|| {
+    /// The object of a file, or a number for a new object. After an error nothing has changed.
+    fn object(&mut self, file: Option<FileKey>) -> Result<ObjectId, TryReserveError> {
+        if let Some(known) = file.and_then(|key| self.files.get(&key)) {
+            return Ok(*known);
+        }
+        // Room for all numbers, so that none is lost when objects end.
+        let all = self.fresh as usize + 1;
+        self.unused.try_reserve(all.saturating_sub(self.unused.len()))?;
+        let id = ObjectId(self.unused.last().copied().unwrap_or(self.fresh));
+        if let Some(key) = file {
+            self.files.insert(key, id)?;
+        }
+        if self.unused.pop().is_none() {
             self.fresh += 1;
-            self.fresh - 1
-        }))
+        }
+        Ok(id)
     }
 }
 
@@ -96,18 +116,14 @@ impl<L: Locks> Objects<L> {
         file: Option<FileKey>,
         pages: u64,
         change: impl FnOnce(&mut Object),
-    ) -> ObjectId {
+    ) -> Result<ObjectId, TryReserveError> {
         self.directory.with(site, |directory| {
-            let known = file.and_then(|key| directory.files.get(&key).copied());
-            let id = known.unwrap_or_else(|| directory.number());
-            if let Some(key) = file {
-                directory.files.insert(key, id);
-            }
+            let id = directory.object(file)?;
             let slot = self.objects.get(id.0, || L::Mutex::new(Class::VmObject, None));
             slot.with(site, |slot| {
                 let object = slot.get_or_insert_with(|| Object {
                     file,
-                    pages: BTreeMap::new(),
+                    pages: SortedMap::new(),
                     mapped_pages: 0,
                     phase: None,
                     end: 0,
@@ -115,7 +131,16 @@ impl<L: Locks> Objects<L> {
                 object.mapped_pages += pages;
                 change(object);
             });
-            id
+            Ok(id)
+        })
+    }
+
+    /// The object of a file, if it has one; it is held as by [`Objects::hold`] for one page.
+    pub(crate) fn hold_known(&self, site: Site, file: FileKey) -> Option<ObjectId> {
+        self.directory.with(site, |directory| {
+            let id = *directory.files.get(&file)?;
+            self.with(site, id, |object| object.mapped_pages += 1);
+            Some(id)
         })
     }
 

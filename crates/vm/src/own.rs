@@ -15,10 +15,10 @@
 //! MiB are adjacent: a fault on a page that is not present needs few cache lines, on few pages of
 //! the kernel.
 
-use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
+use alloc::{boxed::Box, collections::TryReserveError, vec::Vec};
 use core::ops::Range;
 
-use crate::anon::AnonId;
+use crate::{anon::AnonId, sorted::SortedMap};
 
 const CHUNK_SHIFT: u32 = 9;
 const CHUNK_PAGES: usize = 1 << CHUNK_SHIFT;
@@ -28,11 +28,14 @@ const AREA_PAGES: usize = 1 << AREA_SHIFT;
 const AREA_CHUNKS: usize = 1 << (AREA_SHIFT - CHUNK_SHIFT);
 
 /// The space's own (private anonymous) pages, by page number.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct OwnPages(BTreeMap<u64, Box<Area>>);
+#[derive(Debug, Default)]
+pub(crate) struct OwnPages(SortedMap<u64, One<Area>>);
+
+/// A value in memory of its own, which is allocated by [`one`].
+type One<T> = Box<[T; 1]>;
 
 /// An aligned block of 2^15 pages (128 MiB of 4 KiB). It is freed when it has no page.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Area {
     /// One bit for each page, set if the page is present.
     there: [u64; AREA_PAGES / 64],
@@ -43,20 +46,54 @@ struct Area {
 impl OwnPages {
     #[inline]
     pub(crate) fn get(&self, page: u64) -> Option<AnonId> {
-        self.0.get(&(page >> AREA_SHIFT))?.get(page)
+        self.area(page)?.get(page)
+    }
+
+    #[inline]
+    fn area(&self, page: u64) -> Option<&Area> {
+        self.0.get(&(page >> AREA_SHIFT)).map(|area| &area[0])
     }
 
     /// The address of a page's element, if its chunk exists; used to prefetch it.
     #[inline]
     pub(crate) fn place_of(&self, page: u64) -> Option<&AnonId> {
-        let chunk = self.0.get(&(page >> AREA_SHIFT))?.chunks[chunk_of(page)].as_ref()?;
+        let chunk = self.area(page)?.chunks[chunk_of(page)].as_ref()?;
         Some(&chunk[place(page)])
     }
 
-    /// Sets the anon at `page`, whatever it was before.
+    /// Allocates the memory for the anon at `page`, so that [`OwnPages::insert`] cannot fail.
+    #[inline]
+    pub(crate) fn prepare(&mut self, page: u64) -> Result<(), TryReserveError> {
+        match self.0.get_mut(&(page >> AREA_SHIFT)) {
+            Some(area) => area[0].prepare(page),
+            None => self.prepare_area(page),
+        }
+    }
+
+    #[cold]
+    fn prepare_area(&mut self, page: u64) -> Result<(), TryReserveError> {
+        let mut area = one(Area::default())?;
+        area[0].prepare(page)?;
+        self.0.insert(page >> AREA_SHIFT, area).map(drop)
+    }
+
+    /// Sets the anon at `page`, whatever it was before. [`OwnPages::prepare`] was called for the page.
     #[inline]
     pub(crate) fn insert(&mut self, page: u64, anon: AnonId) {
-        self.0.entry(page >> AREA_SHIFT).or_default().put(page, anon);
+        let area = self.0.get_mut(&(page >> AREA_SHIFT));
+        debug_assert!(area.is_some(), "the page was prepared");
+        if let Some(area) = area {
+            area[0].put(page, anon);
+        }
+    }
+
+    /// A copy of all pages.
+    pub(crate) fn try_clone(&self) -> Result<OwnPages, TryReserveError> {
+        let mut copy = OwnPages::default();
+        for (number, area) in self.0.iter() {
+            copy.0.insert(number, one(area[0].try_clone()?)?)?;
+        }
+        Ok(copy)
     }
 
     /// All pages, ascending.
@@ -70,8 +107,8 @@ impl OwnPages {
         pages: Range<u64>,
     ) -> impl DoubleEndedIterator<Item = (u64, AnonId)> {
         let areas = self.0.range(parts(&pages, AREA_SHIFT));
-        areas.flat_map(move |(&number, area)| {
-            let pages = pages_of(number, AREA_SHIFT, &pages);
+        areas.flat_map(move |(number, area)| {
+            let (area, pages) = (&area[0], pages_of(number, AREA_SHIFT, &pages));
             parts(&pages, CHUNK_SHIFT).flat_map(move |number| {
                 let chunk = area.chunks[number as usize % AREA_CHUNKS].as_ref();
                 let pages = pages_of(number, CHUNK_SHIFT, &pages);
@@ -87,8 +124,8 @@ impl OwnPages {
     pub(crate) fn count(&self, pages: Range<u64>) -> u64 {
         let areas = self.0.range(parts(&pages, AREA_SHIFT));
         areas
-            .flat_map(|(&number, area)| {
-                let pages = pages_of(number, AREA_SHIFT, &pages);
+            .flat_map(|(number, area)| {
+                let (area, pages) = (&area[0], pages_of(number, AREA_SHIFT, &pages));
                 parts(&pages, CHUNK_SHIFT).map(move |number| {
                     let pages = pages_of(number, CHUNK_SHIFT, &pages);
                     if pages.end - pages.start == CHUNK_PAGES as u64 {
@@ -100,22 +137,62 @@ impl OwnPages {
             .sum()
     }
 
-    /// Removes and returns the pages in `pages`.
-    pub(crate) fn take(&mut self, pages: Range<u64>) -> OwnPages {
-        let mut taken = BTreeMap::new();
-        let areas = self.0.range(parts(&pages, AREA_SHIFT));
-        let areas: Vec<u64> = areas.map(|(&number, _)| number).collect();
-        for number in areas {
+    /// Removes the pages in `pages`. Calls `each` for each of them, ascending. Allocates nothing.
+    pub(crate) fn drain(&mut self, pages: Range<u64>, mut each: impl FnMut(u64, AnonId)) {
+        let areas = parts(&pages, AREA_SHIFT);
+        let mut next = areas.start;
+        while let Some(number) = self.0.next_key(next).filter(|number| *number < areas.end) {
+            next = number + 1;
             let Some(area) = self.0.get_mut(&number) else { continue };
-            let gone = area.take(pages_of(number, AREA_SHIFT, &pages));
-            if area.is_empty() {
+            let inside = pages_of(number, AREA_SHIFT, &pages);
+            area[0].drain(inside.clone(), &mut each);
+            area[0].trim(inside);
+            if area[0].is_empty() {
                 self.0.remove(&number);
             }
-            if !gone.is_empty() {
-                taken.insert(number, gone);
+        }
+    }
+
+    /// Moves the pages in `pages`, which are `all`, to other page numbers. [`OwnPages::prepare`] was called
+    /// for the new numbers. Allocates nothing.
+    pub(crate) fn renumber(
+        &mut self,
+        pages: Range<u64>,
+        all: &[(u64, AnonId)],
+        number: impl Fn(u64) -> u64,
+    ) {
+        for (page, _) in all {
+            if let Some(area) = self.0.get_mut(&(page >> AREA_SHIFT)) {
+                area[0].there[word_of(*page)] &= !bit(*page);
             }
         }
-        OwnPages(taken)
+        all.iter().for_each(|&(page, anon)| self.insert(number(page), anon));
+        let areas = parts(&pages, AREA_SHIFT);
+        let mut next = areas.start;
+        while let Some(number) = self.0.next_key(next).filter(|number| *number < areas.end) {
+            next = number + 1;
+            let Some(area) = self.0.get_mut(&number) else { continue };
+            area[0].trim(pages_of(number, AREA_SHIFT, &pages));
+            if area[0].is_empty() {
+                self.0.remove(&number);
+            }
+        }
+    }
+}
+
+/// A value in memory of its own.
+fn one<T>(value: T) -> Result<One<T>, TryReserveError> {
+    let mut made = Vec::new();
+    made.try_reserve_exact(1)?;
+    made.push(value);
+    Ok(exactly(made))
+}
+
+/// The elements of `made`, whose length is `N`.
+fn exactly<T, const N: usize>(made: Vec<T>) -> Box<[T; N]> {
+    match made.into_boxed_slice().try_into() {
+        Ok(array) => array,
+        Err(_) => unreachable!("the caller has made as many elements"),
     }
 }
 
@@ -140,36 +217,58 @@ impl Area {
     }
 
     #[inline]
-    fn put(&mut self, page: u64, anon: AnonId) {
-        self.there[word_of(page)] |= bit(page);
-        let new = || Box::new([AnonId(0); CHUNK_PAGES]);
-        self.chunks[chunk_of(page)].get_or_insert_with(new)[place(page)] = anon;
+    fn prepare(&mut self, page: u64) -> Result<(), TryReserveError> {
+        if self.chunks[chunk_of(page)].is_none() {
+            self.chunks[chunk_of(page)] = Some(chunk()?);
+        }
+        Ok(())
     }
 
-    /// Removes and returns the pages in `pages`, which are within the area.
-    fn take(&mut self, pages: Range<u64>) -> Box<Area> {
-        let mut gone = Box::<Area>::default();
+    #[inline]
+    fn put(&mut self, page: u64, anon: AnonId) {
+        let chunk = &mut self.chunks[chunk_of(page)];
+        debug_assert!(chunk.is_some(), "the page was prepared");
+        if let Some(chunk) = chunk {
+            chunk[place(page)] = anon;
+            self.there[word_of(page)] |= bit(page);
+        }
+    }
+
+    fn try_clone(&self) -> Result<Area, TryReserveError> {
+        let mut copy = Area { there: self.there, ..Area::default() };
+        for (to, from) in copy.chunks.iter_mut().zip(&self.chunks) {
+            if let Some(from) = from {
+                let mut made = chunk()?;
+                made.copy_from_slice(&from[..]);
+                *to = Some(made);
+            }
+        }
+        Ok(copy)
+    }
+
+    /// Removes the pages in `pages`, which are within the area.
+    fn drain(&mut self, pages: Range<u64>, each: &mut impl FnMut(u64, AnonId)) {
         for number in parts(&pages, CHUNK_SHIFT) {
             let at = number as usize % AREA_CHUNKS;
-            let inside = pages_of(number, CHUNK_SHIFT, &pages);
-            if inside.end - inside.start == CHUNK_PAGES as u64 {
-                gone.chunks[at] = self.chunks[at].take();
-                for word in words_of(at) {
-                    gone.there[word] = core::mem::take(&mut self.there[word]);
-                }
-                continue;
-            }
-            for page in inside {
-                if let Some(anon) = self.get(page) {
-                    self.there[word_of(page)] &= !bit(page);
-                    gone.put(page, anon);
+            let Some(chunk) = &self.chunks[at] else { continue };
+            for page in pages_of(number, CHUNK_SHIFT, &pages) {
+                let word = &mut self.there[word_of(page)];
+                if *word & bit(page) != 0 {
+                    *word &= !bit(page);
+                    each(page, chunk[place(page)]);
                 }
             }
+        }
+    }
+
+    /// Frees the chunks that overlap `pages` and have no page.
+    fn trim(&mut self, pages: Range<u64>) {
+        for number in parts(&pages, CHUNK_SHIFT) {
+            let at = number as usize % AREA_CHUNKS;
             if self.count(at) == 0 {
                 self.chunks[at] = None;
             }
         }
-        gone
     }
 
     /// The number of pages of a chunk that are present.
@@ -180,6 +279,15 @@ impl Area {
     fn is_empty(&self) -> bool {
         self.there.iter().all(|word| *word == 0)
     }
+}
+
+/// The anons of a chunk, none of which is present.
+#[cold]
+fn chunk() -> Result<Box<[AnonId; CHUNK_PAGES]>, TryReserveError> {
+    let mut made = Vec::new();
+    made.try_reserve_exact(CHUNK_PAGES)?;
+    made.resize(CHUNK_PAGES, AnonId(0));
+    Ok(exactly(made))
 }
 
 /// The numbers of the aligned parts of `2^shift` pages that overlap `pages`.
@@ -241,7 +349,8 @@ mod tests {
             let pages = page..page + below(1300);
             match below(40) {
                 0 => {
-                    let taken: Vec<_> = own.take(pages.clone()).each().collect();
+                    let mut taken = Vec::new();
+                    own.drain(pages.clone(), |page, anon| taken.push((page, anon)));
                     let expected: Vec<_> =
                         map.range(pages.clone()).map(|(&k, &v)| (k, v)).collect();
                     assert_eq!(taken, expected);
@@ -256,7 +365,22 @@ mod tests {
                     let all = map.range(pages).rev().map(|(&k, &v)| (k, v));
                     assert_eq!(seen, all.collect::<Vec<_>>());
                 }
+                3 => own = own.try_clone().unwrap(),
+                4 => {
+                    // To pages in the same area or in another one.
+                    let by = [CHUNK_PAGES as u64, 1 << (AREA_SHIFT + 1)][below(2) as usize] + 7;
+                    let pages = page..page + below(CHUNK_PAGES as u64);
+                    let to = pages.start + by..pages.end + by;
+                    own.drain(to.clone(), |_, _| ());
+                    map.retain(|page, _| !to.contains(page));
+                    let all: Vec<_> = own.within(pages.clone()).collect();
+                    all.iter().for_each(|(page, _)| own.prepare(page + by).unwrap());
+                    own.renumber(pages, &all, |page| page + by);
+                    all.iter().for_each(|(page, _)| _ = map.remove(page));
+                    map.extend(all.iter().map(|(page, anon)| (page + by, *anon)));
+                }
                 _ => {
+                    own.prepare(page).unwrap();
                     own.insert(page, AnonId(step));
                     map.insert(page, AnonId(step));
                 }
@@ -264,7 +388,7 @@ mod tests {
             assert_eq!(own.get(page), map.get(&page).copied());
         }
         assert!(own.each().eq(map.iter().map(|(&page, &anon)| (page, anon))));
-        drop(own.take(0..u64::MAX));
+        own.drain(0..u64::MAX, |_, _| ());
         assert!(own.0.is_empty());
     }
 }

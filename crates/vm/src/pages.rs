@@ -3,11 +3,13 @@
 use alloc::{boxed::Box, collections::BTreeMap};
 
 use core::ops::{Range, RangeInclusive};
-use physmem::{FrameId, FrameTable};
+use physmem::{Allocator, FrameId, FrameTable, Physmem};
 
 use crate::{
     groups::Groups,
+    pins::Pins,
     replacement::Replacement,
+    runs::Given,
     settings::Resident,
     thp::{Compaction, Folios, Pools, Progress, Promoting, Ranged, Zeros},
 };
@@ -37,6 +39,9 @@ pub(crate) struct PageLists {
     pub(crate) pools: Pools,
     /// Counts of the daemon that moves pages side by side.
     pub(crate) ranged: Ranged,
+    /// Frames that were given to regions, and pinned frames.
+    pub(crate) given: Given,
+    pub(crate) pins: Pins,
 }
 
 impl PageLists {
@@ -54,6 +59,26 @@ impl PageLists {
             groups: None,
             pools: Pools::default(),
             ranged: Ranged::default(),
+            given: Given::default(),
+            pins: Pins::default(),
+        }
+    }
+
+    /// Wires the page in `frame` once more, so that it is in no list.
+    pub(crate) fn wire<A: Allocator>(&mut self, memory: &mut Physmem<A>, frame: FrameId) {
+        if memory.table().get(frame).wired == 0 {
+            self.leave(memory.allocator_mut().1, frame);
+        }
+        memory.wire(frame);
+        self.wired += 1;
+    }
+
+    /// Unwires the page in `frame` once. After the last time it is in a list again.
+    pub(crate) fn unwire<A: Allocator>(&mut self, memory: &mut Physmem<A>, frame: FrameId) {
+        memory.unwire(frame);
+        self.wired -= 1;
+        if memory.table().get(frame).wired == 0 {
+            self.enter(memory.allocator_mut().1, frame);
         }
     }
 

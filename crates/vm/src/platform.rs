@@ -1,5 +1,7 @@
 //! The interface that memory management needs from processors, memory and disks.
 
+use core::fmt;
+
 use addr::{PhysAddr, VirtAddr};
 use hat::HatSpace;
 use pagetable::Flush;
@@ -20,6 +22,16 @@ pub trait Platform {
 
     /// Moves one page between memory and a disk, and returns when the transfer is complete.
     fn transfer(&mut self, io: Io);
+
+    /// Like [`Platform::transfer`], for a disk that can fail. The manager calls only this function,
+    /// whose default calls [`Platform::transfer`].
+    ///
+    /// After an error, a page that was to be read is not in memory, and the access to it is refused
+    /// with [`Error::Io`](crate::Error::Io). A page that was to be written stays in memory and dirty.
+    fn try_transfer(&mut self, io: Io) -> Result<(), IoError> {
+        self.transfer(io);
+        Ok(())
+    }
 
     /// Called when other work is done, so that the work can be priced while its locks are held. A
     /// kernel need not implement it.
@@ -66,6 +78,18 @@ pub struct Io {
     /// The page's place on a disk.
     pub store: Store,
 }
+
+/// The disk has not transferred a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IoError;
+
+impl fmt::Display for IoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the disk has not transferred a page")
+    }
+}
+
+impl core::error::Error for IoError {}
 
 /// A page's place on a disk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

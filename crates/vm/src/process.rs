@@ -8,7 +8,10 @@
 //!   exit    when its last user goes, so does the space.
 //! ```
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, TryReserveError},
+    vec::Vec,
+};
 
 use addr::VirtRange;
 use hat::{
@@ -17,6 +20,7 @@ use hat::{
 };
 
 use crate::{
+    anon::AnonId,
     error::Error,
     fault::ATTEMPTS_MAX,
     host::Host,
@@ -25,6 +29,7 @@ use crate::{
     reclaim::BATCH,
     region::Own,
     region::{Backing, Region, Regions, Wired},
+    stacks::Stack,
     thp::Kept,
     vm::{AddressSpace, Vm, Within},
 };
@@ -40,12 +45,57 @@ impl<L: Locks> Vm<L> {
             group: 0,
             wires_new: Wired::No,
             has_large: false,
+            has_given: false,
+            stacks: Vec::new(),
             tables: Kept::default(),
             users: 1,
         };
         let slot = self.spaces.get(space.0, || L::Mutex::new(Class::VmSpace, None));
         slot.with(Site::Create, |known| *known = Some(empty));
     }
+}
+
+/// What the child of a fork has.
+struct Forked {
+    regions: Regions,
+    anons: OwnPages,
+    has_large: bool,
+    has_given: bool,
+    stacks: Vec<Stack>,
+    tables: Kept,
+    group: u8,
+}
+
+impl Forked {
+    /// Copies of what `parent` has, none of which is counted yet.
+    fn of(parent: &AddressSpace, has_tables: bool) -> Result<Forked, TryReserveError> {
+        let regions = parent.regions.forked()?;
+        let mut stacks = Vec::new();
+        stacks.try_reserve_exact(parent.stacks.len())?;
+        stacks.extend_from_slice(&parent.stacks);
+        let tables = match has_tables {
+            true => {
+                let copied = regions.all().filter(|region| needs_copy(region, true));
+                parent.tables.of_regions(&copied.cloned().collect::<Vec<_>>())
+            }
+            false => Kept::default(),
+        };
+        Ok(Forked {
+            regions,
+            anons: parent.anons.try_clone()?,
+            has_large: parent.has_large,
+            has_given: parent.has_given,
+            stacks,
+            tables,
+            group: parent.group,
+        })
+    }
+}
+
+/// Whether a fork copies the translations of a region. With `has_tables`, page tables are those of Linux,
+/// where a fault finds the pages of a region in which nothing was stored (`vma_needs_copy`).
+fn needs_copy(region: &Region, has_tables: bool) -> bool {
+    !has_tables || region.has_own
 }
 
 impl<H: Host> Kernel<'_, H> {
@@ -81,33 +131,69 @@ impl<H: Host> Kernel<'_, H> {
         if !self.vm.has(child) {
             return Err(Error::NoSpace(child));
         }
-        let (copied, done) = self.staying_within(parent, |kernel, at| {
-            let regions: Vec<Region> = at.known.regions.all().cloned().collect();
-            regions.iter().for_each(|region| kernel.map_object(region));
-            let anons = at.known.anons.clone();
-            anons.each().for_each(|(_, anon)| kernel.vm.anons.share(kernel.site, anon));
-            kernel.renew_owns(at.known);
-            // A fault will find the pages of a region in which nothing was stored (`vma_needs_copy`).
-            let needs_copy = |region: &&Region| kernel.vm.thp.is_none() || region.has_own;
-            let copied: Vec<Region> = regions.iter().filter(needs_copy).cloned().collect();
-            let tables = at.known.tables.of_regions(&copied);
-            let done = kernel.duplicate(at, child, &copied);
-            Ok(((regions, anons, at.known.has_large, tables, at.known.group), done))
+        let (copied, done) = self.within(parent, |kernel, at| {
+            // The copies are freed again if there is no memory for the rest.
+            let copies = kernel.copy_pinned(at)?;
+            kernel.pages_stay(|kernel| match Forked::of(at.known, kernel.vm.thp.is_some()) {
+                Ok(forked) => Ok(kernel.forked(at, child, forked, copies)),
+                Err(error) => {
+                    kernel.release(copies.into_iter());
+                    Err(error.into())
+                }
+            })
         })?;
         // Two spaces are not locked at once. The translations of the child that hardware already
         // has are correct.
         self.within(child, |kernel, at| {
-            let (regions, anons, has_large, tables, group) = copied;
-            at.known.group = group;
-            for region in regions {
-                at.known.regions.insert_apart(Region { wired: Wired::No, ..region });
-            }
-            (at.known.anons, at.known.has_large) = (anons, has_large);
-            at.known.tables = tables;
+            let Forked { regions, anons, has_large, has_given, stacks, tables, group } = copied;
+            *at.known = AddressSpace {
+                regions,
+                anons,
+                stacks,
+                has_large,
+                has_given,
+                tables,
+                group,
+                wired: BTreeMap::new(),
+                offsets: BTreeMap::new(),
+                wires_new: at.known.wires_new,
+                users: at.known.users,
+            };
             kernel.renew_owns(at.known);
+            if has_given {
+                kernel.load_all_given(at);
+            }
             Ok(())
         })?;
         done
+    }
+
+    /// Counts the child as a user of all that the parent has, and gives it the parent's translations.
+    /// `copies` are the child's copies of pinned pages, which it does not share.
+    fn forked(
+        &mut self,
+        at: &mut Within<'_>,
+        child: HatSpace,
+        mut forked: Forked,
+        copies: Vec<(u64, AnonId)>,
+    ) -> (Forked, Result<(), Error>) {
+        let Forked { regions, anons, .. } = &mut forked;
+        regions.all().for_each(|region| self.map_object(region));
+        for (page, anon) in at.known.anons.each() {
+            if copies.is_empty() || copies.binary_search_by_key(&page, |(page, _)| *page).is_err() {
+                self.vm.anons.share(self.site, anon);
+            }
+        }
+        copies.iter().for_each(|&(page, anon)| anons.insert(page, anon));
+        self.renew_owns(at.known);
+        let mut done = self.duplicate(at, child, &regions);
+        for (page, _) in copies {
+            let range = self.vm.range_of(&(page..page + 1));
+            let (hat, mut below) = self.hat();
+            let unloaded = hat.unload(child, range, &mut |_| (), &mut below);
+            done = done.and(unloaded.map_err(Error::Table));
+        }
+        (forked, done)
     }
 
     /// Gives the child the translations of these regions, except those of shared regions; neither
@@ -116,10 +202,15 @@ impl<H: Host> Kernel<'_, H> {
         &mut self,
         at: &mut Within<'_>,
         child: HatSpace,
-        regions: &[Region],
+        regions: &Regions,
     ) -> Result<(), Error> {
-        let own = |region: &&Region| !matches!(region.backing, Backing::Shared { .. });
-        for region in regions.iter().filter(own) {
+        let is_own = |region: &Region| match region.backing {
+            Backing::Anonymous | Backing::Private { .. } => true,
+            Backing::Shared { .. } | Backing::Frames { .. } => false,
+        };
+        let has_tables = self.vm.thp.is_some();
+        let copied = regions.all().filter(|region| needs_copy(region, has_tables));
+        for region in copied.filter(|region| is_own(region)) {
             let Some(range) = self.loaded_range(at.space, &region.pages) else { continue };
             let (hat, mut below) = self.hat();
             match hat.duplicate(at.space, child, range, &mut below) {
@@ -178,14 +269,14 @@ impl<H: Host> Kernel<'_, H> {
             let known = slot.as_mut().ok_or(Error::NoSpace(space))?;
             known.users -= 1;
             // Nobody finds the space from here on.
-            Ok(slot.take_if(|known| known.users == 0))
+            Ok::<_, Error>(slot.take_if(|known| known.users == 0))
         })?;
         let Some(gone) = gone else { return Ok(false) };
         self.pages_stay(|kernel| {
             let (hat, mut below) = kernel.hat();
             hat.destroy(space, &mut below);
             gone.wired.into_values().for_each(|frame| kernel.unwire(frame));
-            kernel.release(&gone.anons);
+            kernel.release(gone.anons.each());
             let regions: Vec<Region> = gone.regions.all().cloned().collect();
             kernel.unpromise(space, &regions);
             kernel.forget_regions(&regions);

@@ -149,9 +149,14 @@ impl<H: Host> Kernel<'_, H> {
         }
         let frames: Vec<FrameId> = leaving.iter().map(|&(frame, _)| frame).collect();
         self.unload_frames(&frames);
+        let mut failed = 0;
         for &(frame, place) in &leaving {
-            if let Some(store) = place {
-                self.write(self.address(frame), store);
+            if let Some(store) = place
+                && self.write(self.address(frame), store).is_err()
+            {
+                self.keep(frame, store);
+                failed += 1;
+                continue;
             }
             let owner = Owner::of(self.pfdat(frame).identity);
             self.forget_page(owner, place);
@@ -160,7 +165,16 @@ impl<H: Host> Kernel<'_, H> {
                 self.end_if_unused(object);
             }
         }
-        split + leaving.len() as u64
+        split + leaving.len() as u64 - failed
+    }
+
+    /// Keeps a page in memory that could not be written to `store`. It stays dirty.
+    fn keep(&mut self, frame: FrameId, store: Store) {
+        if let Store::Swap(slot) = store {
+            let group = self.vm.swap.with(self.site, |swap| swap.free(slot));
+            self.left_swap(group, false);
+        }
+        self.lists(|lists, memory| lists.enter(memory.allocator_mut().1, frame));
     }
 
     /// Whether every page in memory needs a place in swap and no place is free. In that case no
@@ -265,7 +279,7 @@ impl<H: Host> Kernel<'_, H> {
             }
             (Some(Owner::Object(id, index)), Some(slot)) => {
                 let place = PageLocation::Swapped(slot);
-                vm.objects.with(site, id, |object| object.pages.insert(index, place));
+                vm.objects.with(site, id, |object| object.set_place(index, place));
             }
             (Some(Owner::Object(id, index)), None) => {
                 vm.objects.with(site, id, |object| object.pages.remove(&index));

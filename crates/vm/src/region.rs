@@ -11,12 +11,12 @@
 //! Regions do not overlap. An operation on a range first cuts the regions at both ends of the
 //! range, so that it deals only with whole regions.
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{collections::TryReserveError, vec::Vec};
 use core::ops::Range;
 
-use addr::Rights;
+use addr::{Attributes, Rights};
 
-use crate::{module::Module, object::ObjectId};
+use crate::{module::Module, object::ObjectId, sorted::SortedMap};
 
 /// The object, for reservations, to which a region's own pages belong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -90,6 +90,13 @@ pub enum Backing {
         /// The page of the object with which the region begins.
         first: u64,
     },
+    /// Frames that the caller of [`Kernel::map`](crate::Kernel::map) gave.
+    Frames {
+        /// The frame with which the region begins: its address divided by the size of a base page.
+        first: u64,
+        /// How the memory is accessed.
+        attributes: Attributes,
+    },
 }
 
 impl Backing {
@@ -99,26 +106,34 @@ impl Backing {
             Backing::Anonymous => Backing::Anonymous,
             Backing::Private { object, first } => Backing::Private { object, first: first + pages },
             Backing::Shared { object, first } => Backing::Shared { object, first: first + pages },
+            Backing::Frames { first, attributes } => {
+                Backing::Frames { first: first + pages, attributes }
+            }
         }
     }
 
     /// The object, if there is one.
     pub(crate) fn object(self) -> Option<ObjectId> {
         match self {
-            Backing::Anonymous => None,
+            Backing::Anonymous | Backing::Frames { .. } => None,
             Backing::Private { object, .. } | Backing::Shared { object, .. } => Some(object),
         }
+    }
+
+    /// Whether the region maps frames that were given to it.
+    pub(crate) fn is_given(self) -> bool {
+        matches!(self, Backing::Frames { .. })
     }
 }
 
 /// All regions of a space, by first page.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Regions(BTreeMap<u64, Region>);
+pub(crate) struct Regions(SortedMap<u64, Region>);
 
 impl Regions {
     /// The region that contains `page`.
     pub(crate) fn at(&self, page: u64) -> Option<&Region> {
-        let (_, region) = self.0.range(..=page).next_back()?;
+        let (_, region) = self.0.up_to(&page)?;
         region.pages.contains(&page).then_some(region)
     }
 
@@ -148,12 +163,12 @@ impl Regions {
     /// Replaces the object that has a region's own pages, for all regions. Regions that shared an
     /// object share the new one.
     pub(crate) fn renew_owns(&mut self, mut other: impl FnMut(Own) -> Own) {
-        self.0.values_mut().for_each(|region| region.own = other(region.own));
+        self.0.iter_mut().for_each(|(_, region)| region.own = other(region.own));
     }
 
     /// All regions, by address.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Region> {
-        self.0.values()
+        self.0.iter().map(|(_, region)| region)
     }
 
     /// The regions that overlap `pages`, the last first.
@@ -165,14 +180,14 @@ impl Regions {
 
     /// The range from the first page of the first region to the last page of the last.
     pub(crate) fn hull(&self) -> Option<Range<u64>> {
-        let (first, _) = self.0.first_key_value()?;
-        let (_, last) = self.0.last_key_value()?;
-        Some(*first..last.pages.end)
+        let (first, _) = self.0.iter().next()?;
+        let (_, last) = self.0.iter().next_back()?;
+        Some(first..last.pages.end)
     }
 
     /// Records that the region that contains `page` has pages of its own.
     pub(crate) fn set_own(&mut self, page: u64) {
-        if let Some((_, region)) = self.0.range_mut(..=page).next_back() {
+        if let Some((_, region)) = self.0.up_to_mut(&page) {
             region.has_own = true;
         }
     }
@@ -183,30 +198,66 @@ impl Regions {
         &self,
         pages: &Range<u64>,
         holds: impl Fn(&Region) -> bool,
-    ) -> Vec<Range<u64>> {
+    ) -> Result<Vec<Range<u64>>, TryReserveError> {
+        // From the last to the first, as the regions come.
         let mut parts: Vec<Range<u64>> = Vec::new();
-        let inside: Vec<&Region> = self.within(pages).filter(|region| holds(region)).collect();
-        for region in inside.into_iter().rev() {
+        for region in self.within(pages).filter(|region| holds(region)) {
             let (start, end) =
                 (pages.start.max(region.pages.start), pages.end.min(region.pages.end));
             match parts.last_mut() {
-                Some(last) if last.end == start => last.end = end,
-                _ => parts.push(start..end),
+                Some(behind) if behind.start == end => behind.start = start,
+                _ => {
+                    parts.try_reserve(1)?;
+                    parts.push(start..end);
+                }
             }
         }
-        parts
+        parts.reverse();
+        Ok(parts)
     }
 
     /// The part of `pages` around `page` that no region contains; `None` if a region contains
     /// `page`.
     pub(crate) fn hole_around(&self, page: u64, pages: Range<u64>) -> Option<Range<u64>> {
-        let before = self.0.range(..=page).next_back().map_or(0, |(_, region)| region.pages.end);
-        let after = self.0.range(page..).next().map_or(u64::MAX, |(&start, _)| start);
+        let before = self.0.up_to(&page).map_or(0, |(_, region)| region.pages.end);
+        let after = self.0.next_key(page).unwrap_or(u64::MAX);
         (before <= page).then(|| pages.start.max(before)..pages.end.min(after))
     }
 
-    /// Inserts a region at addresses without a region, and joins it with equal neighbours.
-    pub(crate) fn insert(&mut self, region: Region) {
+    /// Allocates the memory that an operation on `pages` may need to cut regions at both ends and to
+    /// insert one more, so that the operation cannot fail for lack of memory.
+    pub(crate) fn reserve(&mut self, pages: &Range<u64>) -> Result<(), TryReserveError> {
+        self.0.reserve([&pages.start, &pages.end], 3)
+    }
+
+    /// Allocates the memory that a move of all regions in `pages` to page `to` may need.
+    pub(crate) fn reserve_for(
+        &mut self,
+        pages: &Range<u64>,
+        to: u64,
+    ) -> Result<(), TryReserveError> {
+        let count = self.within(pages).count() + 4;
+        let end = to.saturating_add(pages.end - pages.start);
+        self.0.reserve([&to, &end], count)
+    }
+
+    /// A copy of all regions as the child of a fork has them.
+    pub(crate) fn forked(&self) -> Result<Regions, TryReserveError> {
+        let mut copy = Regions::default();
+        for region in self.all() {
+            copy.insert_apart(Region { wired: Wired::No, ..region.clone() })?;
+        }
+        Ok(copy)
+    }
+
+    /// Frees what is left of [`Regions::reserve`].
+    pub(crate) fn unreserve(&mut self) {
+        self.0.unreserve();
+    }
+
+    /// Inserts a region at addresses without a region, and joins it with equal neighbours. After an
+    /// error nothing has changed.
+    pub(crate) fn insert(&mut self, region: Region) -> Result<(), TryReserveError> {
         debug_assert!(
             self.0
                 .range(..region.pages.end)
@@ -215,16 +266,27 @@ impl Regions {
         );
         if !region.pages.is_empty() {
             let pages = region.pages.clone();
-            self.0.insert(region.pages.start, region);
+            self.0.insert(region.pages.start, region)?;
             self.join(pages.start);
             self.join(pages.end);
         }
+        Ok(())
+    }
+
+    /// Extends the region that begins with page `start` down to page `to`; no region has a page in
+    /// between. After an error nothing has changed.
+    pub(crate) fn grow_down(&mut self, start: u64, to: u64) -> Result<(), TryReserveError> {
+        let Some(mut region) = self.0.get(&start).cloned() else { return Ok(()) };
+        region.pages.start = to;
+        self.0.insert(to, region)?;
+        self.0.remove(&start);
+        Ok(())
     }
 
     /// Inserts a region at addresses without a region, without joining it to its neighbours, as a
     /// fork does.
-    pub(crate) fn insert_apart(&mut self, region: Region) {
-        self.0.insert(region.pages.start, region);
+    fn insert_apart(&mut self, region: Region) -> Result<(), TryReserveError> {
+        self.0.insert(region.pages.start, region).map(drop)
     }
 
     /// The beginning of `pages` up to the first region for which `holds` is false or, unless `holes` is
@@ -246,30 +308,43 @@ impl Regions {
         pages.start..if holes { pages.end } else { end }
     }
 
-    /// Removes and returns the regions in `pages`.
-    pub(crate) fn take(&mut self, pages: Range<u64>) -> Vec<Region> {
-        self.cut_ends(&pages);
-        let starts: Vec<u64> = self.0.range(pages).map(|(&start, _)| start).collect();
-        starts.iter().filter_map(|start| self.0.remove(start)).collect()
+    /// Removes and returns the regions in `pages`. After an error nothing has changed.
+    pub(crate) fn take(&mut self, pages: Range<u64>) -> Result<Vec<Region>, TryReserveError> {
+        let mut taken = Vec::new();
+        taken.try_reserve_exact(self.within(&pages).count())?;
+        self.cut_ends(&pages)?;
+        while let Some(start) = self.0.next_key(pages.start).filter(|start| *start < pages.end) {
+            taken.extend(self.0.remove(&start));
+        }
+        Ok(taken)
     }
 
-    /// Calls `change` for the regions in `pages`.
-    pub(crate) fn change(&mut self, pages: Range<u64>, mut change: impl FnMut(&mut Region)) {
-        self.cut_ends(&pages);
-        let inside = self.0.range_mut(pages.clone());
-        let mut ends = Vec::from([pages.start]);
-        inside.for_each(|(_, region)| {
+    /// Calls `change` for the regions in `pages`. After an error nothing has changed.
+    pub(crate) fn change(
+        &mut self,
+        pages: Range<u64>,
+        mut change: impl FnMut(&mut Region),
+    ) -> Result<(), TryReserveError> {
+        self.cut_ends(&pages)?;
+        let mut next = pages.start;
+        while let Some(start) = self.0.next_key(next).filter(|start| *start < pages.end)
+            && let Some(region) = self.0.get_mut(&start)
+        {
             change(region);
-            ends.push(region.pages.end);
-        });
-        ends.into_iter().for_each(|page| self.join(page));
+            next = region.pages.end;
+            self.join(start);
+        }
+        self.join(next);
+        Ok(())
     }
 
     /// Joins two regions that meet at `page` if they have the same properties, so that a large page
     /// can span memory that was mapped in pieces, for example a heap.
     fn join(&mut self, page: u64) {
         let Some(right) = self.0.get(&page) else { return };
-        let Some((_, left)) = self.0.range(..page).next_back() else { return };
+        let Some((_, left)) = page.checked_sub(1).and_then(|page| self.0.up_to(&page)) else {
+            return;
+        };
         let count = left.pages.end - left.pages.start;
         let goes_on = Region {
             pages: left.pages.end..right.pages.end,
@@ -291,22 +366,29 @@ impl Regions {
         }
     }
 
-    fn cut_ends(&mut self, pages: &Range<u64>) {
-        self.cut(pages.start);
-        self.cut(pages.end);
+    fn cut_ends(&mut self, pages: &Range<u64>) -> Result<(), TryReserveError> {
+        self.0.reserve([&pages.start, &pages.end], 2)?;
+        self.cut(pages.start)?;
+        self.cut(pages.end)?;
+        Ok(())
     }
 
     /// Splits a region so that one begins at `page`.
-    fn cut(&mut self, page: u64) {
-        let Some((&start, region)) = self.0.range_mut(..page).next_back() else { return };
+    fn cut(&mut self, page: u64) -> Result<(), TryReserveError> {
+        let Some((start, region)) = page.checked_sub(1).and_then(|page| self.0.up_to(&page)) else {
+            return Ok(());
+        };
         if region.pages.end <= page {
-            return;
+            return Ok(());
         }
         let mut right = region.clone();
-        region.pages.end = page;
         right.pages.start = page;
         right.backing = right.backing.after(page - start);
-        self.0.insert(page, right);
+        self.0.insert(page, right)?;
+        if let Some(left) = self.0.get_mut(&start) {
+            left.pages.end = page;
+        }
+        Ok(())
     }
 }
 
@@ -348,7 +430,7 @@ mod tests {
             let mut page = below(8);
             while page < PAGES {
                 let end = (page + 1 + below(9)).min(PAGES);
-                regions.insert(region(page..end));
+                regions.insert(region(page..end)).unwrap();
                 (page..end).for_each(|page| has[page as usize] = true);
                 // Regions may lie side by side.
                 page = end + below(3) * below(9);

@@ -117,7 +117,7 @@ impl<H: Host> Kernel<'_, H> {
         let (eager, most) = self.reservations()?;
         let phase = known.phase.unwrap_or(0) & (most - 1);
         let near = near(index, most);
-        let resident = |(&index, &place): (&u64, &PageLocation)| match place {
+        let resident = |(index, place): (u64, &PageLocation)| match *place {
             PageLocation::Resident(frame) => Some(Neighbor { index: index + phase, frame }),
             PageLocation::Swapped(_) => None,
         };

@@ -3,7 +3,7 @@ use core::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use addr::PageSize;
+use addr::{Attributes, PageSize, PhysAddr};
 
 use crate::{groups::Limits, hashed::Hashed, object::FileKey, replacement::POLICIES, thp::Thp};
 
@@ -178,6 +178,15 @@ pub enum Source {
         first: u64,
         /// Whether stores change the file.
         shared: bool,
+    },
+    /// Adjacent frames that the caller gives: registers of a device, a framebuffer, or memory that the
+    /// kernel has allocated for itself. They are loaded when the region is mapped. They are never
+    /// evicted, copied or counted as pages of the space, and a fork shares them.
+    Frames {
+        /// The address of the first frame.
+        first: PhysAddr,
+        /// How the memory is accessed. Two mappings of a frame must agree about this.
+        attributes: Attributes,
     },
 }
 

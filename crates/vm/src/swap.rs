@@ -30,6 +30,9 @@ impl Swap {
         if self.room() == 0 {
             return None;
         }
+        // Room for all places, so that none is lost when it is freed.
+        let all = self.fresh as usize + 1;
+        self.freed.try_reserve(all - self.freed.len()).ok()?;
         let is_fresh = in_row && self.fresh < self.slots;
         let freed = if is_fresh { None } else { self.freed.pop() };
         let slot = freed.unwrap_or_else(|| {

@@ -23,6 +23,7 @@ use crate::{
     region::{Region, Regions, Wired},
     replacement::policy,
     settings::{MarksNow, Reference, Reserving, Resident, Settings, SettingsError},
+    stacks::Stack,
     swap::Swap,
     thp::{Kept, Thp},
     work::{Counts, Decision, How, Work},
@@ -93,10 +94,21 @@ pub(crate) struct AddressSpace {
     pub(crate) wires_new: Wired,
     /// Whether a page larger than the base page was ever loaded.
     pub(crate) has_large: bool,
+    /// Whether frames were ever given to a region.
+    pub(crate) has_given: bool,
+    /// The regions that grow downwards.
+    pub(crate) stacks: Vec<Stack>,
     /// The page tables in place of large pages, if large pages are made automatically.
     pub(crate) tables: Kept,
     /// The number of processes that use the space: a child of vfork shares the space of its parent.
     pub(crate) users: u32,
+}
+
+impl AddressSpace {
+    /// Whether the frame at `page` was given to its region.
+    pub(crate) fn is_given(&self, page: u64) -> bool {
+        self.regions.at(page).is_some_and(|region| region.backing.is_given())
+    }
 }
 
 /// A space that the operation in progress has locked.

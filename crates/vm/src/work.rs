@@ -2,7 +2,10 @@ use alloc::collections::BTreeMap;
 
 use addr::PageSize;
 
-use crate::region::{Backing, Region};
+use crate::{
+    region::{Backing, Region},
+    sorted::SortedMap,
+};
 
 /// How a fault was handled, ordered by the effort, least first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -129,7 +132,9 @@ impl Why {
     pub(crate) const fn missing(region: &Region) -> Why {
         match region.backing {
             Backing::Anonymous => Why::BasePages,
-            Backing::Private { .. } | Backing::Shared { .. } => Why::InPageCache,
+            Backing::Private { .. } | Backing::Shared { .. } | Backing::Frames { .. } => {
+                Why::InPageCache
+            }
         }
     }
 }
@@ -231,7 +236,7 @@ work! {
 pub(crate) struct Counts {
     pub(crate) work: Work,
     pub(crate) faults: [u64; How::ALL.len()],
-    decisions: BTreeMap<Decision, u64>,
+    decisions: SortedMap<Decision, u64>,
     /// The latest decision and how many times it occurred in a row; it is not in the map yet.
     last: Option<(Decision, u64)>,
     /// The outcomes of upgrades.
@@ -247,7 +252,9 @@ impl Counts {
             Some((last, all)) if *last == decision => *all += pages,
             last => {
                 if let Some((before, pages)) = last.replace((decision, pages)) {
-                    *self.decisions.entry(before).or_insert(0) += pages;
+                    let all = self.decisions.get(&before).copied().unwrap_or(0);
+                    // A count for which there is no memory is lost, and nothing else.
+                    let _ = self.decisions.insert(before, all + pages);
                 }
             }
         }
@@ -255,7 +262,8 @@ impl Counts {
 
     /// The number of pages for each decision.
     pub(crate) fn decisions(&self) -> BTreeMap<Decision, u64> {
-        let mut all = self.decisions.clone();
+        let known = self.decisions.iter();
+        let mut all: BTreeMap<_, _> = known.map(|(decision, pages)| (decision, *pages)).collect();
         if let Some((decision, pages)) = self.last {
             *all.entry(decision).or_insert(0) += pages;
         }

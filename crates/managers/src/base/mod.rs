@@ -391,9 +391,16 @@ impl Base {
                 Failure::OutOfMemory(self.full(wired, platform.ram()))
             }
             Error::Table(error) => error.into(),
-            Error::NoRegion(_) | Error::Denied { .. } | Error::NoSpace(_) | Error::TableMemory => {
-                Failure::Table(error.to_string())
-            }
+            Error::NoRegion(_)
+            | Error::Denied { .. }
+            | Error::NoSpace(_)
+            | Error::TableMemory
+            | Error::NoMemory
+            | Error::Given(_)
+            | Error::NotGiven(_)
+            | Error::Attributes { .. }
+            | Error::PinLimit(_)
+            | Error::Io(_) => Failure::Table(error.to_string()),
         }
     }
 

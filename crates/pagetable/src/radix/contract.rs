@@ -39,6 +39,7 @@ impl<F: Format> PageTable for Radix<F> {
             return Err(unfit.into());
         }
         memory.zero(root, self.format.table_size(level).bytes());
+        self.copy_shared(root, memory);
         Ok(self.spaces.create(root, Taken::new(self.table_footprint(level))))
     }
 

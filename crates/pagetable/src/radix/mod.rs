@@ -23,6 +23,7 @@ mod lend;
 mod replicated;
 mod resize;
 mod search;
+mod share;
 mod single;
 mod subtree;
 
@@ -44,12 +45,15 @@ pub struct Radix<F> {
     recent: Recent,
     /// Whether the next operation may start at the table in `recent`.
     remembers: bool,
+    /// The root of which new spaces get the entries for addresses that the format does not map.
+    shared: Option<PhysAddr>,
 }
 
 impl<F: Format> Radix<F> {
     /// A table in this format, without spaces.
     pub fn with_format(format: F) -> Radix<F> {
-        Radix { format, spaces: Spaces::new(), recent: Recent::NONE, remembers: true }
+        let (spaces, recent) = (Spaces::new(), Recent::NONE);
+        Radix { format, spaces, recent, remembers: true, shared: None }
     }
 
     /// This table, with every operation descending from the root: the table does not keep the

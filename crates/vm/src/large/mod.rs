@@ -69,9 +69,16 @@ impl<H: Host> Kernel<'_, H> {
         kind: Kind,
     ) -> Result<How, Error> {
         let (base, addr) = (self.vm.base, self.vm.addr_of(page));
-        let region = at.known.regions.at(page).ok_or(Error::NoRegion(addr))?;
+        let Some(region) = at.known.regions.at(page) else {
+            self.grow_stack(at, page)?;
+            return self.bring(at, page, kind);
+        };
         if !region.rights.allows(kind) {
             return Err(Error::Denied { addr, rights: region.rights });
+        }
+        if region.backing.is_given() {
+            let region = region.clone();
+            return self.bring_given(at, &region, page);
         }
         self.want_for(region, page);
         if let Some(thp) = &self.vm.thp {
@@ -239,6 +246,7 @@ impl<H: Host> Kernel<'_, H> {
                     }
                 }
                 (None, Backing::Anonymous) => (None, true),
+                (None, Backing::Frames { .. }) => return Err(Why::Wired),
                 (None, Backing::Private { .. }) if store => (None, true),
                 (None, Backing::Private { object, first } | Backing::Shared { object, first }) => {
                     let place = self.object_place_of(object, first + into);

@@ -54,12 +54,15 @@ impl<L: Locks> Vm<L> {
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// Splits pages so that no page extends across an end of `pages`.
+    /// Splits pages so that no page extends across an end of `pages`, where regions will be cut.
     pub(crate) fn cut_large(
         &mut self,
         at: &mut Within<'_>,
         pages: &Range<u64>,
     ) -> Result<(), Error> {
+        if at.known.has_given {
+            self.cut_given(at.known, pages)?;
+        }
         if !at.known.has_large || pages.is_empty() {
             return Ok(());
         }

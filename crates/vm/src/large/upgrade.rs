@@ -129,7 +129,8 @@ impl<H: Host> Kernel<'_, H> {
             let Some(region) = at.known.regions.at(block.start).cloned() else {
                 continue;
             };
-            if Kind::ALL.iter().all(|&kind| !region.rights.allows(kind)) {
+            let is_reserved = Kind::ALL.iter().all(|&kind| !region.rights.allows(kind));
+            if is_reserved || region.backing.is_given() {
                 continue;
             }
             let held = self.mappings_in(space, block);
@@ -221,7 +222,7 @@ impl<H: Host> Kernel<'_, H> {
     ) -> Vec<Option<FrameId>> {
         let place = |page: u64| match (known.anons.get(page), region.backing) {
             (Some(anon), _) => Some(self.anon(anon).place),
-            (None, Backing::Anonymous) => None,
+            (None, Backing::Anonymous | Backing::Frames { .. }) => None,
             (None, Backing::Private { object, first } | Backing::Shared { object, first }) => {
                 let index = first + (page - region.pages.start);
                 self.object_place_of(object, index)

@@ -290,7 +290,7 @@ impl<H: Host> Kernel<'_, H> {
     ) -> ScanResult {
         let is_inside = region.pages.start <= block.start && block.end <= region.pages.end;
         let has_any = match region.backing {
-            Backing::Anonymous | Backing::Private { .. } => {
+            Backing::Anonymous | Backing::Private { .. } | Backing::Frames { .. } => {
                 at.known.anons.within(block.clone()).next().is_some()
                     || at.known.tables.has((block.end - block.start).ilog2(), block.start)
             }
@@ -373,7 +373,7 @@ impl<H: Host> Kernel<'_, H> {
                 let index = first + (page - region.pages.start);
                 Some((self.object_place_of(object, index)?, 1))
             }
-            (None, Backing::Anonymous | Backing::Private { .. }) => None,
+            (None, Backing::Anonymous | Backing::Private { .. } | Backing::Frames { .. }) => None,
         }
     }
 

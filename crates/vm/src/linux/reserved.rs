@@ -58,7 +58,7 @@ impl<L: Locks> Vm<L> {
             Backing::Shared { object, first } => {
                 Promise::Shared { object, index: first + (page - region.pages.start) }
             }
-            Backing::Anonymous | Backing::Private { .. } => {
+            Backing::Anonymous | Backing::Private { .. } | Backing::Frames { .. } => {
                 Promise::Private { space: space.0, page }
             }
         }
@@ -107,6 +107,7 @@ impl<H: Host> Kernel<'_, H> {
             if blocks.is_empty() || !kernel.lists(|lists, _| lists.pools.0.contains_key(&order)) {
                 return Ok(false);
             }
+            at.known.regions.reserve(&blocks)?;
             let mut keys = Vec::new();
             for region in at.known.regions.within(&blocks) {
                 let first = region.pages.start.max(blocks.start);
@@ -124,7 +125,8 @@ impl<H: Host> Kernel<'_, H> {
             at.known.regions.change(blocks, |region| {
                 region.module = Module { page_size: Some(size), pool: true, ..Module::default() };
                 region.wired = Wired::No;
-            });
+            })?;
+            at.known.regions.unreserve();
             Ok(true)
         })
     }
@@ -134,7 +136,7 @@ impl<H: Host> Kernel<'_, H> {
         let (vm, site) = (self.vm, self.site);
         let is_there = |key: &Promise| match *key {
             Promise::Shared { object, index } => {
-                vm.objects.with(site, object, |object| object.pages.contains_key(&index))
+                vm.objects.with(site, object, |object| object.pages.get(&index).is_some())
             }
             Promise::Private { .. } => false,
         };

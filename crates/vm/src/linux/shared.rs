@@ -164,7 +164,7 @@ impl<H: Host> Kernel<'_, H> {
         let has_block = region.pages.start.div_ceil(1 << order) < region.pages.end >> order;
         let is_right = match region.backing {
             Backing::Anonymous => region.has_own,
-            Backing::Private { .. } => false,
+            Backing::Private { .. } | Backing::Frames { .. } => false,
             Backing::Shared { .. } => memory_of(self.vm, self.site, region, order).is_some(),
         };
         has_block

@@ -113,7 +113,7 @@ impl<H: Host> Kernel<'_, H> {
                 continue;
             }
             let (index, is_shared) = match backing {
-                Backing::Anonymous => return Ok(()),
+                Backing::Anonymous | Backing::Frames { .. } => return Ok(()),
                 Backing::Private { first, .. } => (first + (each - start), false),
                 Backing::Shared { first, .. } => (first + (each - start), true),
             };

@@ -1,12 +1,10 @@
-use alloc::{
-    collections::{BTreeMap, VecDeque},
-    vec::Vec,
-};
+use alloc::collections::VecDeque;
 use core::ops::RangeInclusive;
 
 use physmem::{FrameId, FrameTable, Identity};
 
 use super::{Pages, Replacement, list::List};
+use crate::sorted::SortedMap;
 
 /// The flag, in a descriptor's owner bits, of a frame in the main queue.
 const MAIN: u8 = 1;
@@ -30,7 +28,7 @@ pub(super) struct TwoQueues {
     /// A1out: the identities of evicted pages, the oldest first, with the sequence number of each
     /// eviction.
     left: VecDeque<(u64, (u32, u64))>,
-    left_at: BTreeMap<(u32, u64), u64>,
+    left_at: SortedMap<(u32, u64), u64>,
     left_max: usize,
     departures: u64,
 }
@@ -43,7 +41,7 @@ impl TwoQueues {
             main: List::default(),
             first_max: pages / 4,
             left: VecDeque::new(),
-            left_at: BTreeMap::new(),
+            left_at: SortedMap::new(),
             left_max: usize::try_from(pages / 2).unwrap_or(usize::MAX),
             departures: 0,
         }
@@ -51,9 +49,14 @@ impl TwoQueues {
 
     fn remember(&mut self, identity: Identity) {
         let who = (identity.object, identity.index);
+        // A page for which there is no memory is not remembered: it comes back as a new page.
+        if self.left.try_reserve(1).is_err()
+            || self.left_at.insert(who, self.departures + 1).is_err()
+        {
+            return;
+        }
         self.departures += 1;
         self.left.push_back((self.departures, who));
-        self.left_at.insert(who, self.departures);
         while self.left.len() > self.left_max {
             let Some((departure, who)) = self.left.pop_front() else { return };
             // A page that returned and left again has a later entry.
@@ -103,9 +106,11 @@ impl Replacement for TwoQueues {
 
     fn forget(&mut self, object: u32, indices: RangeInclusive<u64>) {
         let (first, last) = indices.into_inner();
-        let gone = self.left_at.range((object, first)..=(object, last));
-        let gone: Vec<(u32, u64)> = gone.map(|(who, _)| *who).collect();
-        gone.iter().for_each(|who| _ = self.left_at.remove(who));
+        while let Some(who) = self.left_at.next_key((object, first))
+            && who <= (object, last)
+        {
+            self.left_at.remove(&who);
+        }
     }
 
     fn pages(&self) -> u64 {

@@ -1,12 +1,12 @@
 //! The platform of the tests: a number for the contents of each frame and of each page on disk,
 //! and TLBs that forget only what they are told to forget.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use addr::{PhysAddr, VirtAddr};
 use hat::HatSpace;
 use pagetable::{Flush, Translation};
-use vm::{FileKey, Io, Platform, Store};
+use vm::{FileKey, Io, IoError, Platform, Store};
 
 #[derive(Default)]
 pub(crate) struct Board {
@@ -14,6 +14,18 @@ pub(crate) struct Board {
     disk: BTreeMap<Store, u64>,
     pub(crate) tlb: BTreeMap<(HatSpace, VirtAddr), Translation>,
     pub(crate) swap_reads: u64,
+    /// The pages that the disk cannot transfer.
+    pub(crate) broken: BTreeSet<Store>,
+    /// Whether the disk cannot write to swap.
+    pub(crate) swap_is_broken: bool,
+}
+
+impl Board {
+    /// What the disk has at a page of a file.
+    pub(crate) fn on_disk(&self, file: FileKey, index: u64) -> u64 {
+        let stored = self.disk.get(&Store::File(file, index)).copied();
+        stored.unwrap_or_else(|| original(file, index))
+    }
 }
 
 /// What a page of a file has at first.
@@ -35,6 +47,15 @@ impl Platform for Board {
     fn copy(&mut self, from: PhysAddr, to: PhysAddr, _: u64) {
         let copied = self.contents[&from];
         self.contents.insert(to, copied);
+    }
+
+    fn try_transfer(&mut self, io: Io) -> Result<(), IoError> {
+        let is_lost = io.write && self.swap_is_broken && matches!(io.store, Store::Swap(_));
+        if is_lost || self.broken.contains(&io.store) {
+            return Err(IoError);
+        }
+        self.transfer(io);
+        Ok(())
     }
 
     fn transfer(&mut self, io: Io) {

@@ -3,18 +3,26 @@
 
 extern crate alloc;
 
+mod access;
 mod board;
 #[path = "../../../physmem/tests/support/boot.rs"]
 mod boot;
 mod daemons;
 mod eager;
+mod given;
 mod groups;
 mod kept;
 mod large;
 mod linux;
+mod machine;
+mod memory;
 mod model;
+mod oom;
+mod pins;
 mod pools;
 mod reserve;
+mod stacks;
+mod sync;
 mod tables;
 mod waking;
 mod world;

@@ -497,7 +497,7 @@ where
         for page in pages.clone() {
             let index = page - pages.start;
             let (index, shared) = match source {
-                Source::Anonymous => (0, false),
+                Source::Anonymous | Source::Frames { .. } => (0, false),
                 Source::SharedMemory => (index, true),
                 Source::File { first, shared, .. } => (first + index, shared),
             };
