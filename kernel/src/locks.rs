@@ -20,7 +20,7 @@ use hat::locking::{Class, Locks, Mutex, Once, Rw, Site, Wait};
 
 use crate::shootdown;
 
-/// One turn of a wait.
+/// One iteration of a loop that waits: answers requests of other processors, and pauses.
 #[inline]
 pub fn turn() {
     shootdown::poll();

@@ -568,9 +568,9 @@ class SpecTlbCounts(Record):
     """
 
     wrong: dict[str, int]
-    """Wrong predictions by cause: `absent` (the walk faulted), `broken` (the page was placed when
-    its reservation was broken), `chance` (the entry was made by a page in no reservation, whose
-    addresses agreed by chance; with `offsets`: the page has another offset).
+    """Wrong predictions by cause: `absent` (the walk faulted), `broken` (the page was placed after
+    its reservation had been broken), `chance` (the entry was made by a page in no reservation,
+    whose addresses agreed by chance; with `offsets`: the page has another offset).
     """
 
     none: int
@@ -770,8 +770,8 @@ class NestedCounts(Record):
     """
 
     critical_references: int | None
-    """References of both dimensions for which the access waits, because no right prediction of
-    guest or host overlaps them; `None` without a SpecTLB.
+    """References to tables of the guest and of the host that the access has to wait for, as no
+    right prediction hides them; `None` without a SpecTLB.
     """
 
     reservations: ReservationCounts | None
@@ -1414,8 +1414,9 @@ class PromotionCounts(Record):
     """Online promotion: misses charged, and pages promoted."""
 
     misses: int
-    """Misses of every TLB on pages that could be larger, without first touches; each is counted by
-    the kernel.
+    """Lookups that missed every TLB, on pages that could be larger, without first touches.
+
+    The kernel counts each of them.
     """
 
     charged: int
@@ -1481,10 +1482,10 @@ class NumaCounts(Record):
     """The nodes by number."""
 
     local_misses: int
-    """Misses of every TLB on pages on the processor's own node."""
+    """Lookups that missed every TLB, for pages on the processor's own node."""
 
     remote_misses: int
-    """Misses of every TLB on pages on another node."""
+    """Lookups that missed every TLB, for pages on another node."""
 
     migration: MigrationCounts | None
     """Migration of pages to the node that refers to them; `None` if references are not counted."""

@@ -108,14 +108,20 @@ def why_none(region: Mapping[str, Any]) -> str | None:
             return "it has large pages already (MAP_HUGETLB), which are not counted as such here"
         case "shared-file":
             return (
-                "no advice on Linux makes pages of a shared file on a disk large; a file in a "
-                "tmpfs that is mounted with huge=advise, or anonymous memory that the file is read "
-                "into, can have them"
+                "Linux gives large pages to no shared mapping of a file on a disk, whatever "
+                "madvise asks for; a file in a tmpfs that is mounted with huge=advise, or "
+                "anonymous memory that the file is read into, can have them"
             )
         case "private-file" if "w" in region["rights"]:
-            return "no advice on Linux makes pages of a private, writable mapping of a file large"
+            return (
+                "Linux gives large pages to no private, writable mapping of a file, whatever "
+                "madvise asks for"
+            )
         case "private-of-shared":
-            return "no advice on Linux makes pages of a private mapping of shared memory large"
+            return (
+                "Linux gives large pages to no private mapping of shared memory, whatever madvise "
+                "asks for"
+            )
     return None
 
 

@@ -75,7 +75,7 @@ def test_each_kind_of_memory_has_what_works_there(more: dict[str, Any], words: s
     ("more", "words"),
     [
         ({"backing": "hugetlb"}, "has large pages already"),
-        ({"backing": "shared-file"}, "no advice on Linux makes pages of a shared file"),
+        ({"backing": "shared-file"}, "Linux gives large pages to no shared mapping"),
         ({"backing": "private-file", "rights": "rw-"}, "a private, writable mapping of a file"),
         ({"backing": "private-of-shared"}, "a private mapping of shared memory"),
     ],

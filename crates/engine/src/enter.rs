@@ -72,7 +72,9 @@ impl Recorder {
         };
         let session = recorder.session();
         if session.magic != MAGIC || session.version != VERSION {
-            return Err("its version is not that of pagewalk: build both again");
+            return Err(
+                "the recorder's version is not that of pagewalk: build the recorder and pagewalk again",
+            );
         }
         recorder.take_slot(None).ok_or("too many processes are recorded at one time")?;
         recorder.attach()?;

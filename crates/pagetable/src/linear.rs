@@ -73,7 +73,7 @@ impl LinearArray {
         })
     }
 
-    /// The page of the array that is the table at `level` for `addr`.
+    /// The array's page that is the table at `level` for `addr`.
     #[inline]
     pub fn table_page(self, addr: VirtAddr, level: u8) -> Page {
         self.entry(addr, level).page(TABLE)

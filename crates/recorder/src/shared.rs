@@ -32,7 +32,9 @@ impl Shared {
             let mut stat: libc::stat = core::mem::zeroed();
             if libc::fstat(fd, &mut stat) != 0 || stat.st_size as usize != SESSION_BYTES {
                 libc::close(fd);
-                return Err("its version is not that of pagewalk: build both again");
+                return Err(
+                    "the recorder's version is not that of pagewalk: build the recorder and pagewalk again",
+                );
             }
             // The plugin sees the end of a span by the low bits of a pointer, so chunks must
             // be as aligned in memory as they are in the file.
@@ -64,7 +66,9 @@ impl Shared {
             let shared = Shared { base: base.cast() };
             let session = shared.session();
             if session.magic != MAGIC || session.version != VERSION {
-                return Err("its version is not that of pagewalk: build both again");
+                return Err(
+                    "the recorder's version is not that of pagewalk: build the recorder and pagewalk again",
+                );
             }
             Ok(shared)
         }

@@ -244,8 +244,8 @@ pub struct RunsOfLength {
 /// Online promotion: misses charged, and pages promoted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PromotionCounts {
-    /// Misses of every TLB on pages that could be larger, without first touches; each is counted by
-    /// the kernel.
+    /// Lookups that missed every TLB, on pages that could be larger, without first touches. The kernel
+    /// counts each of them.
     pub misses: u64,
     /// Misses in `misses` that were charged to a candidate, because a larger page would have been
     /// in a TLB.

@@ -9,9 +9,9 @@ use serde::Serialize;
 pub struct NumaCounts {
     /// The nodes by number.
     pub nodes: Vec<NodeCounts>,
-    /// Misses of every TLB on pages on the processor's own node.
+    /// Lookups that missed every TLB, for pages on the processor's own node.
     pub local_misses: u64,
-    /// Misses of every TLB on pages on another node.
+    /// Lookups that missed every TLB, for pages on another node.
     pub remote_misses: u64,
     /// Migration of pages to the node that refers to them; `None` if references are not counted.
     pub migration: Option<MigrationCounts>,

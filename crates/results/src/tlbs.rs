@@ -108,8 +108,8 @@ pub struct SpecTlbCounts {
     /// Predictions of the right frame for an access that the page's rights forbid, so that the walk
     /// faulted.
     pub denied: u64,
-    /// Wrong predictions by cause: `absent` (the walk faulted), `broken` (the page was placed when
-    /// its reservation was broken), `chance` (the entry was made by a page in no reservation, whose
+    /// Wrong predictions by cause: `absent` (the walk faulted), `broken` (the page was placed after
+    /// its reservation had been broken), `chance` (the entry was made by a page in no reservation, whose
     /// addresses agreed by chance; with `offsets`: the page has another offset).
     pub wrong: BTreeMap<String, u64>,
     /// Walks that found their page without a prediction. Together with `right`, `broken` and

@@ -171,8 +171,8 @@ pub struct NestedCounts {
     /// SpecTLB for the host's walks, if there is one. Predictions are counted per walk of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec_tlb: Option<SpecTlbCounts>,
-    /// References of both dimensions for which the access waits, because no right prediction of
-    /// guest or host overlaps them; `None` without a SpecTLB.
+    /// References to tables of the guest and of the host that the access has to wait for, as no right
+    /// prediction hides them; `None` without a SpecTLB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub critical_references: Option<u64>,
     /// Reservations of the host, if it makes any.

@@ -143,8 +143,8 @@ impl std::fmt::Display for StaleEntry {
         write!(
             f,
             "the MMU cache starts the walk of {} at a table of level {} at {}, which the page \
-             table does not have there: a flush is missing, and only a run of this design alone \
-             can follow",
+             table does not have there: a flush is missing. A sweep cannot repeat such a walk: \
+             run this design alone",
             walk.va, node.level, node.table
         )
     }

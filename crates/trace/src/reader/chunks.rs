@@ -142,7 +142,9 @@ impl Chunks {
             path: self.file.path.clone(),
             offset,
             within: "",
-            what: format!("a chunk of the trace cannot be read: {what}; record or copy it again"),
+            what: format!(
+                "a chunk of the trace cannot be read: {what}; record or copy the file again"
+            ),
         }
     }
 }

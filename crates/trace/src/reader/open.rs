@@ -198,9 +198,12 @@ impl Input<'_> {
         let at = PREAMBLE_BYTES as u64;
         let (head, body) = match self.frame(at, self.bytes)? {
             Ok((head, body)) if head.kind == FrameKind::Head => (head, body),
-            Ok(_) => return Err(self.corrupt(at, "its header is missing; record or copy it again")),
+            Ok(_) => {
+                return Err(self.corrupt(at, "its header is missing; record or copy the file again"));
+            }
             Err(Damage(what)) => {
-                let what = format!("its header cannot be read: {what}; record or copy it again");
+                let what =
+                    format!("its header cannot be read: {what}; record or copy the file again");
                 return Err(self.corrupt(at, &what));
             }
         };
@@ -241,7 +244,7 @@ impl Input<'_> {
             Ok(_) => "another part of the trace is in its place".to_owned(),
             Err(damage) => damage.0,
         };
-        let what = format!("its index cannot be read: {damage}; record or copy it again");
+        let what = format!("its index cannot be read: {damage}; record or copy the file again");
         Err(self.corrupt(offset, &what))
     }
 
@@ -306,7 +309,7 @@ impl Input<'_> {
                 Ok((head, body)) if head.kind == FrameKind::Process && head.crc == entry.crc => {
                     serde_json::from_slice::<Process>(&body).map_err(|error| error.to_string())
                 }
-                Ok(_) => Err("it is not the part that the index lists here".to_owned()),
+                Ok(_) => Err("the file has another part here than its index lists".to_owned()),
                 Err(damage) => Err(damage.0),
             };
             let told = process.and_then(|process| {
@@ -324,7 +327,8 @@ impl Input<'_> {
                 Ok(())
             });
             if let Err(damage) = told {
-                let what = format!("a process cannot be read: {damage}; record or copy it again");
+                let what =
+                    format!("a process cannot be read: {damage}; record or copy the file again");
                 return Err(self.corrupt(at, &what));
             }
         }

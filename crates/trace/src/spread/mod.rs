@@ -111,8 +111,8 @@ impl<P: DerefMut<Target: Source>> Spread<P> {
         let header = source.header();
         if !matches!(header.arch, Arch::X86_64 | Arch::Unknown) {
             return Err(Error::Parameters(
-                "os.linux.layout=\"kernel\": the program is not one for x86-64, whose addresses are modelled; \
-                 write \"recorded\""
+                "os.linux.layout=\"kernel\": only the layout of programs for x86-64 is modelled, and this program is for \
+                 another processor; write \"recorded\""
                     .to_owned(),
             ));
         }

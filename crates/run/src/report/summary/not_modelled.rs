@@ -126,7 +126,7 @@ fn accesses(notes: &mut Notes, description: &Description, run: &Run, header: &He
 /// The work that the operating system does not do, or that has no price.
 fn system(notes: &mut Notes, description: &Description, run: &Run) {
     if let Some(inject) = description.os.inject {
-        notes.say(format!("a machine without defects: os.inject is {inject}"));
+        notes.say(format!("the system as it is without errors: os.inject = {inject} makes it leave out work on purpose"));
     }
     if description.os.populated {
         notes.say("faults of first touches: each page is mapped before its first walk");
