@@ -52,7 +52,8 @@ from pagewalk.placing.system import System, grown
 
 JOURNAL = kernel.JOURNAL.with_name("pagewalk-place-knobs.json")
 ENABLED = kernel.THP / "enabled"
-RULE = "data=2M"
+SIZE = "2M"
+RULE = f"data={SIZE}"
 TOP_PAD = 64 << 20
 """Bytes by which the heap grows in recordings, as `place` has it grow by whole blocks: otherwise no
 large page has room in the heap that the model sees."""
@@ -286,14 +287,20 @@ def predict(campaign: Campaign, program: Program) -> dict[str, Any]:
     document = json.loads(advised.read_text())
     found["regions"], found["passes"] = len(document["regions"]), document["runs"]
     predicted = predictions.read(place.read_text())
-    if predicted is not None and not is_met(campaign, program, place):
+    # Regions of a group are counted together.
+    pages = {
+        one["group"]: one["together"][SIZE]["large_pages"]
+        for one in document["regions"]
+        if one["size"] == SIZE
+    }
+    if predicted is not None and not is_met(campaign, program, place, sum(pages.values())):
         found["unmet"] = place.read_text()
         predicted = None
     found["by"] = "advice"
     if predicted is None:
         # Nothing is worth its memory, or its regions are not found again: all data is placed.
         found["by"] = RULE
-        all_ = document["uniform"].get("2M") or document["base"]
+        all_ = document["uniform"].get(SIZE) or document["base"]
         predicted = predictions.of(all_, str(campaign.here)) or NONE
         place.write_text(f"{predicted.line()}\n{RULE.replace('=', ' = ')}\n")
     said = (
@@ -328,15 +335,16 @@ def gain(campaign: Campaign, program: Program) -> dict[str, Any]:
     return {**measured, "said": said}
 
 
-def is_met(campaign: Campaign, program: Program, place: Path) -> bool:
-    """Whether each rule of a place file finds memory in the program, most of it in large pages."""
+def is_met(campaign: Campaign, program: Program, place: Path, pages: int) -> bool:
+    """Whether each rule of a place file finds memory in the program, which has at least half of the
+    large pages that the model says."""
     json_ = campaign.folder / "met.json"
     with enabled("madvise"):
         command = ["place", place, "--force", "--json", json_, "--", *program.command]
         pagewalk(*command, folder=campaign.folder)
     rules_ = json.loads(json_.read_text())["rules"]
-    large, all_ = (sum(one[key] for one in rules_) for key in ("large_bytes", "resident_bytes"))
-    return all(one["mappings"] for one in rules_) and large >= all_ / 2
+    large = sum(one["large_bytes"] for one in rules_)
+    return all(one["mappings"] for one in rules_) and large >= pages * (2 << 20) / 2
 
 
 def always(campaign: Campaign, program: Program) -> dict[str, Any]:
