@@ -105,7 +105,7 @@ class HostRuns(_Runs[HostRun]):
     """The runs of `hat_on_host`."""
 
     title = "Memory management on this host"
-    nothing_drawn = "nothing is drawn of one host, which has few processors"
+    nothing_drawn = "there is no chart of this host, which has too few processors for one"
 
     def made(self) -> "Made":
         """The content of the files that `save` writes."""

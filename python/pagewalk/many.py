@@ -33,7 +33,7 @@ Design = Machine | str | os.PathLike[str]
 class Runs(list[Results], Tabled):
     """The results of `run_many`, a list that is a table too. Its chart has the misses over time."""
 
-    nothing_drawn = "nothing is drawn of one run, or of runs without misses: plot each alone"
+    nothing_drawn = "a chart of runs needs at least two, with misses: plot a run by itself"
 
     def __init__(self, results: Iterable[Results]) -> None:
         super().__init__(results)

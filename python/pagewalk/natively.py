@@ -253,8 +253,8 @@ def told(time_: "plain.Time | None", run: dict[str, Any], window: str | None) ->
         window: Why the results are not of the whole program, if they are not.
 
     Returns:
-        `run` without its mappings, with `translation_ms`: `lo` and `hi`, the share of translation
-        times the user time; or `None`, and in `no_ms` the reason.
+        `run` without its mappings, with `translation_ms`: `lo` and `hi`, the user time
+        multiplied by the share of translation; or `None`, and in `no_ms` the reason.
     """
     shown = {key: value for key, value in run.items() if key not in ("peak", "digest")}
     peak = run["peak"]

@@ -323,7 +323,7 @@ class _Runs:
         }
 
     def _each(self, limit: float) -> _Tried:
-        """Each group alone at each size, all at each size, and all sets on the way."""
+        """Runs each group alone at each size, all at each size, and the sets that `grown` makes."""
         many = len(self.groups)
         alone = {
             (at, size): Try(tuple(size if one == at else None for one in range(many)))
