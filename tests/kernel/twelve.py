@@ -438,7 +438,7 @@ def itself(campaign: Campaign, batch: int) -> dict[str, Any]:
 
 def kills(campaign: Campaign) -> dict[str, Any]:
     """The tests that kill pagewalk, forty times each."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "killed"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "killed"]
     done = subprocess.run(
         [*command, "tests/python/test_place.py"], cwd=ROOT, capture_output=True, text=True,
         check=False, env={**os.environ, "PAGEWALK_TORTURE": "1"},
