@@ -6,8 +6,7 @@ use addr::{Memory, PhysAddr};
 
 use crate::arch::DIRECT;
 
-/// All of physical memory. The owner of a frame may access its bytes: `physmem` decides who that
-/// is.
+/// All of physical memory. The bytes of a frame are accessed by its owner, which `physmem` knows.
 #[derive(Clone, Copy, Debug)]
 pub struct Direct;
 

@@ -141,6 +141,7 @@ impl<H: Host> Kernel<'_, H> {
             let done = self.pages_stay(|kernel| {
                 let frame = kernel.reach(at, page, kind, Reach::Pin)?;
                 kernel.add_pin(frame)?;
+                at.known.has_pins = true;
                 Ok(frame)
             });
             match done {
@@ -209,7 +210,7 @@ impl<H: Host> Kernel<'_, H> {
     /// ascending page. After an error nothing has changed.
     pub(crate) fn copy_pinned(&mut self, at: &mut Within<'_>) -> Result<Vec<(u64, AnonId)>, Error> {
         let mut copies = Vec::new();
-        if self.lists(|lists, _| lists.pins.is_empty()) {
+        if !at.known.has_pins {
             return Ok(copies);
         }
         let mut pinned: Vec<(u64, FrameId)> = Vec::new();

@@ -11,10 +11,6 @@ use crate::sorted::SortedMap;
 pub(crate) struct Pins(SortedMap<u32, u16>);
 
 impl Pins {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub(crate) fn has(&self, frame: FrameId) -> bool {
         !self.0.is_empty() && self.0.get(&frame.0).is_some()
     }

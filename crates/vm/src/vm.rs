@@ -96,6 +96,8 @@ pub(crate) struct AddressSpace {
     pub(crate) has_large: bool,
     /// Whether frames were ever given to a region.
     pub(crate) has_given: bool,
+    /// Whether pages were ever pinned for a device.
+    pub(crate) has_pins: bool,
     /// The regions that grow downwards.
     pub(crate) stacks: Vec<Stack>,
     /// The page tables in place of large pages, if large pages are made automatically.

@@ -147,7 +147,7 @@ fn tools_that_are_missing_or_unfit() {
     let other = file(&directory, "qemu-aarch64", script, 0o755);
     let error =
         refusal(&directory, "/bin/true", |options| options.qemu = Some(other.clone().into()));
-    let says = "runs programs for aarch64, and /bin/true needs qemu-x86_64";
+    let says = "runs programs for aarch64, but /bin/true needs qemu-x86_64";
     assert!(error.to_string().contains(says), "{error}");
     // One that has them and refuses this one.
     let says = "plugin requires API version 1, but this QEMU supports only a minimum version of 2";
