@@ -49,7 +49,6 @@ fn frames_of(region: &Region, pages: &Range<u64>) -> Option<Range<u64>> {
 
 impl<H: Host> Kernel<'_, H> {
     /// Maps a new region of frames that the caller gives, and loads its translations.
-    #[expect(clippy::too_many_arguments, reason = "all that the caller says about the region")]
     pub(crate) fn map_given(
         &mut self,
         at: &mut Within<'_>,

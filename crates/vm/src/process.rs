@@ -188,7 +188,7 @@ impl<H: Host> Kernel<'_, H> {
         }
         copies.iter().for_each(|&(page, anon)| anons.insert(page, anon));
         self.renew_owns(at.known);
-        let mut done = self.duplicate(at, child, &regions);
+        let mut done = self.duplicate(at, child, regions);
         for (page, _) in copies {
             let range = self.vm.range_of(&(page..page + 1));
             let (hat, mut below) = self.hat();

@@ -199,7 +199,9 @@ impl Input<'_> {
         let (head, body) = match self.frame(at, self.bytes)? {
             Ok((head, body)) if head.kind == FrameKind::Head => (head, body),
             Ok(_) => {
-                return Err(self.corrupt(at, "its header is missing; record or copy the file again"));
+                return Err(
+                    self.corrupt(at, "its header is missing; record or copy the file again")
+                );
             }
             Err(Damage(what)) => {
                 let what =
