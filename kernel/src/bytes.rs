@@ -75,7 +75,7 @@ impl Entries {
             return Some(());
         }
         let number = sum.number_of(entry & self.frame.0)?;
-        let place = u64::from(level) << 32 | at % TABLE_BYTES;
+        let place = (u64::from(level) << 32) | (at % TABLE_BYTES);
         [place, entry & !self.frame.0, number].into_iter().for_each(|word| sum.mix(word));
         if level > 1 && entry & self.page == 0 {
             let table = self.table(entry);

@@ -48,13 +48,13 @@ const LANDING: u64 = CODE + 0x40;
 
 /// The words of the script.
 mod word {
-    pub const END: u32 = 0;
-    pub const WRITE: u32 = 1;
-    pub const FORGET: u32 = 2;
-    pub const LOAD: u32 = 3;
-    pub const SEGMENTS: u32 = 4;
-    pub const ACCESS: u32 = 5;
-    pub const ADOPT: u32 = 6;
+    pub(super) const END: u32 = 0;
+    pub(super) const WRITE: u32 = 1;
+    pub(super) const FORGET: u32 = 2;
+    pub(super) const LOAD: u32 = 3;
+    pub(super) const SEGMENTS: u32 = 4;
+    pub(super) const ACCESS: u32 = 5;
+    pub(super) const ADOPT: u32 = 6;
 }
 
 /// Vectors of exceptions, and of the call with which an access ends that was made.

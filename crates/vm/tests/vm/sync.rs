@@ -28,7 +28,7 @@ fn dirty_pages_are_written_on_request() {
     assert_eq!(machine.board.on_disk(FILE, 98), original(FILE, 98));
     assert_eq!(machine.kernel().sync_file(FILE, 0..u64::MAX), Ok(50));
     assert_eq!(machine.kernel().sync_file(FILE, 0..u64::MAX), Ok(0));
-    let right = |page: u64| if page % 2 == 0 { page } else { original(FILE, page) };
+    let right = |page: u64| if page.is_multiple_of(2) { page } else { original(FILE, page) };
     assert!((0..200).all(|page| machine.board.on_disk(FILE, page) == right(page)));
     // Hardware may no longer store without a fault.
     assert!(machine.held(space, AT).is_none_or(|held| !held.rights.allows(Kind::Store)));
