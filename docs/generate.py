@@ -61,7 +61,8 @@ pub struct Native {
     pub user_seconds: f64,
     /// Time in the kernel in seconds.
     pub system_seconds: f64,
-    /// Page faults that waited for no disk; `None` in recordings of versions that did not count them.
+    /// Page faults that waited for no disk; `None` in recordings of versions that did not count
+    /// them.
     pub minor_faults: Option<u64>,
     /// Exit status.
     pub exit_status: u64,
@@ -375,8 +376,9 @@ pub struct PlacedRun {
     pub gain_best: Option<f64>,
     /// `gain_best` in milliseconds of the native run; `None` without a native run.
     pub gain_best_ms: Option<f64>,
-    /// The predicted gain of CPU time, with page faults; `None` without a native run, if the machine file
-    /// is not calibrated, or with pages that are larger than the base pages and are not of 2M.
+    /// The predicted gain of CPU time, with page faults; `None` without a native run, if the
+    /// machine file is not calibrated, or with pages that are larger than the base pages and are
+    /// not of 2M.
     pub gain_of_cpu: Option<GainOfCpu>,
     /// Kernel cycles saved in faults, switches and shootdowns.
     pub kernel_gain_cycles: Option<f64>,
