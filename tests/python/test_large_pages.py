@@ -76,8 +76,8 @@ def test_each_kind_of_memory_has_what_works_there(more: dict[str, Any], words: s
     [
         ({"backing": "hugetlb"}, "has large pages already"),
         ({"backing": "shared-file"}, "Linux gives large pages to no shared mapping"),
-        ({"backing": "private-file", "rights": "rw-"}, "a private, writable mapping of a file"),
-        ({"backing": "private-of-shared"}, "a private mapping of shared memory"),
+        ({"backing": "private-file", "rights": "rw-"}, "to no private, writable mapping of a file"),
+        ({"backing": "private-of-shared"}, "to no private mapping of shared memory"),
     ],
 )
 def test_what_nothing_makes_large_has_the_reason(more: dict[str, Any], words: str) -> None:
