@@ -278,7 +278,7 @@ fn a_machine_has_few_processors_and_contexts_for_them() {
     let shared = ["core.count=5", "core.asid_bits=2", "core.contexts=lru"];
     let said = refusal(&tlb_only(), &shared);
     assert!(
-        said.contains("5 processors share 4 contexts") && said.contains("write 3 or more"),
+        said.contains("5 processors share 4 contexts") && said.contains("write 3 bits or more"),
         "{said}"
     );
 }

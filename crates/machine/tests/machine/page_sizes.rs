@@ -419,7 +419,7 @@ fn a_size_that_no_tlb_holds_is_refused() {
     assert!(error.contains("the page table holds pages of 4K, 2M, 1G, not 64K"), "{error}");
     let error = refused("epyc-9005", &["core.asid_bits=13"]);
     let says = "--set core.asid_bits=13: core.asid_bits: a page table of format x86-64 cannot have \
-                contexts of 13 bits: write 0 to 12";
+                contexts (ASIDs) of 13 bits: write 0 to 12";
     assert_eq!(error, says);
     assert!(refused("r4700", &["core.asid_bits=17"]).contains("write 0 to 16"));
     let error = refused("epyc-9005", &["os.manager=mine"]);
