@@ -17,7 +17,7 @@ use physmem::FrameId;
 
 use crate::{
     error::{Error, Stop},
-    fault::{ATTEMPTS_MAX, Needed, RegionPage},
+    fault::{Needed, RegionPage},
     host::Host,
     kernel::Kernel,
     region::{Backing, Region},
@@ -104,24 +104,12 @@ impl<H: Host> Kernel<'_, H> {
         access: Access,
         each: &mut dyn FnMut(&mut H::Platform, PhysAddr),
     ) -> Result<(), Error> {
-        for _ in 0..ATTEMPTS_MAX {
-            let done = self.pages_stay(|kernel| {
-                let frame = kernel.reach(at, page, kind, Reach::Access(access))?;
-                let frame = kernel.address(frame);
-                each(kernel.platform, frame);
-                Ok(())
-            });
-            match done {
-                Ok(()) => return Ok(()),
-                Err(Stop::Refused(error)) => return Err(error),
-                Err(Stop::Full) => {
-                    if !self.make_room() {
-                        break;
-                    }
-                }
-            }
-        }
-        Err(self.out_of_memory())
+        self.with_room(|kernel| {
+            let frame = kernel.reach(at, page, kind, Reach::Access(access))?;
+            let frame = kernel.address(frame);
+            each(kernel.platform, frame);
+            Ok(())
+        })
     }
 
     /// Brings a page into memory for an access that no processor makes through the page table, and

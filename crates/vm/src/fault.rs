@@ -132,15 +132,23 @@ impl<H: Host> Kernel<'_, H> {
         wanted: (PageSize, Why),
     ) -> Result<How, Error> {
         let mut how = How::Minor;
+        self.with_room(|kernel| kernel.attempt(at, (page, said), kind, wanted, &mut how))?;
+        if self.vm.thp.is_some() && said.backing.object().is_some() {
+            self.pages_stay(|kernel| kernel.fault_around(at, page, kind))?;
+        }
+        Ok(how)
+    }
+
+    /// Runs `f` while no page is evicted or moved. If a frame is missing, pages are evicted and `f` is run
+    /// again, until it has what it needs or no page can be evicted.
+    #[inline]
+    pub(crate) fn with_room<R>(
+        &mut self,
+        mut f: impl FnMut(&mut Self) -> Result<R, Stop>,
+    ) -> Result<R, Error> {
         for _ in 0..ATTEMPTS_MAX {
-            let attempt =
-                |kernel: &mut Self| kernel.attempt(at, (page, said), kind, wanted, &mut how);
-            match self.pages_stay(attempt) {
-                Ok(()) if self.vm.thp.is_some() && said.backing.object().is_some() => {
-                    self.pages_stay(|kernel| kernel.fault_around(at, page, kind))?;
-                    return Ok(how);
-                }
-                Ok(()) => return Ok(how),
+            match self.pages_stay(&mut f) {
+                Ok(done) => return Ok(done),
                 Err(Stop::Refused(error)) => return Err(error),
                 Err(Stop::Full) => {
                     if !self.make_room() {

@@ -13,7 +13,6 @@ use physmem::FrameId;
 
 use crate::{
     error::{Error, Stop},
-    fault::ATTEMPTS_MAX,
     frames::{DIRTY, FILE, Owner, REFERENCED},
     host::Host,
     kernel::Kernel,
@@ -65,25 +64,13 @@ impl<H: Host> Kernel<'_, H> {
         write: bool,
         each: &mut dyn FnMut(&mut H::Platform, PhysAddr, u64),
     ) -> Result<(), Error> {
-        for _ in 0..ATTEMPTS_MAX {
-            let done = self.pages_stay(|kernel| {
-                let mark = REFERENCED | if write { DIRTY } else { 0 };
-                let frame = kernel.cached_page(object, index, overwritten, mark)?;
-                let at = kernel.address(frame);
-                each(kernel.platform, at, index);
-                Ok(())
-            });
-            match done {
-                Ok(()) => return Ok(()),
-                Err(Stop::Refused(error)) => return Err(error),
-                Err(Stop::Full) => {
-                    if !self.make_room() {
-                        break;
-                    }
-                }
-            }
-        }
-        Err(self.out_of_memory())
+        self.with_room(|kernel| {
+            let mark = REFERENCED | if write { DIRTY } else { 0 };
+            let frame = kernel.cached_page(object, index, overwritten, mark)?;
+            let at = kernel.address(frame);
+            each(kernel.platform, at, index);
+            Ok(())
+        })
     }
 
     /// The frame of a page of a file, which is read if it is not in memory.

@@ -160,7 +160,8 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// Loads the translations of `pages`, none of which is loaded, by the largest pages that fit.
+    /// Loads the translations of `pages`, with the largest pages that fit. None of `pages` has a
+    /// translation yet.
     pub(crate) fn load_given(
         &mut self,
         at: &mut Within<'_>,

@@ -167,6 +167,8 @@ mod pins;
 mod platform;
 mod policy;
 mod process;
+#[cfg(test)]
+mod random;
 mod reclaim;
 mod region;
 mod replacement;

@@ -281,7 +281,7 @@ impl Area {
     }
 }
 
-/// The anons of a chunk, none of which is present.
+/// Room for the anons of a chunk, before any is present.
 #[cold]
 fn chunk() -> Result<Box<[AnonId; CHUNK_PAGES]>, TryReserveError> {
     let mut made = Vec::new();
@@ -337,13 +337,7 @@ mod tests {
     #[test]
     fn is_an_ordered_map() {
         let (mut own, mut map) = (OwnPages::default(), BTreeMap::new());
-        let mut random = 0x2545_f491_4f6c_dd1d_u64;
-        let mut below = |bound: u64| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random % bound
-        };
+        let mut below = crate::random::below();
         for step in 0..3000u32 {
             let page = (1 << AREA_SHIFT) - 700 + below(1400) + (below(2) << (AREA_SHIFT + 3));
             let pages = page..page + below(1300);

@@ -33,8 +33,7 @@ use physmem::FrameId;
 use crate::{
     access::Reach,
     anon::AnonId,
-    error::{Error, Stop},
-    fault::ATTEMPTS_MAX,
+    error::Error,
     frames::{DIRTY, FILE, Owner},
     host::Host,
     kernel::Kernel,
@@ -137,24 +136,12 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     fn pin_page(&mut self, at: &mut Within<'_>, page: u64, kind: Kind) -> Result<FrameId, Error> {
-        for _ in 0..ATTEMPTS_MAX {
-            let done = self.pages_stay(|kernel| {
-                let frame = kernel.reach(at, page, kind, Reach::Pin)?;
-                kernel.add_pin(frame)?;
-                at.known.has_pins = true;
-                Ok(frame)
-            });
-            match done {
-                Ok(frame) => return Ok(frame),
-                Err(Stop::Refused(error)) => return Err(error),
-                Err(Stop::Full) => {
-                    if !self.make_room() {
-                        break;
-                    }
-                }
-            }
-        }
-        Err(self.out_of_memory())
+        self.with_room(|kernel| {
+            let frame = kernel.reach(at, page, kind, Reach::Pin)?;
+            kernel.add_pin(frame)?;
+            at.known.has_pins = true;
+            Ok(frame)
+        })
     }
 
     /// Pins the page in `frame`, which stays there meanwhile.
@@ -236,27 +223,15 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     fn copy_one(&mut self, at: &mut Within<'_>, page: u64, from: FrameId) -> Result<AnonId, Error> {
-        for _ in 0..ATTEMPTS_MAX {
-            let copied = self.pages_stay(|kernel| {
-                // The child gets translations of the whole block, and must lose this one alone.
-                kernel.cut_large(at, &(page..page + 1))?;
-                let frame = kernel.take_frame(None)?;
-                let (source, target) = (kernel.address(from), kernel.address(frame));
-                kernel.platform.copy(source, target, kernel.vm.base.bytes());
-                kernel.work.copied += 1 << kernel.memory.order(kernel.vm.base);
-                kernel.own_anon(frame)
-            });
-            match copied {
-                Ok(anon) => return Ok(anon),
-                Err(Stop::Refused(error)) => return Err(error),
-                Err(Stop::Full) => {
-                    if !self.make_room() {
-                        break;
-                    }
-                }
-            }
-        }
-        Err(self.out_of_memory())
+        self.with_room(|kernel| {
+            // The child gets translations of the whole block, and must lose this one alone.
+            kernel.cut_large(at, &(page..page + 1))?;
+            let frame = kernel.take_frame(None)?;
+            let (source, target) = (kernel.address(from), kernel.address(frame));
+            kernel.platform.copy(source, target, kernel.vm.base.bytes());
+            kernel.work.copied += 1 << kernel.memory.order(kernel.vm.base);
+            kernel.own_anon(frame)
+        })
     }
 }
 

@@ -24,7 +24,7 @@ impl Pins {
         self.0.iter().map(|(frame, pins)| (FrameId(frame), *pins))
     }
 
-    /// Adds a pin, of which a frame has fewer than 2^16.
+    /// Adds a pin. The frame must have fewer than 2^16 - 1 pins.
     pub(crate) fn add(&mut self, frame: FrameId) -> Result<(), TryReserveError> {
         match self.0.get_mut(&frame.0) {
             Some(pins) => *pins += 1,

@@ -418,13 +418,7 @@ mod tests {
     /// page whether a region contains it.
     #[test]
     fn the_hole_around_a_page_is_that_of_a_list_of_pages() {
-        let mut random = 0x2545_f491_4f6c_dd1d_u64;
-        let mut below = |bound: u64| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random % bound
-        };
+        let mut below = crate::random::below();
         for _ in 0..200 {
             let (mut regions, mut has) = (Regions::default(), [false; PAGES as usize]);
             let mut page = below(8);

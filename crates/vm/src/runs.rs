@@ -119,13 +119,7 @@ mod tests {
     /// Regions of any frames come and go, and are cut, compared with a count for each frame.
     #[test]
     fn runs_are_a_count_for_each_frame() {
-        let mut random = 0x2545_f491_4f6c_dd1d_u64;
-        let mut below = |bound: u64| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random % bound
-        };
+        let mut below = crate::random::below();
         let types = [MemoryType::Device, MemoryType::WriteCombining].map(Attributes::of);
         let (mut given, mut regions) = (Given::default(), Vec::<(Range<u64>, Attributes)>::new());
         for _ in 0..4000 {

@@ -323,13 +323,7 @@ mod tests {
     /// map of the standard library.
     #[test]
     fn is_an_ordered_map() {
-        let mut random = 0x2545_f491_4f6c_dd1d_u64;
-        let mut below = |bound: u64| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random % bound
-        };
+        let mut below = crate::random::below();
         for keys in [3, 90, 2000] {
             let (mut map, mut model) = (SortedMap::new(), BTreeMap::new());
             for step in 0..6000u64 {
