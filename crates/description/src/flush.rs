@@ -23,8 +23,8 @@ pub struct Flushes {
     /// How many pages one broadcast instruction flushes.
     #[serde(skip_serializing_if = "is_one")]
     pub broadcast_pages: u64,
-    /// Whether unmapping and discarding pages interrupts no processor: the flushes are left to the
-    /// other processors, each of which makes them at its next sweep (LATR).
+    /// Whether unmapping and discarding pages interrupts no processor: each other
+    /// processor flushes at its next sweep (LATR).
     #[serde(skip_serializing_if = "is_false")]
     pub deferred: bool,
     /// With `deferred`: cycles of the operating system's clock between two sweeps of a processor.

@@ -57,7 +57,7 @@ mod word {
     pub(super) const ADOPT: u32 = 6;
 }
 
-/// Vectors of exceptions, and of the call with which an access ends that was made.
+/// Vectors of exceptions; `DONE` is the software interrupt that follows an access without a fault.
 const DONE: u32 = 0x80;
 const STACK_FAULT: u32 = 12;
 const PROTECTION: u32 = 13;

@@ -163,7 +163,7 @@ fn path(references: &[Reference], is_found: bool) -> String {
     words.join(", ")
 }
 
-/// The digest that `refill/boot.s` computes: without usage bits in the pages of the array, with which the tables begin.
+/// The digest that `refill/boot.s` computes. The tables begin with the pages of the array, whose usage bits are left out.
 fn digest(words: &[u64], array_bytes: u64) -> u64 {
     words.iter().zip(0u64..).fold(0, |digest, (&word, at)| {
         let is_of_array = at * 8 < array_bytes && at % 2 == 1;

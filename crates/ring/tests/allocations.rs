@@ -41,7 +41,7 @@ fn events(stack: &Stack, bytes: u64, frame: u64, offset: u64) -> Vec<(EventCode,
 
 #[test]
 fn calls_are_followed_outwards_as_far_as_frames_ascend() {
-    // Two frames, of which the outer one refers to itself.
+    // Two frames. The outer frame refers to itself, which ends the search.
     let stack = wide(0x1ff0, &[0x1ff0 + 32, 0x401, 7, 7, 0x1ff0 + 32, 0x402]);
     let allocate = (EventCode::Allocate, vec![BLOCK, SMALL, 0x401, 0x402]);
     assert_eq!(events(&stack, SMALL, 0x1ff0, 0), [allocate]);

@@ -45,7 +45,8 @@ pub struct Radix<F> {
     recent: Recent,
     /// Whether the next operation may start at the table in `recent`.
     remembers: bool,
-    /// The root of which new spaces get the entries for addresses that the format does not map.
+    /// The root given to [`Radix::sharing`]: new spaces get copies of its entries for the addresses that this
+    /// format does not map.
     shared: Option<PhysAddr>,
 }
 

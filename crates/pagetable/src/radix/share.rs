@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use crate::{Flush, SparseMemory, Sv39, X86_64};
 
-    /// Frames one after the other, of which the last are missing.
+    /// Gives adjacent frames, one at a time, until `left` are given.
     struct InTurn {
         next: u64,
         left: u64,
