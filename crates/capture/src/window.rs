@@ -164,14 +164,16 @@ impl<S: Sink> Window<S> {
         // Instructions that began before the first row, and before the end.
         let begun = |ops: usize| {
             let last = ops.checked_sub(1).and_then(|last| whole.ops.get(last));
-            last.map_or(u32::from(whole.fetch), |op| u32::from(op.instruction) + 1)
+            let begun = last.map_or(u32::from(whole.fetch), |op| u32::from(op.instruction) + 1);
+            // A block of 0 instructions goes on with one that has begun before.
+            begun.min(whole.instructions)
         };
         let before = if fetched { 0 } else { begun(ops.start) };
         let after = if end == rows { whole.instructions } else { begun(ops.end) };
         let mut part = Shape {
             pc: whole.pc,
             bytes: whole.bytes,
-            instructions: (after - before).max(1),
+            instructions: after - before,
             fetch: fetched,
             ops: whole.ops[ops.clone()].to_vec(),
         };
