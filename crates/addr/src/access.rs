@@ -13,7 +13,7 @@ pub enum Kind {
 impl Kind {
     /// All kinds, in the order of their numbers.
     pub const ALL: [Kind; 3] = [Kind::Fetch, Kind::Load, Kind::Store];
-    /// How many kinds there are; an array indexed by `kind as usize` has this length.
+    /// The number of kinds: the length of an array that is indexed by `kind as usize`.
     pub const COUNT: usize = 3;
 
     /// The field's name for this kind of access, lower case: `fetch`, `load` or `store`.

@@ -14,7 +14,7 @@ use core::fmt;
 
 use crate::{PageSize, PhysAddr};
 
-/// Physical memory as bytes, little-endian, by 1, 4 or 8 at a time.
+/// Physical memory as little-endian bytes, accessed 1, 4 or 8 bytes at a time.
 ///
 /// The address of an access must be a multiple of the number of bytes accessed, and must lie inside
 /// the memory. Anything else is a defect of the caller, and an implementation may panic. Memory
@@ -40,8 +40,8 @@ pub trait Memory {
     /// Replaces the byte at `addr`.
     fn write_u8(&mut self, addr: PhysAddr, value: u8);
 
-    /// A reference to the 8 bytes at `addr`, with which a host can prefetch their cache line before they are
-    /// read. `None` where the simulated bytes are not in ordinary memory of the host.
+    /// A reference to the 8 bytes at `addr`, with which a host can prefetch their cache line before
+    /// they are read. `None` if the simulated bytes are not stored in ordinary memory of the host.
     #[inline]
     fn word(&self, _addr: PhysAddr) -> Option<&u64> {
         None
@@ -65,8 +65,8 @@ pub trait Memory {
     fn compare_exchange_u32(&mut self, addr: PhysAddr, current: u32, new: u32) -> Result<(), u32>;
 
     /// Writes the upper half of `value` to the upper 4 of the 8 bytes at `addr`. The lower half of
-    /// `value` must be what those bytes hold already, except for bits that a walker has set there
-    /// since they were read.
+    /// `value` must be equal to the lower 4 bytes in memory, except for bits that a walker has set
+    /// there since the caller read them.
     ///
     /// The default writes the upper 4 bytes. An implementation replaces it if it has no 4-byte write that is
     /// safe beside a walker, for example one of atomic 8-byte words. A memory with one user at a time may
@@ -170,10 +170,11 @@ pub trait Frames {
     /// the result is a smallest frame.
     fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames>;
 
-    /// Frees a frame that [`Frames::allocate`] returned for this same `size`.
+    /// Frees a frame that [`Frames::allocate`] returned for this `size`.
     ///
     /// # Panics
-    /// If `frame` is not allocated with that size: the frame would otherwise get two owners.
+    /// Panics if `frame` is not allocated with that size, because the frame could otherwise get two
+    /// owners.
     fn free(&mut self, frame: PhysAddr, size: PageSize);
 }
 

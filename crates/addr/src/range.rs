@@ -10,7 +10,7 @@ pub struct VirtRange {
     last: u64,
 }
 
-/// Why a start and a length do not make a range.
+/// Why no range has a given start and length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RangeError {
     /// The length is zero.
@@ -34,7 +34,7 @@ impl VirtRange {
     /// Every byte of the space.
     pub const ALL: VirtRange = VirtRange { start: 0, last: u64::MAX };
 
-    /// The `bytes` bytes from `start`.
+    /// The range of `bytes` bytes that begins at `start`.
     #[inline]
     pub const fn new(start: VirtAddr, bytes: u64) -> Result<VirtRange, RangeError> {
         if bytes == 0 {

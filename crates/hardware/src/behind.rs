@@ -8,9 +8,10 @@
 //!                Behind: MMU cache, data caches, counts of walks
 //! ```
 //!
-//! As long as the OS flushes all changed translations, events behind the TLBs do not change the
-//! next steps of the front. A front can therefore drive one [`Behind`] directly, or record its
-//! reports once for many of them. All reports are plain data.
+//! The part of a run in front of this interface (the TLBs and the OS) is called the front. As long
+//! as the OS flushes all changed translations, events behind the TLBs do not change what the front
+//! does next. A front can therefore drive one [`Behind`] directly, or record its reports once and
+//! replay them to many of these. All reports are plain data.
 
 use addr::{Asid, Kind, PhysAddr, VirtRange};
 use mmu::Spot;
@@ -24,7 +25,7 @@ pub struct Refill {
     pub region: u32,
     /// Whether the page was touched for the first time.
     pub cold: bool,
-    /// Whether a load or store missed, not a fetch.
+    /// Whether the access that missed was a load or a store, and not a fetch.
     pub data: bool,
     /// Whether the miss began as an exception other than a refill: the TLB had an entry that
     /// forbids the access, or one for the invalid half of a pair, and a software handler was
@@ -80,7 +81,7 @@ pub trait Behind {
     /// Announces a probable access to `phys`.
     fn soon(&self, phys: PhysAddr);
 
-    /// Reports an access of the program to memory.
+    /// Reports a memory access of the program.
     fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind);
 
     /// Reports the access for which the last refill was made; called if the machine has a predictor
@@ -88,11 +89,12 @@ pub trait Behind {
     fn first_data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind);
 
     /// Reports a walk. The walker makes as many of the references in `way`, the complete path, as
-    /// it needs. The error is a node that is not on this path, to which a missing flush has led the
-    /// walker: the path from that node must then be passed to [`Behind::walk_from_stale`].
+    /// it needs. The error is a node that is not on this path. The walker reached it through a
+    /// stale entry, because a flush is missing. The path from that node must then be passed to
+    /// [`Behind::walk_from_stale`].
     fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node>;
 
-    /// Reports references that are made before a walk, or in place of one.
+    /// Reports references that are made before a walk or in place of a walk.
     fn beside(&mut self, references: &[Reference]);
 
     /// Reports the path of a walk from a node that the page table no longer has.
@@ -114,7 +116,7 @@ pub trait Behind {
     /// Reports that the current processor switched to another space.
     fn switched(&mut self);
 
-    /// Reports that the TLB is refilled: all walks since the last refill were for this one.
+    /// Reports that the TLB is refilled: all walks since the last refill were made for this refill.
     fn refilled(&mut self, refill: Refill);
 
     /// Flushes entries of `processor`, at the request of the OS.

@@ -9,11 +9,11 @@
 //!                       +-- generation: all begin anew; flush everything
 //! ```
 //!
-//! Hardware compares numbers and does not know spaces: without a flush, an entry of the former
-//! space of a number would be used for its present space. A number that gets a new space is
-//! therefore flushed first. Linux has generations on Arm (arch/arm64/mm/context.c) and a few
-//! numbers per processor on x86 (arch/x86/mm/tlb.c); IRIX and Solaris keep one list or one counter
-//! for all (K94 §4.2).
+//! Hardware compares these numbers and does not know spaces. If a number were given to another
+//! space without a flush, that space would use entries of the number's previous space. The entries
+//! of a number are therefore flushed before the number is given to another space. Linux has
+//! generations on Arm (arch/arm64/mm/context.c) and a few numbers per processor on x86
+//! (arch/x86/mm/tlb.c); IRIX and Solaris keep one list or one counter for all (K94 §4.2).
 //!
 //! This module does not depend on the simulator, so that a kernel could use it to assign contexts.
 
@@ -23,8 +23,8 @@ use description::{BITS_MAX, ContextPolicy};
 /// The largest number of processors: a word has one bit for each.
 pub const PROCESSORS_MAX: u32 = u64::BITS;
 
-/// The number that tells the lines of a context apart in virtually addressed caches, above the bits of
-/// any address. Lines of memory that all contexts share do not have this number.
+/// The tag that distinguishes the lines of a context in virtually addressed caches. It is in bits
+/// above those of any address. Lines of memory that all contexts share have no tag.
 pub fn tag_of_context(asid: Asid) -> u64 {
     (u64::from(asid.0) + 1) << VIRTUAL_CACHE_BITS
 }
@@ -37,7 +37,7 @@ pub const VIRTUAL_CACHE_BITS: u32 = 32;
 pub enum Stale {
     /// Nothing: all entries with the space's context are its own.
     Nothing,
-    /// All entries with the space's context, on the processors whose bits are set in `held_by`.
+    /// All entries with the context `asid`, on the processors whose bits are set in `held_by`.
     Context { asid: Asid, held_by: u64 },
     /// All entries that are not global, because there are no contexts.
     NonGlobal,
@@ -193,16 +193,16 @@ mod tests {
         ContextPolicy::PerProcessor,
     ];
 
-    /// Two processors whose TLBs keep everything that was ever used, as pairs of context and space:
-    /// no space ever finds an entry of another one, and a space reported to be held nowhere is held
-    /// nowhere.
+    /// Simulates two processors whose TLBs never evict an entry; each entry is a pair of context
+    /// and space. No space ever finds an entry of another space. If a space is reported to have no
+    /// entries in any TLB, it has none.
     #[test]
     fn no_space_finds_what_another_has_left() {
         for policy in POLICIES {
             for bits in [0, 1, 2, 3] {
                 let mut contexts = Contexts::new(policy, bits, 2);
                 let mut tlbs: [BTreeSet<(u16, u32)>; 2] = Default::default();
-                // The running space: its context and its number.
+                // For each processor, the context and the number of the running space.
                 let mut running = [None; 2];
                 let mut state = 0x2545_f491_4f6c_dd1d_u64;
                 let mut flushes = 0;

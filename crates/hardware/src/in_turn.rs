@@ -12,12 +12,14 @@ pub struct InTurn<T> {
     /// The object of the running processor.
     pub here: T,
     on: usize,
-    /// The other objects by processor; `None` at the index of the running one.
+    /// The objects of the other processors, by processor; `None` at the index of the running
+    /// processor.
     parked: Vec<Option<T>>,
 }
 
 impl<T> InTurn<T> {
-    /// `first` is for processor 0, which runs; `others` are for the following processors.
+    /// Creates the set of objects: `first` for processor 0, which runs first, and `others` for the
+    /// following processors.
     pub fn new(first: T, others: impl Iterator<Item = T>) -> InTurn<T> {
         let parked = std::iter::once(None).chain(others.map(Some)).collect();
         InTurn { here: first, on: 0, parked }
@@ -33,8 +35,8 @@ impl<T> InTurn<T> {
         self.parked.len()
     }
 
-    /// Makes `processor` the running one. Before that, `hand_over` is called with the old and the
-    /// new object, to move shared data between them.
+    /// Makes `processor` the running processor. Before that, `hand_over` is called with the old and
+    /// the new object, to move shared data between them.
     pub fn turn_to(&mut self, processor: usize, hand_over: impl FnOnce(&mut T, &mut T)) {
         let Some(mut next) = self.parked[processor].take() else { return };
         hand_over(&mut self.here, &mut next);

@@ -32,8 +32,8 @@ impl References {
         Ok(Some(References { topology, beyond, counts }))
     }
 
-    /// Counts `times` references of one sort. Returns the cycles that each of them takes in excess
-    /// of a reference to the processor's own node.
+    /// Counts `times` references of one sort (a kind of access, or [`WALKS`]). Returns the
+    /// additional cycles of each reference, compared with a reference to the processor's own node.
     #[inline]
     pub fn refer(&mut self, at: PhysAddr, sort: usize, times: u64) -> u64 {
         let node = self.topology.of_address(at);
@@ -41,7 +41,7 @@ impl References {
         self.beyond[node]
     }
 
-    /// The cycles of the program's references of one kind, in excess of references to the
+    /// The additional cycles of all references of one sort, compared with references to the
     /// processor's own node.
     pub fn cycles_beyond(&self, sort: usize) -> u64 {
         self.counts.iter().zip(&self.beyond).map(|(counts, beyond)| counts[sort] * beyond).sum()

@@ -15,7 +15,7 @@ pub struct Processor {
     /// The context of the running space, as in the processor's register.
     pub asid: Asid,
     pub counts: ProcessorCounts,
-    /// The operating system's clock when the counts began.
+    /// The value of the operating system's clock when counting began.
     pub cycles_before: u64,
 }
 
@@ -58,16 +58,18 @@ pub struct Shootdowns {
     pub received: u64,
     /// Entries of the processor's TLBs flushed by shootdowns.
     pub entries: u64,
-    /// Of the shootdowns that it started: those that were broadcast, those that flushed a whole space because
-    /// many pages had changed, and those that left the flush of others to a sweep.
+    /// Three counts of shootdowns that the processor started: this one counts the shootdowns that
+    /// were broadcast. The next one counts those that flushed a whole space because many pages had
+    /// changed, and the third those that left the flushes of other processors to a sweep.
     pub broadcast: u64,
     pub widened: u64,
     pub deferred: u64,
-    /// Flushes that it made in sweeps; the next field has those that came before their time.
+    /// Flushes that the processor made in sweeps; the next field has the flushes that were made
+    /// before their sweep was due.
     pub swept: u64,
     pub swept_early: u64,
-    /// Cycles of the shootdowns that it started; the next field has those of shootdowns it was
-    /// interrupted for.
+    /// Cycles of the shootdowns that the processor started; the next field has the cycles of the
+    /// shootdowns for which it was interrupted.
     pub sender_cycles: u64,
     pub receiver_cycles: u64,
 }
@@ -86,7 +88,7 @@ impl Processor {
 
     /// Resets the counts to zero; the entries stay.
     pub fn forget_counts(&mut self, census: &mut Census) {
-        // `cycles_before` has the cycles that were counted until now.
+        // `cycles_before` stays: it has the cycles that were counted until now.
         let Processor { hardware, trace_cache, asid: _, counts, cycles_before: _ } = self;
         hardware.forget_counts(census);
         trace_cache.iter_mut().for_each(TraceCache::forget_counts);

@@ -7,16 +7,17 @@
 //!                             in, without those that have made room
 //! ```
 //!
-//! This requires that each TLB entry is for one page of 4K, the unit in which the recorder counts
-//! pages, and that only accesses change these TLBs between two events of a program. Accesses that
-//! are only counted reach no other part of the machine, so no part behind the TLBs may depend on
-//! hits. Counting therefore works for TLBs, page tables and walkers, with pages that keep their
-//! frames once they have been touched. It does not work with data caches, which need each access,
-//! nor with a page table that is itself translated by the TLBs.
+//! This requires that each TLB entry is for one page of 4K, because the recorder counts pages of
+//! this size. It also requires that only accesses change these TLBs between two events of a
+//! program. An access that the recorder only counts is not reported to any other part of the
+//! machine, so no part behind the TLBs may depend on hits. Counting therefore works for TLBs, page
+//! tables and walkers, with pages that keep their frames once they have been touched. It does not
+//! work with data caches, which need each access, nor with a page table that is itself translated
+//! by the TLBs.
 //!
-//! With FIFO and random replacement, every entry that is removed must be known. With a page table, an entry
-//! is also removed if it forbids an access that the operating system then grants. Machines with
-//! FIFO or random replacement therefore must not have a page table.
+//! With FIFO and random replacement, the recorder must know every entry that is removed. With a
+//! page table, an entry is also removed if it forbids an access that the operating system then
+//! grants. Machines with FIFO or random replacement therefore must not have a page table.
 
 use std::ops::RangeInclusive;
 
@@ -24,8 +25,9 @@ use addr::{Kind, PageSize};
 use description::Description;
 use trace::{Replaces, SurePages};
 
-/// The supported numbers of entries. With fewer entries or ways, most blocks could bring in too many pages;
-/// with more, the recorder does not keep track (`SURE_PAGES_MAX` of crate `ring`).
+/// The supported numbers of entries. With fewer entries or ways, most basic blocks could access
+/// more pages than fit in a set. The recorder tracks at most this number of entries
+/// (`SURE_PAGES_MAX` of crate `ring`).
 const ENTRIES: RangeInclusive<u32> = 16..=128;
 const WAYS_MIN: u32 = 4;
 

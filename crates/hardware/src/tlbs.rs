@@ -18,7 +18,7 @@ use super::{
     restseg::RestSegUnit,
 };
 
-/// The index for a kind that no TLB serves.
+/// The index that means: no TLB serves this kind of access.
 pub const NONE: usize = usize::MAX;
 
 /// The largest number of first-level TLBs: for fetches, loads and stores. They are the first units.
@@ -172,7 +172,8 @@ impl TlbUnits {
         &mut self.units[..count]
     }
 
-    /// How much the policies of the first-level TLBs use hits: the maximum over these TLBs.
+    /// How much the replacement policies of the first-level TLBs learn from hits: the maximum over
+    /// these TLBs.
     pub fn first_level_learns(&self) -> u8 {
         let first_level = self.units.iter().filter(|unit| unit.level == 1);
         first_level.map(|unit| unit.tlb.learns()).max().unwrap_or(NOTHING)

@@ -1,4 +1,4 @@
-//! The kernel's part of using the HAT layer over x86-64 page tables, without std.
+//! The code that a kernel must provide to use the HAT layer over x86-64 page tables, without std.
 //!
 //! This is a library with its own panic handler. If anything below it linked std, there would be
 //! two panic handlers, and it would not compile; every run of the tests builds it.
@@ -21,7 +21,8 @@ fn halt(_: &PanicInfo<'_>) -> ! {
 /// The processors of this kernel, and its allocator of frames.
 pub struct Cpus<F> {
     frames: F,
-    /// Executes INVLPG or reloads CR3 on every processor that may hold what a token names.
+    /// Executes INVLPG or reloads CR3 on every processor whose TLB may hold entries that the token
+    /// names.
     invalidate: fn(HatSpace, &Flush),
 }
 
@@ -37,7 +38,7 @@ impl<F: Frames> Platform for Cpus<F> {
     }
 }
 
-/// A space with one page of 2 MiB, of which the second half is unmapped.
+/// Creates a space with one page of 2 MiB and unmaps the second half of this page.
 pub fn half_a_page<M: Memory + Send + Sync, F: Frames>(
     memory: M,
     cpus: &mut Cpus<F>,

@@ -1,5 +1,5 @@
-//! Writes page tables of small spaces, and what a processor has to do with them: `segments/run` has a processor
-//! do it that checks the limits of segments.
+//! Writes page tables of small spaces, and a script of the operations that a processor performs on
+//! them. `segments/run` executes the script on a processor that checks the limits of segments.
 //!
 //! ```text
 //!   segments FOLDER SEED EVENTS REVOKE [OMIT]      random switches, accesses, promotions, revocations
@@ -12,8 +12,8 @@
 //!   model: the pages of each space ------------------------------------------->               ACCESS, and its outcome
 //! ```
 //!
-//! The model knows no slots and no page tables: a space has its pages at its own addresses, and a small space nothing
-//! beyond its limit.
+//! The model has neither slots nor page tables. In it, each space has its pages at its own
+//! addresses, and a small space has no pages beyond its limit.
 
 use std::{
     collections::BTreeMap,
@@ -32,7 +32,7 @@ use pagetable::{Flush, Lent, Mount, Mounted, Translation, X86_32};
 
 const BASE: PageSize = PageSize::SIZE_4K;
 const PAGE: u64 = BASE.bytes();
-/// Tables and frames of pages, which the processor finds there.
+/// The bytes of physical memory, which hold page tables and the frames of pages.
 const MEMORY: u64 = 8 << 20;
 const MEMORY_BYTES: u64 = 8 << 20;
 const AREA: u64 = 0x8000_0000;
@@ -40,13 +40,14 @@ const SLOT: u64 = 4 << 20;
 const SLOTS: u64 = 16;
 const SPACES: usize = 64;
 const GROUPS: u16 = 3;
-/// The pages of each space: its code, which all share, data, and the last one of a slot.
+/// The addresses of each space's pages: the page of code, which all spaces share, pages of data,
+/// and the last page of a slot.
 const CODE: u64 = 0x1000;
 const DATA: [u64; 2] = [0x2000, SLOT - PAGE];
-/// The instruction of the code at which a jump arrives.
+/// The address in the page of code to which a jump leads.
 const LANDING: u64 = CODE + 0x40;
 
-/// The words of the script.
+/// The numbers of the script's commands.
 mod word {
     pub(super) const END: u32 = 0;
     pub(super) const WRITE: u32 = 1;
@@ -63,7 +64,7 @@ const STACK_FAULT: u32 = 12;
 const PROTECTION: u32 = 13;
 const PAGE_FAULT: u32 = 14;
 
-/// Kinds of accesses, by their words; 1 is a store.
+/// The numbers of the kinds of accesses in the script; 1 is a store.
 const LOAD: u32 = 0;
 const PUSH: u32 = 2;
 const FETCH: u32 = 3;
@@ -74,7 +75,7 @@ struct State {
     is_logged: bool,
 }
 
-/// The bytes of tables and pages, whose changes are in the script.
+/// Physical memory with tables and pages. Each change of it is written to the script.
 #[derive(Clone)]
 struct Image(Arc<Mutex<State>>);
 
@@ -121,7 +122,7 @@ impl Memory for Image {
     addr::exchanges_of_one_user!();
 }
 
-/// Frames in order, which are never freed.
+/// An allocator that hands out frames in order and never frees one.
 struct InTurn(u64);
 
 impl Frames for InTurn {
@@ -138,24 +139,24 @@ impl Frames for InTurn {
 }
 
 impl hat::Platform for InTurn {
-    // Pages are mapped before the processor runs, and stay.
+    // No flush is needed: pages are mapped before the processor runs and are never unmapped.
     fn shoot(&mut self, _: &[(HatSpace, Flush)]) {}
     fn frames(&mut self) -> &mut dyn Frames {
         self
     }
 }
 
-/// What is left out on purpose.
+/// A step that is omitted on purpose, so that the check must fail.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Omit {
     Nothing,
-    /// The flush of a slot that is taken away.
+    /// The flush of a slot that a space loses.
     Flush,
-    /// The copies of a slot that is taken away stay in the roots of the processor.
+    /// The removal of copies when a space loses its slot: the copies stay in the roots.
     Purge,
 }
 
-/// The processor, by its script.
+/// The processor, represented by the script of its operations.
 struct Processor<'a> {
     hat: &'a Hat,
     image: Image,
@@ -199,14 +200,14 @@ impl Random {
     }
 }
 
-/// All spaces, what they hold, and the processor.
+/// All spaces, the contents of their pages, and the processor.
 struct World {
     hat: Hat,
     small: SmallSpaces,
     image: Image,
     omit: Omit,
     spaces: Vec<HatSpace>,
-    /// The word at the beginning of each page of data, and its last one, by space and address.
+    /// The first and the last word of each page of data, by space and address.
     model: BTreeMap<(HatSpace, u64), u32>,
     segments: Option<(u64, u64)>,
     next: u32,
@@ -260,7 +261,7 @@ impl World {
         Ok(world)
     }
 
-    /// The instructions of accesses, each 16 bytes from the one before: see `segments/boot.s`.
+    /// Writes the instructions that make accesses, at distances of 16 bytes: see `segments/boot.s`.
     fn write_code(&mut self, frame: PhysAddr) {
         let call = 0x80cd;
         // mov eax, [ebx]; mov [ebx], eax; push eax.
@@ -310,14 +311,14 @@ impl World {
     }
 
     fn make_small(&mut self, space: HatSpace) {
-        // There may be no slot for it.
+        // This may fail, because there may be no slot for the space.
         let _ = self.with(|small, processor| small.make_small(space, processor));
     }
 
     fn enter(&mut self, space: HatSpace) -> Result<(), String> {
         let entered = self.with(|small, processor| small.enter(0, space, processor));
         let entered = entered.ok_or("a space that was added is not known")?;
-        // A large space ends where the small ones begin.
+        // The addresses of a large space end where the area of the small spaces begins.
         self.load_segments(entered.base, entered.limit.unwrap_or(AREA));
         Ok(())
     }
@@ -329,14 +330,15 @@ impl World {
         }
     }
 
-    /// Whether the loaded root leads to a table for a linear address.
+    /// Whether the loaded root has an entry for the linear address.
     fn is_in_root(&self, linear: u64) -> bool {
         let (loaded, _) = self.small.on(0);
         let directory = u64::from(loaded.map_or(0, |loaded| root(&self.hat, loaded)));
         self.image.read_u32(PhysAddr::new(directory + (linear >> 22) * 4)) & 1 != 0
     }
 
-    /// The outcome of an access by the model, if the space has all addresses below `limit`.
+    /// The outcome of an access according to the model, if the space has all addresses below
+    /// `limit`.
     fn outcome(
         &mut self,
         space: HatSpace,
@@ -358,13 +360,14 @@ impl World {
         (DONE, if kind == LOAD { *word } else { 0 })
     }
 
-    /// An access of the space that runs, with what the kernel does about its faults.
+    /// Makes an access of the running space, and handles its faults as a kernel would.
     fn access(&mut self, space: HatSpace, kind: u32, at: u64) -> Result<(), String> {
         loop {
             let (base, limit) = self.segments.ok_or("a space runs")?;
             let is_small = base != 0;
             let value = self.next_word();
-            // A jump fetches its instruction alone; all others are made by instructions of the code.
+            // A jump accesses only the page of its target; every other access is made by an
+            // instruction in the page of code.
             let first = if kind == FETCH { at } else { CODE };
             let places = [first, at];
             let missing = places.into_iter().find(|&place| {
@@ -392,7 +395,7 @@ impl World {
             if !is_small || !is_beyond {
                 return Ok(());
             }
-            // Beyond its limit: it goes on as a large space.
+            // The address is beyond the limit, so the space continues as a large space.
             self.with(|small, processor| small.promote(space, processor));
             self.load_segments(0, AREA);
         }
@@ -410,7 +413,7 @@ impl World {
     }
 }
 
-/// The bytes of memory before the script runs, as changes of the script come after them.
+/// Returns the words of memory before the script runs; the script then changes them.
 fn keep(world: &World, folder: &Path) -> Result<Vec<u32>, String> {
     let before = world.image.state().words[..index(PhysAddr::new(world.frames.0))].to_vec();
     fs::create_dir_all(folder).map_err(|error| error.to_string())?;
@@ -423,7 +426,7 @@ fn random(folder: &Path, seed: u64, events: u64, revoke: Revoke, omit: Omit) -> 
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut last = 0;
     for _ in 0..events {
-        // Mostly few spaces, so that slots and roots are used again.
+        // Mostly a few spaces are used, so that slots and roots are reused.
         let bound = if random.below(4) == 0 { SPACES } else { SPACES / 3 };
         let number = if random.below(4) == 0 { last } else { random.below(bound as u64) as usize };
         last = number;
@@ -464,7 +467,7 @@ fn ping_pong(folder: &Path, switches: u64, which: &str) -> Result<(), String> {
         let space = world.spaces[number];
         world.make_small(space);
     });
-    // The first one runs before there is a switch.
+    // The first space must run before the first switch, hence one more entry than switches.
     for number in 0..=switches {
         let space = world.spaces[number as usize % 2];
         world.enter(space)?;

@@ -83,10 +83,11 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                             platform.work(Step::TableWrite, 1);
                             let range = VirtRange::of_page(mapping.translation.page);
                             let edit = SubtreeEdit::ClearUsage(clear);
-                            // As they were when they were cleared: hardware may have set more since the look.
+                            // These are the bits at the moment when they were cleared: hardware may
+                            // have set more bits after they were read.
                             let each = &mut |before| note(&before);
                             let cleared = part.edit(entry.inner, range, edit, each);
-                            // A whole page that is mapped has bits.
+                            // This cannot fail, because the range is a whole mapped page.
                             if let Ok(flush) = cleared {
                                 change.flush(space, flush);
                             }
@@ -121,9 +122,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// frames with equal rights. Otherwise, or if no memory is left for a table, the operation fails
     /// and changes nothing.
     ///
-    /// The processors flush the old pages while the operation still holds the page table. Until the
-    /// flush, processors may set usage bits in the old entries; the last step transfers these bits
-    /// to the new pages.
+    /// The processors flush the old pages while the operation still holds the page table. Until
+    /// they have flushed, processors may set usage bits in the old entries; the operation finally
+    /// transfers these bits to the new pages.
     pub fn resize(
         &self,
         space: HatSpace,
@@ -142,7 +143,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     let table = mmu.table.as_mut().ok_or(LoadError::NoSpace(space))?;
                     let mut before = Vec::new();
                     table.visit(entry.inner, range, &mut |mapping| before.push(mapping));
-                    // Tables of smaller pages go.
+                    // The tables of the smaller pages are removed.
                     if before.iter().any(|mapping| mapping.translation.page.size() < to) {
                         mmu.settle_tables(space);
                     }
@@ -160,7 +161,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     }
                     let mut part = Part::Whole(mmu);
                     self.count_out(&mut part, &change.removed);
-                    // Entered although the frame may be being unloaded: who unloads it looks again.
+                    // The pages are inserted even if another operation is unloading the frame: that
+                    // operation reads the list again.
                     let number = |place: usize| self.number(after[place].translation.frame);
                     let mut names = Vec::with_capacity(after.len());
                     below.frames(after.len(), number, |place, frame| {

@@ -10,9 +10,10 @@
 //!            processors forget its entries
 //! ```
 //!
-//! Keeping the order of use takes a lock at each entry into a space. While few contexts are in use,
-//! no space has to lose its context: below a threshold the order is not kept, and a space that has
-//! a context is entered without the lock (K94 section 6.2).
+//! The order in which contexts were used determines which space loses its context. Updating this
+//! order takes a lock at each entry into a space. While few contexts are in use, no space has to
+//! lose its context. Up to a threshold, the order is therefore not kept, and a space that has a
+//! context is entered without the lock (K94 section 6.2).
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
@@ -66,8 +67,8 @@ impl core::error::Error for NoContext {}
 #[derive(Debug, Default)]
 pub struct Contexts {
     pub(crate) limit: Option<ContextLimit>,
-    /// For each context that was ever used: the space that has it, and when that space was last
-    /// entered.
+    /// For each context that was ever used, the space that has it, and the time when that space was
+    /// last entered.
     owners: Vec<Option<(u32, u64)>>,
     /// The context of each space. Two processors that enter a space at the same time get the same
     /// context.
@@ -89,8 +90,8 @@ impl Contexts {
         self.order.len() as u32
     }
 
-    /// Marks the context of `space` as the one used most recently. Returns whether `space` still
-    /// has it.
+    /// Marks `context` as the most recently used context. Returns whether `space` still has this
+    /// context.
     pub(crate) fn renew(&mut self, space: u32, context: u32) -> bool {
         self.now += 1;
         let now = self.now;

@@ -7,14 +7,14 @@
 //! ```
 //!
 //! A node is in the list of the first base frame of *its own* page. Two spaces can therefore map
-//! the same frames with two page sizes (G98 section 6.2), without a node per base page. To find all
-//! mappings of a base frame, one list per page size is read: that of the frame itself, and that of
-//! the first frame of each larger page that could contain it (`Hat::lists_of`).
+//! the same frames with two page sizes (G98 section 6.2) without a node per base page. To find all
+//! mappings of a base frame, one list per page size is read: the list of the frame itself, and the
+//! list of the first frame of each larger page that could contain the frame (`Hat::lists_of`).
 //!
-//! The list is a tree written in preorder. A node's *depth* is the number of its ancestors: the chain
-//! of pages from which it was mapped, each space mapping the page to the next (E99 section 3.2, L4's
-//! mapping tree). Pages that the memory manager loads have depth 0. Without pages that one space
-//! maps to another, the tree is K94's flat list.
+//! The list is a tree written in preorder. A node's *depth* is the number of its ancestors. The
+//! parent of a page is the page of another space from which it was mapped (E99 section 3.2, L4's
+//! mapping tree). Pages that the memory manager loads have depth 0. If no space maps pages to
+//! another space, the tree is K94's flat list.
 //!
 //! ```text
 //!   space 1, depth 0          the pager has the page
@@ -56,8 +56,8 @@ pub struct Mapped {
     pub page: Page,
 }
 
-/// A page and the note beside its page-table entry: the name of its node, or 0. A note may be out of
-/// date; if the node of that name is for another page, the list is searched.
+/// A page and the note beside its page-table entry, which is the name of the page's node, or 0. A
+/// note may be out of date. If the node with that name is for another page, the list is searched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Noted {
     pub(crate) page: Mapped,
@@ -163,7 +163,8 @@ impl Frame {
         let giver = self.find(giver)?;
         let list = self.list();
         let Linked { node, before, .. } = *list.at(giver);
-        // Its children are as deep as it now is itself, behind it.
+        // The giver's children stay behind it at their depth, which is now its own depth: they
+        // become its siblings.
         list.at(giver).node.depth = node.depth.checked_add(1)?;
         Some(list.link(Node::of(mapped, node.depth), before, giver))
     }
@@ -256,7 +257,7 @@ impl Frame {
         self.names(head).find(is_there)
     }
 
-    /// The node of a name, and the name of the next node.
+    /// The node with the name `name`, and the name of the next node.
     fn node(&self, name: u32) -> Option<(Node, u32)> {
         let linked = match &self.list {
             Some(list) => *list.nodes.get(name.checked_sub(1)? as usize)?,
@@ -343,8 +344,8 @@ impl List {
         }
     }
 
-    /// Reduces the depth of the nodes from `next` on that were descendants of a removed node of
-    /// `depth` by one.
+    /// Reduces the depth by one for the descendants of a removed node, which are the nodes from
+    /// `next` on that are deeper than `depth`.
     fn rise(&mut self, mut next: u32, depth: u8) {
         // The first node that is not deeper than `depth` is no descendant.
         while next != NONE && self.at(next).node.depth > depth {
@@ -426,7 +427,8 @@ mod tests {
             let (mut frame, mut model) = (Frame::default(), Model::default());
             let mut names: BTreeMap<Mapped, u32> = BTreeMap::new();
             for step in 0..200 {
-                // In the second half more go than come, so that arrays become single nodes again.
+                // In the second half more pages are removed than inserted, so that arrays become
+                // single nodes again.
                 let kinds = if step < 100 { 8 } else { 14 };
                 let (one, new) =
                     (page(random.random_range(1..12)), page(random.random_range(1..12)));

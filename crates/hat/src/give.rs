@@ -24,12 +24,12 @@ use crate::{
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
-    /// Maps the pages that `from` has in `range` to `to` as well, starting at `at`, with those of
-    /// `rights` that `from` has.
+    /// Maps the pages that space `from` has in `range` into space `to` as well, starting at `at`.
+    /// The new pages have those of `rights` that `from` has.
     ///
-    /// Pages that are unloaded in the meantime are skipped. Pages that `to` has already from this source
-    /// get the rights that they lack. If the operation fails, `to` keeps the pages that were mapped
-    /// before the failure.
+    /// Pages that are unloaded in the meantime are skipped. A page that `to` already has from this
+    /// page of `from` gets the rights that it lacks. If the operation fails, `to` keeps the pages
+    /// that were mapped before the failure.
     pub fn map_from(
         &self,
         from: HatSpace,
@@ -72,8 +72,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 
     /// Unmaps all pages that were mapped, directly or through other spaces, from the pages that
-    /// `space` has in `range`; with `with_own`, those pages themselves too. `each` is called with
-    /// each page, as it was before.
+    /// `space` has in `range`. If `with_own` is true, the pages of `space` in `range` are unmapped
+    /// too. `each` is called with each page, as it was before.
     ///
     /// When this returns, no processor uses any of these pages.
     pub fn revoke(
@@ -95,7 +95,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     break;
                 }
                 if last.as_ref() == Some(&found) {
-                    // Others are taking them back: one of them is struck out next.
+                    // Other operations are removing these pages; this one waits until one of the
+                    // pages is removed from its list.
                     self.wait_below(held, space, &own);
                 }
                 let mut change = Change::default();
@@ -112,8 +113,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// Restricts all pages that were mapped from the pages that `space` has in `range` to `rights`; with
-    /// `with_own`, those pages themselves too: L4's unmap of a flexpage that leaves it readable.
+    /// Restricts to `rights` all pages that were mapped from the pages that `space` has in `range`.
+    /// If `with_own` is true, the pages of `space` in `range` are restricted too. This is L4's
+    /// unmap of a flexpage (a range of pages) that leaves the pages readable.
     ///
     /// When this returns, no processor uses a right that was withdrawn.
     pub fn restrict(
@@ -225,7 +227,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             platform.work(Step::Mapping, 1 + (found.len() - before) as u64);
             true
         });
-        // Those of one MMU side by side, so that its descriptor is taken once.
+        // Pages of one MMU become adjacent, so that the descriptor of the MMU is locked once.
         found.sort_by_key(|page: &Mapped| (page.space, page.mmu));
         found.reverse();
         found

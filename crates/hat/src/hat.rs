@@ -34,8 +34,8 @@ pub struct Hat<T: Mounted + ?Sized = dyn Mounted, S = Global<T, Single>> {
     /// Counts loads, if tables may be stolen, to determine which space was loaded least recently.
     clock: AtomicUsize,
     is_limited: bool,
-    /// Element 0 is 0 if contexts are not limited, otherwise one more than the number of contexts in
-    /// use up to which the order of their use is not kept. Element 1 is the number of contexts in use.
+    /// Element 0 is 0 if contexts are not limited; otherwise it is one more than the threshold up
+    /// to which the order of their use is not kept. Element 1 is the number of contexts in use.
     contexts: [AtomicUsize; 2],
     /// Entries into spaces without the lock for the order of contexts.
     unlisted: AtomicUsize,
@@ -221,7 +221,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     pub fn destroy(&self, space: HatSpace, platform: &mut impl Platform) {
         self.scheme.enter(Site::Destroy, |held| {
             platform.work(Step::Operation, 1);
-            // From here on nobody finds the space, and nobody is at work in it.
+            // From here on no operation finds the space, and no operation is working in it.
             let Some(known) = held.space_mut(space.0, Option::take) else { return };
             let mut change = Change::default();
             for (place, entry) in known.all() {
@@ -233,7 +233,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     table.visit(entry.inner, VirtRange::ALL, &mut |mapping| {
                         change.removed(space, place, &mapping);
                     });
-                    // A space that was created can be destroyed.
+                    // This cannot fail, because the space was created in this table.
                     if let Ok(flush) = table.destroy(entry.inner) {
                         change.flush(space, flush);
                     }
@@ -270,7 +270,7 @@ pub(crate) struct Change {
 impl Change {
     /// Adds a token, merged with those of the same space.
     pub(crate) fn flush(&mut self, space: HatSpace, flush: Flush) {
-        // As at nearly every load: nothing to flush, and no frame to free.
+        // Nearly every load comes here: there is nothing to flush and no frame to free.
         if flush.is_empty() {
             return;
         }
@@ -352,8 +352,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 
     /// The numbers of the base frames whose lists may have pages that map a part of the `size`
-    /// bytes of frames at `frame`. For larger pages the number comes with a page size: only pages
-    /// of that size in the list are relevant. Sizes that were never loaded are skipped.
+    /// bytes of frames at `frame`. The number of a list for larger pages comes with their size:
+    /// only pages of that size in the list are relevant. Sizes that were never loaded are skipped.
     pub(crate) fn lists_of(
         &self,
         frame: PhysAddr,
@@ -369,7 +369,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         above.chain(below.map(|number| (number, None)))
     }
 
-    /// Sets the number of contexts in use up to which the order of their use is not kept.
+    /// Sets the threshold for the number of contexts in use, up to which the order of their use is
+    /// not kept.
     pub(crate) fn set_unlisted(&self, threshold: u32) {
         self.contexts[0].store(threshold as usize + 1, Ordering::Relaxed);
     }

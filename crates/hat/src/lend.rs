@@ -25,8 +25,8 @@ use crate::{
 };
 
 impl<T: Mounted + ?Sized> Mmu<T> {
-    /// Empties the copies of those root entries of `space` that are pages: the next operation on such
-    /// a page, or query of it, then needs only the original entry.
+    /// Empties the copies of those root entries of `space` that map pages. The next operation on
+    /// one of these pages, or the next query, then needs only the original entry.
     pub(crate) fn settle(&mut self, space: HatSpace) {
         if !self.loans.is_empty() {
             self.empty(|lender, copy| lender == space.0 && copy.is_page);
@@ -48,14 +48,15 @@ impl<T: Mounted + ?Sized> Mmu<T> {
         }
     }
 
-    /// Empties copies and returns their number.
+    /// Empties the copies for which `goes` is true, and returns their number.
     fn empty(&mut self, goes: impl Fn(u32, &Copied) -> bool) -> u64 {
         let gone = self.loans.take(goes);
         let Some(table) = &mut self.table else { return 0 };
         for &(addr, copy) in &gone {
             let Ok(range) = VirtRange::new(copy.at, 1) else { continue };
             let mut used = None;
-            // Either space may have ended meanwhile: then there is no entry to empty, or to mark.
+            // Either space may have ended in the meantime. Then there is no entry to empty or to
+            // mark.
             let _ = table.take_back(copy.borrower, range, &mut |_, usage| used = usage);
             if let Some(usage) = used {
                 let _ = table.set_usage(copy.lender, addr, usage);

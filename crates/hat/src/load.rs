@@ -53,9 +53,10 @@ pub(crate) enum Passing {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Has {
     Nothing,
-    /// The node of this name; the page itself will be mapped next.
+    /// The taker has a node with this name; the page itself will be mapped next.
     Node(u32),
-    /// The page, from the same giver. The taker's page only gets the rights that it lacks.
+    /// The taker already has the page from this giver. The taker's page only gets the rights that
+    /// it lacks.
     Already,
 }
 
@@ -144,7 +145,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             };
             let size = first.page.size();
             let intent = Intent::Add { size, global: first.global };
-            // At nearly every load there is none, and then no token is handed on.
+            // Nearly every load makes nothing stale, and then there is no token.
             let mut stale = None;
             self.part(held, (space, entry), range, intent, |part, below| {
                 if part.table().is_none() {
@@ -329,7 +330,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 
     /// Gives the space `to` the mappings that `from` has in `range`, and removes the right to write
-    /// in both: for a fork whose pages are copied on write.
+    /// from both spaces. This serves a fork whose pages are copied on write.
     ///
     /// If memory for tables runs out, `to` gets only some of the mappings and faults for the
     /// others.
@@ -387,9 +388,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// Takes away all page tables of the space that was loaded least recently, except the space
-    /// `but`: its translations are restored by minor faults. Returns whether there was a space with
-    /// tables.
+    /// Removes all page tables of the least recently loaded space other than `but`. The
+    /// translations of that space are restored by minor faults. Returns whether there was a space
+    /// with tables.
     pub(crate) fn steal<P: Platform>(
         &self,
         held: &mut S::Held<'_>,

@@ -18,7 +18,7 @@ pub(crate) struct Loans {
 pub(crate) struct Copied {
     pub(crate) lender: Space,
     pub(crate) borrower: Space,
-    /// Where the borrower sees the lender's address.
+    /// The address at which the borrower sees the lender's address.
     pub(crate) at: VirtAddr,
     pub(crate) is_page: bool,
 }

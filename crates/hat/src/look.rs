@@ -127,7 +127,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             if unloading {
                 return Err("a frame is still being unloaded");
             }
-            // A page without a note is one that has no room for it, or is in a table without notes.
+            // A page has no note if its entry has no room for the note, or if its table does not
+            // support notes.
             let names: BTreeMap<(u64, u32), Mapped> =
                 nodes.iter().map(|&(number, node)| ((number, node.note), node.page)).collect();
             let mut noted = notes.iter().filter(|(_, noted)| noted.note != 0);

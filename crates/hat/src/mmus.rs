@@ -1,6 +1,6 @@
-//! Additional MMUs of a space, besides that of the processors: for example that of an I/O bridge
-//! or a graphics card (K94 sections 3.2, 4.2). Each has its own page table, which may have another
-//! format.
+//! Additional MMUs of a space, besides the MMU of the processors: for example the MMU of an I/O
+//! bridge or of a graphics card (K94 sections 3.2, 4.2). Each has its own page table, which may
+//! have another format.
 //!
 //! ```text
 //!   space --> [ processors: x86-64 ] [ I/O bridge: linear ]
@@ -100,7 +100,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 table.visit(inner, VirtRange::ALL, &mut |mapping| {
                     change.removed(space, place, &mapping);
                 });
-                // A space that was created can be destroyed.
+                // This cannot fail, because the space was created in this table.
                 if let Ok(flush) = table.destroy(inner) {
                     change.flush(space, flush);
                 }

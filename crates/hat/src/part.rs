@@ -31,7 +31,8 @@ impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
         self.mmu().has_notes
     }
 
-    /// See [`Mmu::settle`]. No operation holds a part of a descriptor whose entries are lent.
+    /// See [`Mmu::settle`]. Does nothing for a part: if entries of a descriptor are lent,
+    /// operations hold the whole descriptor.
     pub(crate) fn settle(&mut self, space: HatSpace) {
         match self {
             Part::Whole(mmu) => mmu.settle(space),
@@ -67,7 +68,8 @@ impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
     ) {
         let Part::Whole(Mmu { table: Some(table), .. }) = self else { return };
         for (mapping, name) in names {
-            // A page that is mapped can be found. Without its note, its node is searched.
+            // This cannot fail, because the page is mapped. If its note were missing, the page's
+            // node would be searched.
             let _ = table.set_note(space, mapping.translation.page.start(), name);
         }
     }

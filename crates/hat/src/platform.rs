@@ -16,8 +16,8 @@ pub trait Platform {
     /// The allocator of frames for page tables.
     fn frames(&mut self) -> &mut dyn Frames;
 
-    /// Called when a page of `space` was dropped because another space needs the memory of its
-    /// tables. The page is restored by a minor fault.
+    /// Called when a page of `space` was unmapped because another space needs the memory of the
+    /// page tables of `space`. The page is restored by a minor fault.
     fn stolen(&mut self, _space: HatSpace, _page: &Mapping) {}
 
     /// Called after work of this layer, so that the work can be counted and priced. A kernel need

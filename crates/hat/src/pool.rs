@@ -1,5 +1,5 @@
-//! Memory for page tables: a share of all memory that the layer keeps for itself (K94 sections 4.3,
-//! 6.2).
+//! Memory for page tables: a part of all memory, which the layer keeps for itself (K94 sections
+//! 4.3, 6.2).
 //!
 //! ```text
 //!   a table is wanted --> free in the pool? --> below the share? from the platform --> none: steal

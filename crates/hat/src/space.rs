@@ -7,8 +7,9 @@
 //!                 page table of its own             of another format, perhaps
 //! ```
 //!
-//! If all spaces share one page table (an inverted one, a software TLB), the descriptor of every
-//! space names the same table, and locking it locks the translations of all spaces.
+//! If all spaces share one page table (for example an inverted page table or a software TLB), the
+//! descriptor of every space names the same table, and locking it locks the translations of all
+//! spaces.
 
 use alloc::{
     boxed::Box,
@@ -47,8 +48,8 @@ pub(crate) struct MmuEntry {
     pub(crate) table: u32,
     /// The space in that table.
     pub(crate) inner: Space,
-    /// The addresses that the MMU translates; absent: all. An I/O MMU, for example, may translate
-    /// only addresses of the kernel.
+    /// The addresses that the MMU translates; `None` means all addresses. An I/O MMU, for example,
+    /// may translate only addresses of the kernel.
     pub(crate) limit: Option<VirtRange>,
 }
 
@@ -87,7 +88,7 @@ impl AddressSpace {
     }
 }
 
-/// A function that returns the MMU at `place` of a space's list.
+/// Returns a function that finds the MMU at index `place` in the list of a space.
 pub(crate) fn in_place(place: u8) -> impl Fn(&AddressSpace) -> Option<MmuEntry> {
     move |known| known.at(place)
 }

@@ -13,7 +13,7 @@ pub(crate) const PART: usize = 1 << 10;
 /// The number of parts.
 pub(crate) const PARTS: usize = 1 << 12;
 
-/// The largest number of elements: that of the base frames of 16 TiB in frames of 4 KiB.
+/// The largest number of elements, which is the number of 4-KiB frames in 16 TiB.
 pub(crate) const ELEMENTS_MAX: u64 = (CHUNK * PART * PARTS) as u64;
 
 type Part<D> = Box<[Option<Box<[D]>>]>;
@@ -29,7 +29,7 @@ impl<D: Default> Sparse<D> {
     }
 
     /// # Panics
-    /// If `number` is [`ELEMENTS_MAX`] or more.
+    /// Panics if `number` is [`ELEMENTS_MAX`] or more.
     #[inline]
     pub(crate) fn get_mut(&mut self, number: u64) -> &mut D {
         let [part, chunk, place] = places(number);

@@ -87,7 +87,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             let mut marked: Vec<List> = Vec::new();
             let mut found = Vec::new();
             loop {
-                // A page size that is loaded for the first time meanwhile has lists of its own.
+                // If pages of another size have been loaded for the first time since the last pass,
+                // there are more lists.
                 let lists = self.lists(frames);
                 if lists == marked {
                     break;
@@ -154,7 +155,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                             each(space, mapping);
                         });
                         self.count_out(part, &change.removed[before..]);
-                        // A whole page that is mapped can be unmapped.
+                        // This cannot fail, because the range is a whole mapped page.
                         if let Ok(flush) = flush {
                             change.flush(space, flush);
                         }
@@ -165,9 +166,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         }
     }
 
-    /// Called when other operations are unloading all remaining pages of these frames, which are
-    /// `known`: sleeps until one of the pages is removed from its list, or another page is
-    /// inserted.
+    /// Sleeps until a page is removed from one of these lists or another page is inserted. It is
+    /// called when all remaining pages of the requested frames (`known`) are being unloaded by
+    /// other operations.
     fn wait_for_change(&self, held: &mut S::Held<'_>, lists: &[List], known: &[Mapped]) {
         for list in lists {
             let counted = |mapped: &Mapped| list.counts(mapped.page.size());
@@ -221,14 +222,14 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             found.extend(frame.pages().filter(|page| lists[place].counts(page.page.size())));
             true
         });
-        // A large page is found once for each of its frames that was asked for.
+        // A large page is found once for each of its frames that was requested.
         found.sort_unstable();
         found.dedup();
         found
     }
 }
 
-/// The list of a base frame, and which of its pages map the requested frames.
+/// The list of a base frame, with the condition under which a page in it maps the requested frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct List {
     number: u64,
@@ -252,7 +253,8 @@ impl List {
 /// them.
 pub(crate) struct Asked(Vec<Covered>);
 
-/// A frame, and the end of the memory that it and all frames before it in the order cover.
+/// A frame, and the end of the memory covered by this frame and all frames that are sorted before
+/// it.
 struct Covered {
     start: u64,
     last: u64,
@@ -289,8 +291,8 @@ mod tests {
 
     use super::*;
 
-    /// Tests overlapping frames of any sizes; the expected result comes from a comparison with each
-    /// of them.
+    /// Tests overlapping frames of any sizes. The expected result comes from comparing the page
+    /// with each frame.
     #[test]
     fn a_page_maps_a_part_of_a_frame_that_overlaps_its_own() {
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;

@@ -10,9 +10,11 @@
 //!   random    a sequence, of which each number is a place
 //! ```
 //!
-//! The caller knows when a page was last used: translated code writes that down elsewhere. Pages used since a set was
-//! sorted are younger than those that were not. So the queue is valid while it contains a page that was not used
-//! since the set was sorted; otherwise the set is sorted again.
+//! The caller knows when a page was last used: translated code records the times of uses elsewhere.
+//! With LRU replacement, the pages of a set are sorted by these times into a queue. A page that was
+//! used after the sorting was used more recently than every page that was not. The queue is
+//! therefore valid while it contains a page that was not used after the sorting; otherwise the set
+//! is sorted again.
 //!
 //! For FIFO and random replacement the places are the entries of the TLB ([`Contents`]), and a page is held
 //! as long as it is in the TLB.
@@ -33,7 +35,7 @@ pub const ADDRESS_BITS: u32 = 47;
 pub const PAGES_MAX: usize = ring::SURE_PAGES_MAX;
 /// The range of place numbers, which share a word with a time.
 const PLACES: u64 = PAGES_MAX as u64;
-/// The value at the place of an entry that is not for this process. No page begins at this address.
+/// Marks the place of an entry that is not for this process. No page begins at the address 1.
 const OTHER: u64 = 1;
 
 /// The pseudo-random sequence that chooses the entry to replace, as in the machine.
@@ -148,7 +150,7 @@ impl<S: Sequence> List<S> {
         Some(core::mem::replace(&mut self.pages[place], page)).filter(|&page| page != OTHER)
     }
 
-    /// Takes over the contents of the TLB with that `index` as the host reports them.
+    /// Replaces the contents by those of TLB number `index` that the host reports.
     pub fn take_over(&mut self, contents: &Contents, index: usize) {
         self.clear();
         for place in 0..self.sets * self.ways {
@@ -156,7 +158,7 @@ impl<S: Sequence> List<S> {
             self.pages[place] = match Place::from_bits(word) {
                 Place::Empty => continue,
                 Place::Page(page) if page >> ADDRESS_BITS == 0 => page,
-                // No words are kept of pages beyond.
+                // Pages beyond the counted addresses are treated as pages of other processes.
                 Place::Other | Place::Page(_) => OTHER,
             };
             self.empty[place / self.ways] &= !(1 << (place % self.ways));
@@ -179,7 +181,8 @@ impl<S: Sequence> List<S> {
         }
     }
 
-    /// Sorts each set anew before a page of it is replaced: the times of uses have other values in the same order.
+    /// Marks the queue of each set as invalid, so that the set is sorted again before its next page
+    /// is replaced. It is called after all times of uses have been renumbered in the same order.
     pub fn forget_order(&mut self) {
         if let Order::Lru(queues) = &mut self.order {
             queues.taken[..self.sets].fill(PAGES_MAX);
@@ -192,10 +195,10 @@ impl<S: Sequence> List<S> {
     }
 }
 
-/// The pages of each set in the order of their last uses.
+/// For each set, a queue of its pages in the order of their last uses.
 struct Queues {
-    /// The times of their last uses when the set was sorted, each with the page's place in the
-    /// lowest bits.
+    /// For each page, the time of its last use when its set was sorted; the lowest bits have the
+    /// page's place.
     queue: [u64; PAGES_MAX],
     /// By set: the number of pages taken from its queue.
     taken: [usize; PAGES_MAX],

@@ -18,7 +18,7 @@ impl Sequence for Random {
     }
 }
 
-/// Sets of all shapes, compared with lists in the order of uses.
+/// Compares sets of all shapes with lists that are ordered by last use.
 #[test]
 fn the_page_that_was_used_longest_ago_makes_room() {
     let mut state = 1u64;
@@ -58,9 +58,9 @@ fn the_page_that_was_used_longest_ago_makes_room() {
     }
 }
 
-/// An answer for a TLB with this number of places.
+/// The contents of a TLB, with one word per place, as the host reports them.
 fn contents(words: &[u64], sequence: u64) -> Contents {
-    // SAFETY: zero is a value of each of its fields.
+    // SAFETY: zero is a valid value of each field of `Contents`.
     let contents: Contents = unsafe { core::mem::zeroed() };
     for (to, &word) in contents.places[1].iter().zip(words) {
         to.store(word, Ordering::Relaxed);
@@ -69,7 +69,8 @@ fn contents(words: &[u64], sequence: u64) -> Contents {
     contents
 }
 
-/// A page beyond the range that is followed counts as an entry for another process.
+/// What the list knows of a place: a page beyond the counted addresses is treated as an entry of
+/// another process.
 fn known(place: Place) -> Place {
     match place {
         Place::Page(page) if page >> 47 != 0 => Place::Other,
@@ -77,8 +78,8 @@ fn known(place: Place) -> Place {
     }
 }
 
-/// Sets of all shapes, taken over in some state, compared with queues of pages and with the machine's own
-/// policy.
+/// Takes over sets of all shapes in random states, and compares their replacements with queues of
+/// pages and with the machine's own replacement policy.
 #[test]
 fn the_page_makes_room_that_the_machine_has_go() {
     let mut stream = Random::new(7);
@@ -89,8 +90,9 @@ fn the_page_makes_room_that_the_machine_has_go() {
             let mut list = List::<Random>::new(pages, sets, replaces);
             let mut gone = 0;
             for round in 0..20 {
-                // A machine of which some entries are another's, and some places are empty: at random if slots have a
-                // meaning, else behind the others.
+                // A TLB in which some entries belong to another process and some places are empty.
+                // The empty places are at random if the policy is random, and behind the others if
+                // it is FIFO.
                 let mut words: Vec<u64> = Vec::new();
                 for set in 0..sets as u64 {
                     let first = words.len();

@@ -33,7 +33,8 @@ use crate::{
 /// The largest number of processors in a run: each is a thread of the host.
 pub const CPUS_MAX: usize = 128;
 
-/// The baton, with the state of each processor: which one has the baton, and which ones can get it.
+/// The baton, with the state of each processor: which processor has the baton, and which processors
+/// can get it.
 pub struct Baton {
     state: Mutex<State>,
     turns: Vec<Condvar>,
@@ -57,7 +58,7 @@ struct State {
 #[derive(Clone, Copy, Default)]
 struct Cpu {
     clock: u64,
-    /// Cycles taken by other processors' interrupts.
+    /// Cycles that this processor spent on interrupts from other processors.
     interrupted: u64,
     status: Status,
     /// Whether the processor was woken before it slept.
@@ -110,15 +111,16 @@ pub struct Me {
 }
 
 impl Me {
-    /// The duration of work that takes `mean` cycles on average: a random value up to twice that. With
-    /// constant durations, processors that do the same work would avoid each other after their first
-    /// collision. The standard deviation of the time that locks are held while a page is inserted was
-    /// measured as 0.1 to 0.9 of the mean; here it is 0.58.
+    /// The duration of work that takes `mean` cycles on average: a random value up to twice that.
+    /// With constant durations, processors that repeat one operation would run in step and never
+    /// meet at a lock again after their first collision. The standard deviation of the time that
+    /// locks are held while a page is inserted was measured as 0.1 to 0.9 of the mean; here it is
+    /// 0.58.
     fn around(&mut self, mean: u64) -> u64 {
         self.random.random_range(0..=2 * mean)
     }
 
-    /// The cycles to fetch the cache lines that a lock guards, up to the limit of such cycles for
+    /// The cycles to fetch the cache lines that a lock guards, up to what is left of the limit for
     /// one operation.
     pub(crate) fn guarded(&mut self) -> u64 {
         let cycles = self.guarded_left.min(self.baton.costs.guarded);
@@ -132,8 +134,8 @@ impl Me {
         *self.work.entry(place).or_insert(0) += cycles;
     }
 
-    /// Adds the measured time that no step of work accounts for: during the hold of a lock or,
-    /// without a lock, before one.
+    /// Adds the measured time that no step of work accounts for. With a class, the time is part of
+    /// a hold of its lock; without a class, it precedes a lock.
     fn more(&mut self, place: Option<Class>) {
         if let Some(mean) = self.baton.paces.as_ref().map(|paces| paces.more(place)) {
             let cycles = self.around(mean);
@@ -272,7 +274,7 @@ impl Baton {
         while state.running != cpu && state.failed.is_none() {
             state = self.turns[cpu].wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        // A processor that is already unwinding may take locks meanwhile.
+        // A processor that is already unwinding a panic may still take locks.
         if state.failed.is_some() && !thread::panicking() {
             drop(state);
             panic!("another processor has failed");
@@ -325,7 +327,7 @@ impl State {
         }
     }
 
-    /// Records a failure; only the first one counts.
+    /// Records a failure; only the first failure is kept.
     fn fail(&mut self, what: String) {
         self.failed.get_or_insert(what);
     }
@@ -376,7 +378,7 @@ pub fn pass() {
     drop(baton.hand_over(state, cpu));
 }
 
-/// Sleeps until woken. Returns the number of cycles.
+/// Sleeps until another processor wakes this one. Returns the duration of the sleep in cycles.
 pub(crate) fn sleep() -> u64 {
     let Some((baton, cpu, pending)) = baton() else { return 0 };
     let mut state = baton.lock();

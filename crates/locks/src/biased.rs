@@ -1,10 +1,10 @@
 //! A reader/writer lock whose readers write only to a cache line of their own.
 //!
-//! Readers of an ordinary lock count themselves in the lock's cache line: two locked instructions, and a
-//! line that moves between all processors. Data that every operation reads and that rarely change are
-//! better guarded by a lock that is *biased* towards its readers (Dice and Kogan, "BRAVO", USENIX ATC
-//! 2019). Each thread notes in a line of its own which locks it reads, by plain stores, and a writer
-//! checks the lines of all threads.
+//! Readers of an ordinary lock count themselves in the lock's cache line: two locked instructions,
+//! and a line that moves between all processors. Data that every operation reads and that rarely
+//! change are better guarded by a lock that is *biased* towards its readers (Dice and Kogan,
+//! "BRAVO", USENIX ATC 2019). By plain stores, each thread notes in a cache line of its own which
+//! locks it reads. A writer checks the lines of all threads.
 //!
 //! ```text
 //!   thread 1   [ A | - | - | - ]      reads A
@@ -14,11 +14,12 @@
 //!   writer     take the lock     A is biased no more     barrier on all processors     until no note says A
 //! ```
 //!
-//! A note must be in memory before its reader tests whether the lock is biased, which normally takes a locked
-//! instruction. In this lock the writer makes all processors execute a barrier instead (Linux's
-//! `membarrier`): either the reader or the writer then sees what the other has written. Without
-//! that system call, no lock is biased. A barrier takes some microseconds, so that a lock becomes
-//! biased only after a number of readers since the last writer.
+//! A reader's note must be visible to other processors before the reader tests whether the lock is
+//! biased. This order normally takes a locked instruction. In this lock the writer makes all
+//! processors execute a barrier instead (Linux's `membarrier`): either the reader or the writer
+//! then sees what the other has written. Without that system call, no lock is biased. A barrier
+//! takes some microseconds, so that a lock becomes biased only after a number of readers since the
+//! last writer.
 
 use std::{
     cell::{Cell, UnsafeCell},
@@ -40,8 +41,8 @@ mod row;
 /// at least some hundred nanoseconds, so the barrier of the next writer adds only a few per cent.
 const READERS_MIN: u32 = if cfg!(miri) { 64 } else { 1024 };
 
-/// The number of locks that a thread can read at the same time by notes; the thread takes further
-/// locks in the ordinary way.
+/// The number of locks for which a thread can have notes at the same time. If it reads more locks,
+/// it takes them in the ordinary way.
 const NOTES: usize = 4;
 
 /// The notes of one thread: addresses of locks that it reads, or 0.
@@ -49,8 +50,8 @@ const NOTES: usize = 4;
 #[repr(align(128))]
 struct Notes {
     of: [AtomicUsize; NOTES],
-    /// The rows of which the thread holds a mutex as their owner, in the order in which it took
-    /// them.
+    /// The [rows](row) in which the thread, as their owner, holds a mutex. They are in the order in
+    /// which it took the mutexes.
     rows: [AtomicUsize; 2],
     /// The number of mutexes that the thread has locked without a note.
     locked: AtomicU32,
@@ -145,7 +146,8 @@ pub struct BiasedRw<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: as of a reader/writer lock, whose readers share the value and whose writer has it alone.
+// SAFETY: these are the conditions of a reader/writer lock: its readers share the value, and its
+// writer has exclusive access.
 #[allow(unsafe_code)]
 unsafe impl<T: Send + Sync> Sync for BiasedRw<T> {}
 
@@ -167,7 +169,7 @@ impl<T> Rw<T> for BiasedRw<T> {
 
     #[inline]
     fn read<R>(&self, _: Site, f: impl FnOnce(&T) -> R) -> R {
-        // One call of `f`, so that it can be compiled into its caller.
+        // `f` is called at one place only, so that it can be inlined.
         let _hold = self.note().ok_or_else(|| self.locked());
         f(self.shared())
     }
@@ -179,16 +181,19 @@ impl<T> Rw<T> for BiasedRw<T> {
         if self.is_biased.load(Ordering::Relaxed) {
             self.is_biased.store(false, Ordering::Relaxed);
             if !barrier::pass() {
-                // Some read it by notes, as before: the next writer must look for them too.
+                // Some threads still read the value by notes, so the next writer must look for
+                // notes too.
                 self.is_biased.store(true, Ordering::Relaxed);
                 panic!("a barrier that was possible before has failed");
             }
             await_no_note(self.address(), |notes| &notes.of);
         }
         self.readers.store(0, Ordering::Relaxed);
-        // SAFETY: other writers and readers who take the lock wait for the guard. A reader by note tested the
-        // bias either before the barrier or after it. If before, its note was seen, and has been removed. If
-        // after, it found the lock not biased. Only the holder of the lock makes it biased again.
+        // SAFETY: other writers and readers who take the lock wait for the guard. A reader by note
+        // tested the bias either before the barrier or after it. If the reader tested before the
+        // barrier, the writer saw its note, and the note has been removed since. If the reader
+        // tested after the barrier, it found that the lock is not biased. Only the holder of the
+        // lock makes it biased again.
         #[allow(unsafe_code)]
         f(unsafe { &mut *self.value.get() })
     }
@@ -200,7 +205,7 @@ impl<T> BiasedRw<T> {
         let guard = spun(|| free(self.lock.try_read()));
         let guard =
             guard.unwrap_or_else(|| self.lock.read().unwrap_or_else(PoisonError::into_inner));
-        // No writer is here.
+        // No writer holds the lock at this point.
         if self.readers.fetch_add(1, Ordering::Relaxed) == READERS_MIN && barrier::is_possible() {
             self.is_biased.store(true, Ordering::Release);
         }
@@ -214,15 +219,16 @@ impl<T> BiasedRw<T> {
             return None;
         }
         let place = own()?.of.iter().find(|of| of.load(Ordering::Relaxed) == 0)?;
-        // Released, as the note before it in this place was taken away: who finds this one there is behind both.
+        // A release store, like the store that removed the previous note from this place: a thread
+        // that reads the new note has also seen all that preceded the removal.
         place.store(self.address(), Ordering::Release);
         let note = Note(place);
         barrier::stay_before();
         self.is_biased.load(Ordering::Acquire).then_some(note)
     }
 
-    /// The guarded value. The caller must hold the lock as a reader, or have a note and have seen
-    /// afterwards that it is valid.
+    /// The guarded value. The caller must hold the lock as a reader, or must have seen, after it
+    /// made a note, that the lock is biased.
     fn shared(&self) -> &T {
         // SAFETY: a writer waits for the guard and the note of the caller.
         #[allow(unsafe_code)]
@@ -257,9 +263,9 @@ mod barrier {
         call(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
     }
 
-    /// Placed between a store and a load of a thread on which the barrier acts. The processor may
-    /// swap the store and the load, as [`pass`] orders them; this function only prevents the
-    /// compiler from swapping them.
+    /// Called between a store and a load of a thread that the barrier interrupts. The processor may
+    /// reorder the store and the load, because [`pass`] orders them; this function only prevents
+    /// the compiler from reordering them.
     #[inline]
     pub(super) fn stay_before() {
         if cfg!(miri) { fence(Ordering::SeqCst) } else { compiler_fence(Ordering::SeqCst) }
@@ -267,7 +273,8 @@ mod barrier {
 
     fn call(command: libc::c_int) -> bool {
         if cfg!(miri) {
-            // Miri has no such call. A fence on either side orders what the barrier orders.
+            // Miri does not support the system call. A fence on each side has the effect of the
+            // barrier.
             fence(Ordering::SeqCst);
             return true;
         }
@@ -392,12 +399,12 @@ mod tests {
         for _ in 0..THREADS {
             thread::spawn(|| assert!(own().is_some())).join().unwrap();
         }
-        // Other tests run beside.
+        // Other tests run at the same time.
         assert!(all() < before + THREADS, "{} were made", all() - before);
     }
 
-    /// Other thread-local data may read locks when they are dropped, after the notes have been given to
-    /// another thread.
+    /// A lock may be read while other thread-local data of an ending thread are dropped. At that
+    /// time the thread's notes may already belong to another thread.
     #[test]
     fn a_thread_that_is_ending_gives_its_notes_back_once() {
         struct Reader(Arc<AtomicUsize>);
@@ -451,7 +458,7 @@ mod tests {
                     thread::yield_now();
                     *other = round;
                 });
-                // Gives readers time to enter by notes.
+                // Gives readers time to read by notes.
                 thread::sleep(Duration::from_micros(round % 4 * 100));
             }
         });
@@ -473,7 +480,7 @@ mod tests {
         if barrier::is_possible() {
             assert_eq!(nested(&locks), NOTES);
         }
-        // Nothing is noted any more: a writer finds no reader.
+        // No note is left, so a writer finds no reader.
         locks.iter().for_each(|lock| lock.write(Site::Look, |_| ()));
     }
 }

@@ -7,8 +7,8 @@
 //!        +-- monitor     +-- hashed     +-- embedded     +-- covering
 //! ```
 //!
-//! The indirect call costs nothing in virtual time. To measure operations on this host, each scheme is
-//! compiled separately.
+//! The indirect call costs nothing in virtual time. For measurements on this host, where it would
+//! cost time, each scheme is compiled separately instead.
 
 use hat::locking::{
     Array, Arrays, Class, Covering, CoveringArray, Embedded, EmbeddedArray, EmbeddedMmus, Hashed,

@@ -9,12 +9,13 @@ use serde::Serialize;
 /// instructions of this code, at one per cycle; the other prices are assumptions. K94 prints no
 /// times, so only orders and ratios that follow from these prices can be claimed.
 ///
-/// The instructions were counted by cachegrind on x86-64 without locks, over adjacent pages of the format
-/// x86-64 (`examples/instructions.rs`). A load and an unload of 1, 16 and 64 pages take 2316, 13392 and 40765
-/// instructions; a change of rights takes 1038, 3684 and 10068. An operation therefore takes about 800
-/// instructions, the entry of a page 170, and its node another 200. A fault on a page of a file in memory
-/// takes 2565 with its share of an unmapping, a fault on an anonymous page 4043: after subtracting
-/// the layer's work, 360 remain for each search and 680 for each step with a frame.
+/// The instructions were counted by cachegrind on x86-64 without locks, over adjacent pages of the
+/// format x86-64 (`examples/instructions.rs`). A load and an unload of 1, 16 and 64 pages take
+/// 2316, 13392 and 40765 instructions; a change of rights takes 1038, 3684 and 10068. An operation
+/// therefore takes about 800 instructions; each page adds 170 instructions for its entry and 200
+/// for its node. A fault on a page of a file that is in memory takes 2565 instructions, including
+/// its share of the unmapping; a fault on an anonymous page takes 4043. After subtracting the
+/// layer's work, 360 instructions remain for each search and 680 for each step with a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Costs {
     /// An operation of the HAT layer, independent of the number of its pages.
@@ -29,13 +30,13 @@ pub struct Costs {
     pub lock: u64,
     /// Fetching the cache line of a lock that another processor wrote last.
     pub transfer: u64,
-    /// Fetching, at the same time, the cache lines that the lock guards.
+    /// Fetching the cache lines that the lock guards, in addition to `transfer`.
     pub guarded: u64,
     /// The limit of `guarded` for all locks of one operation: at this limit the operation has
     /// fetched all lines that it uses.
     pub guarded_operation: u64,
-    /// Fetching a lock's line back by its holder, once for each attempt of a spinning processor
-    /// ([`LockKind::Barging`], like the next two).
+    /// Fetching a lock's line back by its holder, once for each attempt of a spinning processor.
+    /// This price and the next two are for [`LockKind::Barging`].
     pub release: u64,
     /// An attempt of a spinning processor, until it has the lock's line and sees that the lock is
     /// free.
@@ -46,7 +47,7 @@ pub struct Costs {
     pub sleep: u64,
     /// The sender's fixed cost of a shootdown; `shoot_each` is added for each receiver.
     pub shoot: u64,
-    /// See `shoot`.
+    /// The sender's cost of a shootdown for each receiver.
     pub shoot_each: u64,
     /// The time from a receiver's interrupt to its answer: the sender waits during this time, and
     /// the receiver works.
@@ -96,9 +97,10 @@ impl Costs {
         disk: 500_000,
     };
 
-    /// Threads of a present-day host that do only the layer's and the memory manager's own work: no traps,
-    /// no pages cleared, no processors interrupted. The prices of locks and lines are assumptions;
-    /// predictions use measured ones ([`crate::HostPrices`]).
+    /// Prices for threads of a present-day host. The threads do only the work of the layer and of
+    /// the memory manager: they take no traps, clear no pages and interrupt no processors. The
+    /// prices of locks and lines are assumptions; predictions use measured ones
+    /// ([`crate::HostPrices`]).
     pub const HOST: Costs = Costs {
         operation: 800,
         table_write: 170,
@@ -157,8 +159,8 @@ impl Costs {
         }
     }
 
-    /// The price of the HAT layer's `step`. The price of a shootdown depends on the processors that
-    /// are interrupted.
+    /// The price of the HAT layer's `step`. A shootdown is not included, because its price depends
+    /// on the processors that are interrupted.
     pub fn of(&self, step: Step) -> u64 {
         match step {
             Step::Operation => self.operation,
@@ -170,8 +172,8 @@ impl Costs {
     }
 }
 
-/// The measured duration of work, by the lock under which it is done: of the locks that are held,
-/// the one taken last.
+/// The measured duration of work, by the class of the lock under which it is done. If several locks
+/// are held, that is the lock taken last.
 #[derive(Clone, Debug, Default)]
 pub struct Paces(pub BTreeMap<Option<Class>, Pace>);
 
@@ -204,7 +206,7 @@ pub enum LockKind {
     Spin,
     /// The processor spins while the holder runs, and otherwise sleeps: Solaris' adaptive mutex.
     Adaptive,
-    /// The processor sleeps, and gets the lock in its turn.
+    /// The processor sleeps until the lock is handed to it in its turn.
     HandOver,
     /// The processor spins, and sees with a delay that the lock is free. Meanwhile another
     /// processor can take the lock, including the one that released it. Most present-day locks work

@@ -58,7 +58,7 @@ impl<T> Mutex<T> for NativeMutex<T> {
     fn until<R>(&self, _: Site, wait: &NativeWait, mut f: impl FnMut(&mut T) -> Option<R>) -> R {
         let mut guard = self.take();
         loop {
-            // Read under the lock of the mutex: what changes after this has not been seen.
+            // The count is read under the lock of the mutex, so that no later change is missed.
             let seen = wait.seen();
             if let Some(result) = f(&mut guard) {
                 return result;

@@ -35,8 +35,9 @@ use crate::{costs::Costs, native::NativeMutex, waiting::pause};
 /// present-day processors exchange a line in some hundred ns.
 const TRANSFER_MAX_NS: f64 = 1000.0;
 
-/// If two prices of a line differ by more than this factor, the distance of the two processors
-/// changed between them, for example from one core to two cores, or from one socket to two.
+/// If two prices of a line differ by more than this factor, the distance between the two processors
+/// changed from one measurement to the next: for example, the processors were first in one core and
+/// then in two, or first in one socket and then in two.
 const TRANSFER_CHANGE_MAX: f64 = 1.5;
 
 /// The least number of valid batches for a price.
@@ -66,7 +67,7 @@ pub struct HostPrices {
 
 impl HostPrices {
     /// Measures all durations, which takes some hundredths of a second, or about half a second if
-    /// the host is busy. `None` if two threads do not run at the same time during all of this time.
+    /// the host is busy. `None` if no two threads ran at the same time while it measured.
     pub fn measured() -> Option<HostPrices> {
         let transfer_ns = transfer()?;
         let (releases, handovers) = handovers();
@@ -84,8 +85,8 @@ impl HostPrices {
         })
     }
 
-    /// Whether the two processors have the same distance as in `before`: the transfer of a line
-    /// takes about as long.
+    /// Whether the distance between the two processors is that of `before`, which is so if the
+    /// transfer of a line takes about as long.
     pub fn are_those_of(&self, before: &HostPrices) -> bool {
         let ratio = self.transfer_ns / before.transfer_ns;
         (1.0 / TRANSFER_CHANGE_MAX..=TRANSFER_CHANGE_MAX).contains(&ratio)
@@ -105,7 +106,7 @@ impl HostPrices {
     }
 }
 
-/// The `share` quantile of `batches`.
+/// The quantile `share` of `batches`, where 0.5 is the median.
 fn quantile(batches: &[f64], share: f64) -> f64 {
     let mut sorted = batches.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -146,14 +147,16 @@ fn transfer() -> Option<f64> {
     (0..PAIRS_MAX).find_map(|_| price(&mut sane, pair()))
 }
 
-/// The duration of a line's transfer, in nanoseconds, in each batch of one pair of threads.
+/// Measures transfers of a line between one pair of threads. Returns the duration of a transfer in
+/// each batch, in nanoseconds.
 fn pair() -> Vec<f64> {
     /// A value of the line that tells the threads to stop.
     const STOP: u64 = u64::MAX;
     /// The number of transfers per batch.
     const BATCH: u64 = 64;
     let line = AtomicU64::new(0);
-    // Nobody gives up the processor here: two threads that take turns on one would stay there.
+    // The threads do not yield here: two threads that yielded to each other on one processor would
+    // both stay on it.
     let turn = |odd: u64| {
         loop {
             let value = line.load(Ordering::Acquire);
@@ -194,11 +197,12 @@ fn pair() -> Vec<f64> {
 /// lock.
 fn handovers() -> (Vec<f64>, Vec<f64>) {
     const TIMES: u64 = 128;
-    /// How long the lock is held: the other thread spins meanwhile, and does not sleep yet.
+    /// How long the lock is held: long enough for the other thread to spin, and too short for it to
+    /// sleep.
     const HELD: Duration = Duration::from_micros(2);
     let began = Instant::now();
     let now = || began.elapsed().as_nanos() as f64;
-    // A look at it, which each of the times has.
+    // The duration of reading the clock, which is part of each measured time.
     let clock = timed(Instant::now);
     let lock = NativeMutex::new(Class::Hat, ());
     let turn = AtomicU64::new(0);
@@ -241,13 +245,14 @@ fn handovers() -> (Vec<f64>, Vec<f64>) {
 mod tests {
     use super::*;
 
-    /// Batches observed when both threads were on one processor, and under load.
+    /// Uses batches that were observed when both threads were on one processor, and batches
+    /// observed under load.
     #[test]
     fn a_line_has_no_price_where_threads_take_turns_on_a_processor() {
         let mut sane = Vec::new();
         assert_eq!(price(&mut sane, vec![95_000.0; 1000]), None);
         assert_eq!(price(&mut sane, [vec![150.0; 40], vec![9600.0; 400]].concat()), None);
-        // Batches of several pairs come together.
+        // Batches of several pairs of threads are combined.
         assert_eq!(
             price(&mut sane, [vec![8e6; 5], vec![140.0; 23], vec![180.0]].concat()),
             Some(140.0)

@@ -28,7 +28,7 @@ impl<L: Locks> Locks for Ranked<L> {
         L::acquired(of, site, was_busy);
     }
 
-    /// The lock was free: no thread waits for it while holding another.
+    /// The lock was free, so its thread did not wait for it while it held another lock.
     fn acquired_too(of: Class, site: Site) {
         HELD.with_borrow_mut(|held| {
             assert!(held.contains(&of), "{site:?} takes {of:?} beside {held:?}");
@@ -137,8 +137,8 @@ fn check_sleep(class: Class, site: Site, held: &[Class]) {
     assert!(wrong.is_none(), "{site:?} sleeps on {class:?} while it holds {held:?}");
 }
 
-/// `f` under a lock of `class` that is about to be taken, with the checks for sleeping whenever `f`
-/// returns `None`.
+/// Wraps `f`, which will run under a lock of `class`, so that the rules for sleeping are checked
+/// whenever `f` returns `None`.
 fn checked<T, R>(
     class: Class,
     site: Site,

@@ -95,7 +95,8 @@ pub struct TimeUse {
     pub shootdown_cycles: u64,
     /// Answering shootdowns of other processors.
     pub interrupt_cycles: u64,
-    /// From the end of the processor's own work to the end of the last processor's work.
+    /// Idle cycles from the end of the processor's own work to the end of the last processor's
+    /// work.
     pub ended_cycles: u64,
 }
 
@@ -133,6 +134,6 @@ impl AddAssign<&TimeUse> for TimeUse {
 /// The counts of all classes.
 pub type LockCounts = BTreeMap<Class, ClassCounts>;
 
-/// Cycles of work by the class of the lock under which the work was done: of the locks held, the
-/// one taken last; `None`: without a lock.
+/// Cycles of work by the class of the lock under which the work was done. If several locks were
+/// held, that is the lock taken last. `None` has the work without a lock.
 pub type WorkIn = BTreeMap<Option<Class>, u64>;

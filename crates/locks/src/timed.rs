@@ -1,12 +1,12 @@
 //! Locks of virtual processors ([`crate::baton`]).
 //!
-//! A lock that is released goes to the processor that has waited longest. The cost of having waited
-//! depends on the kind ([`LockKind`]): a cache line is fetched after spinning, threads are switched
-//! after sleeping. A processor spins as long as a lock's holder runs, and a virtual holder always
-//! runs unless it sleeps on another lock.
+//! A lock that is released goes to the processor that has waited longest. The cost of a wait
+//! depends on the kind ([`LockKind`]): after spinning, a cache line is fetched; after sleeping,
+//! threads are switched. A processor spins as long as a lock's holder runs, and a virtual holder
+//! always runs unless it sleeps on another lock.
 //!
-//! With [`LockKind::Barging`] the first processor to ask gets the lock, and readers write to cache lines of
-//! their own ([`crate::biased`]):
+//! With [`LockKind::Barging`], a free lock is taken by the first processor that tries, and readers
+//! write to cache lines of their own ([`crate::biased`]):
 //!
 //! ```text
 //!   holder    [==== lock held ====RRR]                R  fetches the line back, once for each try
@@ -54,7 +54,7 @@ impl Locks for Timed {
         begin_hold(of);
     }
 
-    /// The first flag's cost is included in the price of the mutex.
+    /// The price of the mutex includes the cost of the first flag.
     fn flags(count: usize) {
         let price = with_me(|me| me.baton.costs.lock).unwrap_or(0);
         spend_on_locks(price * count.saturating_sub(1) as u64);
@@ -106,11 +106,12 @@ impl Gate {
             drop(state);
             *waited.get_or_insert(0) += sleep();
             if kind != LockKind::Barging {
-                // It was granted.
+                // The processor that released the lock has handed it to this one.
                 break lock(&self.state).moves_to(me);
             }
         };
-        // Who has spun has seen it free in the lock's line.
+        // A processor that has spun already has the lock's line, in which it saw that the lock is
+        // free.
         let has_line = kind == LockKind::Barging && waited.is_some();
         let line = if has_line { 0 } else { costs.transfer };
         spend_on_locks(costs.lock);
@@ -131,7 +132,8 @@ impl Gate {
     fn give_back(&self, writes: bool) {
         let costs = with_me(|me| (me.baton.costs, me.baton.kind));
         let Some((costs, kind)) = costs else { return };
-        // Who comes before this in virtual time still finds the lock held.
+        // A processor that tries to take the lock before this point of virtual time still finds it
+        // held.
         pass();
         if kind == LockKind::Barging && writes {
             let fetched = lock(&self.state).tries(now(), costs.pause);
@@ -149,7 +151,8 @@ impl Gate {
             LockKind::Spin | LockKind::Adaptive => 0,
             LockKind::HandOver => costs.sleep,
             LockKind::Barging => {
-                // All see it free at their next try, and the first of them has it.
+                // All waiting processors see at their next attempt that the lock is free; the first
+                // of them takes it.
                 let waiting =
                     if state.is_free(true) { state.queue.split_off(0) } else { VecDeque::new() };
                 drop(state);
@@ -185,7 +188,7 @@ impl GateState {
         self.queue.iter().map(tries).sum()
     }
 
-    /// Whether a writer, or a reader, could take the lock.
+    /// Whether a writer (`writes`) or a reader could take the lock.
     fn is_free(&self, writes: bool) -> bool {
         !self.writer && (!writes || self.readers == 0)
     }
@@ -287,7 +290,8 @@ impl Wait for TimedWait {
         let Some((costs, kind)) = with_me(|me| (me.baton.costs, me.baton.kind)) else { return };
         let sleepers = std::mem::take(&mut *lock(&self.sleepers));
         for (cpu, since) in sleepers {
-            // Threads of a present-day host spin here as for a lock; threads of Solaris sleep.
+            // Threads of a present-day host spin here, as they do for a lock. Threads of Solaris
+            // sleep.
             let delay = match kind {
                 LockKind::Spin | LockKind::Adaptive | LockKind::HandOver => costs.sleep,
                 LockKind::Barging => costs.until_seen(since, now()),

@@ -1,8 +1,8 @@
 //! How threads of this host wait for a lock.
 //!
 //! A thread that finds a lock held, or a descriptor busy, spins. It sleeps only when spinning takes
-//! longer than a running holder would need. The locks of std sleep after about a microsecond, and
-//! putting a thread to sleep and waking it takes ten times as long as such a hold.
+//! longer than a running holder would need. A thread that waits for a lock of std sleeps after
+//! about a microsecond, and putting it to sleep and waking it takes ten times that time.
 
 use std::{
     hint::spin_loop,
@@ -27,8 +27,8 @@ const PAUSES: usize = 8;
 /// How long a thread sleeps if the holder does not run: less than the host's time slice.
 const NAP: Duration = Duration::from_micros(50);
 
-/// The first value that `attempt` returns while spinning is worthwhile; `None`: the thread should
-/// sleep.
+/// Calls `attempt` until it returns a value, as long as spinning is worthwhile. `None` means that
+/// the thread should sleep.
 pub(crate) fn spun<R>(attempt: impl Fn() -> Option<R>) -> Option<R> {
     for _ in 0..TRIES {
         let result = attempt();
@@ -40,7 +40,7 @@ pub(crate) fn spun<R>(attempt: impl Fn() -> Option<R>) -> Option<R> {
     None
 }
 
-/// The first value that `attempt` returns, however long the wait is: the thread sleeps between
+/// Calls `attempt` until it returns a value, however long that takes: the thread sleeps between
 /// series of attempts.
 pub(crate) fn patiently<R>(attempt: impl Fn() -> Option<R>) -> R {
     loop {
@@ -65,16 +65,17 @@ pub(crate) fn free<G>(tried: TryLockResult<G>) -> Option<G> {
     }
 }
 
-/// Where threads of [`crate::Native`] wait: a counter that each wake-up increments, so that one place can
-/// serve several mutexes. Threads first spin, as for a lock, so that waking them needs no system call. A
-/// thread that goes to sleep declares that before it reads the counter for the last time, and a thread that
-/// wakes others checks for sleepers after it has incremented the counter: at least one of the two
-/// threads sees the change of the other, so no wake-up is lost.
+/// Where threads of [`crate::Native`] wait: a counter that each wake-up increments, so that one
+/// place can serve several mutexes. Threads first spin, as for a lock, so that waking them needs no
+/// system call. A thread that goes to sleep counts itself as a sleeper before it reads the counter
+/// for the last time. A thread that wakes others increments the counter before it checks for
+/// sleepers. At least one of the two threads therefore sees the change of the other, and no wake-up
+/// is lost.
 #[derive(Debug)]
 pub struct NativeWait {
     woken: AtomicU64,
     gate: Mutex<()>,
-    /// The number of threads that sleep or are about to; changed under the lock.
+    /// The number of threads that sleep or are about to sleep. It is changed under the lock `gate`.
     sleepers: AtomicU64,
     all: Condvar,
 }
@@ -86,7 +87,7 @@ impl NativeWait {
         self.woken.load(Ordering::Acquire)
     }
 
-    /// Waits for a wake-up after the number `seen`.
+    /// Waits until the number of wake-ups is no longer `seen`.
     pub(crate) fn for_other_than(&self, seen: u64) {
         let woken = |order| (self.woken.load(order) != seen).then_some(());
         if spun(|| woken(Ordering::Acquire)).is_some() {
@@ -114,7 +115,8 @@ impl Wait for NativeWait {
     fn wake_all(&self) {
         self.woken.fetch_add(1, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // Between a sleeper's last look and its sleep the gate is shut.
+            // A sleeper holds the gate from its last check until it sleeps, so taking the gate here
+            // waits until it sleeps.
             drop(self.gate.lock().unwrap_or_else(PoisonError::into_inner));
             self.all.notify_all();
         }

@@ -7,7 +7,7 @@
 //!    outside |   space        |     MMU         | frame | MMU | space | outside     whose the time is
 //! ```
 //!
-//! Time is attributed to one lock: of the locks that are held, the one taken last.
+//! Time is attributed to a single lock, which is the lock taken last of those that are held.
 
 use std::{cell::RefCell, collections::BTreeMap, marker::PhantomData, time::Instant};
 
@@ -20,11 +20,11 @@ pub struct Watched<L>(PhantomData<L>);
 /// The observations of a thread.
 #[derive(Debug, Default)]
 pub struct Watch {
-    /// How many times each class was taken, and how many times a lock was taken as the only one
-    /// held (`None`).
+    /// For each class, how often its locks were taken. Under `None`, how often a lock was taken
+    /// while no other lock was held.
     pub taken: BTreeMap<Option<Class>, u64>,
-    /// The time during which the last lock taken, of the locks held, was of this class; `None`: the
-    /// time without a lock.
+    /// For each class, the time during which a lock of this class was the one taken last of the
+    /// locks held. Under `None`, the time without a lock.
     pub spent: BTreeMap<Option<Class>, Spent>,
     held: Vec<Class>,
     since: Option<Instant>,
@@ -145,7 +145,7 @@ impl<T, M: Mutex<T>> Mutex<T> for WatchedMutex<M> {
     }
 
     fn until<R>(&self, site: Site, wait: &M::Wait, mut f: impl FnMut(&mut T) -> Option<R>) -> R {
-        // Each look takes it anew.
+        // Each attempt takes the lock again.
         self.inner.until(site, wait, |value| within(self.class, || f(value)))
     }
 
@@ -225,7 +225,7 @@ mod tests {
         assert!(spent[&mmu].nanoseconds >= 8_000_000 && spent[&frame].nanoseconds >= 16_000_000);
         assert!(spent[&None].nanoseconds < spent[&mmu].nanoseconds);
         let counts = |place| (spent[&place].looks, spent[&place].locks);
-        // Two looks at each hold's time, and one more where another lock is taken in it.
+        // Each hold has two clock reads; if another lock is taken during the hold, one more.
         assert_eq!([counts(None), counts(mmu), counts(frame)], [(4, 3), (4, 2), (3, 0)]);
     }
 }

@@ -215,7 +215,7 @@ fn of_both(guest: TreeShape, host: TreeShape) -> TreeShape {
     let table_shift = guest.table_shift.min(host.table_shift);
     let address_bits = guest.address_bits.max(host.address_bits);
     let (more, fewer) = if host.levels > guest.levels { (host, guest) } else { (guest, host) };
-    // A level has one length of prefix if both agree.
+    // A level has a single prefix length only if both trees agree on it.
     let agree = more
         .spans
         .as_ref()
@@ -253,7 +253,7 @@ fn dimension(
     Ok(Dimension::new(cache, Some(params), described.latency_cycles.into()))
 }
 
-/// The key of a machine file that says how many entries `array` has.
+/// The key of a machine file that gives the number of entries of `array`.
 fn entries_key(cache: &description::MmuCache, array: WalkArray) -> &'static str {
     let own = cache.by_level().find(|(level, ..)| *level == array.level);
     own.map_or("entries", |(_, key, _)| key)
@@ -328,7 +328,7 @@ fn mmu_cache_params(
                 "the number of entries is missing: write entries = N".to_owned(),
             );
         };
-        // 0 entries of its own: the level is not cached.
+        // A level whose own number of entries is 0 is not cached.
         if own != Some(0) {
             arrays.push(WalkArray { level, entries, ways: cache.ways.of(entries) });
         }
@@ -343,7 +343,8 @@ fn mmu_cache_params(
     Ok(WalkCacheParams { design, arrays, replacement, seed: cache.seed, pages: false, tree })
 }
 
-/// The cycles of a reference by what serves it, as far as the description gives them.
+/// The cycles of a reference, by the cache or memory that serves it, as far as the description
+/// gives them.
 pub fn latencies(description: &Description) -> Latencies {
     let mut latencies = Latencies {
         known: true,

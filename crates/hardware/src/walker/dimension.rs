@@ -29,13 +29,13 @@ pub struct Dimension {
     pub searches: u64,
     /// The number of real walks that each simulated walk represents.
     pub(super) times: u64,
-    /// References by level (the index) and by what served them.
+    /// References by level (the index) and by the cache or memory that served them.
     pub served: Vec<[u64; Served::COUNT]>,
-    /// For each level: the entries that lead to tables and that the MMU cache held or let a walk
-    /// skip, and those that were fetched.
+    /// For each level, the entries that lead to tables: how many of them the MMU cache held or let
+    /// a walk skip, and how many were fetched.
     pub upper: Vec<UpperEntries>,
-    /// Whether the walk repeats a walk that faulted, and therefore finds the entries that the first
-    /// walk has left in the cache: entries of a repeated walk are not counted as needed.
+    /// Whether the walk repeats a walk that faulted. The entries of a repeated walk are not
+    /// counted, because it finds the entries that the first walk left in the cache.
     pub(super) repeats: bool,
 }
 
@@ -96,8 +96,9 @@ impl Dimension {
         Ok(skipped.len() + marks)
     }
 
-    /// Whether `reference`, which has its physical address, must be made: it writes, or the MMU
-    /// cache does not hold the entry. The error is another node to which the cached entry leads.
+    /// Whether `reference`, whose address is physical, must be made: because it writes, or because
+    /// the MMU cache does not hold the entry. The error means that the cached entry leads to
+    /// another node, which is returned.
     #[inline]
     pub(super) fn needs(&mut self, walk: &Walk, reference: &Reference) -> Result<bool, Node> {
         if reference.write {
@@ -116,7 +117,7 @@ impl Dimension {
         }
     }
 
-    /// Counts that the entry which `reference` reads was not held.
+    /// Counts the entry that `reference` reads as one that the MMU cache did not hold.
     #[inline]
     pub(super) fn fetched(&mut self, reference: &Reference) {
         if reference.next().is_some() {
@@ -147,7 +148,7 @@ impl Dimension {
         self.cache.finish(walk.va, walk.asid, walk.found);
     }
 
-    /// Counts a reference to `level` and what served it.
+    /// Counts a reference to `level` that `served` served.
     #[inline]
     pub(super) fn count(&mut self, level: u8, served: Served) {
         let level = usize::from(level);

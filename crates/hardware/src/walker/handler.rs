@@ -9,8 +9,8 @@
 //! The path is that of the walk over the simulated page table: each reference stands for one load
 //! or store, together with the instructions that the handler needs for it. The counts are those of
 //! a MIPS III handler in registers, with one instruction per cycle, for the formats that E99 built
-//! and, by the same rules, for the others. They agree with the one count that E99 publishes: if
-//! nothing misses, a refill from the software TLB takes nine cycles (text at figure 5).
+//! and, by the same rules, for the others. They agree with the only count that E99 publishes (text
+//! at figure 5): a refill from the software TLB takes nine cycles if nothing misses.
 //!
 //! The cost of the trap and of the return from it is `walker.refill_cycles`, since E99 leaves both
 //! out of its figures.
@@ -29,16 +29,16 @@ const ALWAYS: u64 = 4;
 const CACHE_TAG: u64 = 4;
 /// For the entry beside the tag: load.
 const CACHE_ENTRY: u64 = 1;
-/// For a part of a new entry of the software TLB: its address (1), store (1).
+/// For each part of a new entry of the software TLB: compute the address (1), store (1).
 const CACHE_FILL: u64 = 2;
 /// For the page size: extract its field from the entry (2), move it to the register from which the
 /// TLB is written (1). G98 section 6.3 says that this handler is more expensive, but not by how
-/// much: an assumption.
+/// many instructions; the number is an assumption.
 const PAGE_MASK: u64 = 3;
-/// For a store that changes a word that was just read: the new value (1), store (1).
+/// For a store that changes a word that was just read: compute the new value (1), store (1).
 const CHANGE: u64 = 2;
-/// The cycles of a nested miss of a linear table, besides its reference. E99 §5.5 gives 400 to 500
-/// cycles, after Uhlig et al. 1995; this is the lower value.
+/// The cycles of a nested miss of a linear table, without the cycles of its reference. E99 §5.5
+/// gives 400 to 500 cycles, citing Uhlig et al. 1995; this is the lower value.
 const NESTED_CYCLES: u64 = 400;
 
 /// The handler of a machine.
@@ -78,13 +78,13 @@ impl Handler {
         }
     }
 
-    /// The number of instructions of every refill, whatever its path. `sized` says whether the handler also writes
-    /// the register with the page size.
+    /// The number of instructions that every refill executes, whatever its path. `sized` is true if
+    /// the handler also writes the register with the page size.
     pub fn always(&self, sized: bool) -> u64 {
         ALWAYS + if sized { PAGE_MASK } else { 0 }
     }
 
-    /// The cycles of a miss on the page table itself, besides its reference.
+    /// The cycles of a miss on the page table itself, without the cycles of its reference.
     pub fn nested_cycles(&self) -> u64 {
         self.nested
     }

@@ -26,14 +26,14 @@ pub struct WalkMade {
 }
 
 /// A bit mask of the steps of all walks of a miss. The longest walks are those of a guarded table
-/// with nodes of two entries: 52 steps. A miss has at most two such walks: one that finds that the
-/// access is denied, and one after the right was granted.
+/// with nodes of two entries, with 52 steps each. A miss has at most two of these walks: a walk
+/// which finds that the access is denied, and another walk after the right was granted.
 pub type Steps = u128;
 
 impl Walker {
-    /// Counts `times` misses like this one. The steps of the miss are the entries that lead to
-    /// tables, of all its walks from the root down; the MMU cache held the steps in `spared`, or
-    /// let the walks skip them.
+    /// Counts `times` misses like this one. The steps of a miss are the entries that lead to
+    /// tables, in the order in which its walks read them from the root down. The MMU cache held the
+    /// steps in `spared`, or let the walks skip them.
     ///
     /// The walker must have neither data caches nor a host, so that misses with equal steps are
     /// equal in all counts.
@@ -66,7 +66,7 @@ impl Dimension {
             spared >>= 1;
         }
         self.cache.finish(walk.va, walk.asid, true);
-        // Nobody has searched for this.
+        // These searches only prepare the cache and are not part of a walk, so they cost no time.
         self.searches_timed += self.cache.searches() - searches;
         spared
     }

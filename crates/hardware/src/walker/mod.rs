@@ -1,5 +1,5 @@
-//! The walker: it makes the references of a walk that its MMU cache cannot serve, through the data
-//! caches, and counts them.
+//! The walker. Through the data caches, it makes the references of a walk that its MMU cache cannot
+//! serve, and counts them.
 //!
 //! ```text
 //!   walk ---> where to start? --- skipped: no reference
@@ -13,8 +13,8 @@
 //! this path, the walk starts there, and the references before it are not made. In a virtual
 //! machine, the host first translates the address of each reference.
 //!
-//! If software refills the TLB, the same references are made by a [`Handler`], whose instructions
-//! are counted in addition.
+//! If software refills the TLB, a [`Handler`] makes these references, and its instructions are
+//! counted in addition.
 
 mod build;
 mod dimension;
@@ -57,8 +57,9 @@ pub struct Latencies {
     pub data_refill_cycles: u64,
     /// The cycles of an exception that is not a refill.
     pub exception_cycles: u64,
-    /// The cycles of a walk's reference by what serves it. For a walk by software, only the cycles
-    /// in excess of a hit in the nearest cache, since such a hit is part of the instruction.
+    /// The cycles of a walk's reference, by the cache or memory that serves it. For a walk by
+    /// software, the cycles of a hit in the nearest cache are subtracted, since this hit is part of
+    /// the load instruction.
     pub reference_cycles: [u64; Served::COUNT],
 }
 
@@ -69,7 +70,7 @@ pub struct WalkCensus {
     pub cold: u64,
     pub references: u64,
     pub cold_references: u64,
-    /// The number of walks, except cold ones, that made as many references as the index.
+    /// The number of walks by the number of references they made (the index), without cold walks.
     pub per_walk: Vec<u64>,
     /// The counts of each region, by its label.
     pub regions: Vec<RegionWalks>,
@@ -81,7 +82,7 @@ pub struct WalkCensus {
     pub cycles: u64,
 }
 
-/// References and their cycles: of the walks for one region, or since the last refill.
+/// The references of walks and their cycles, either for one region or since the last refill.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RegionWalks {
     pub references: u64,
@@ -94,17 +95,18 @@ pub struct Walker {
     pub dimension: Dimension,
     pub host: Option<HostSide>,
     pub handler: Option<Handler>,
-    /// The predictors of where walks end: one for each design of a sweep that differs only in them.
+    /// The predictors of the page at which a walk ends: one predictor for each of those designs of
+    /// a sweep that differ only in the predictor.
     pub speculators: Vec<Speculator>,
     /// Frames that devices own, which must not be read speculatively.
     devices: DeviceFrames,
     /// The address and space of the last walk.
     walked: (VirtAddr, Asid),
-    /// Whether walks read only the last of their entries.
+    /// Whether walks read only the last entry of their path.
     lowest_only: bool,
     pub port: Port,
     pub walks: WalkCensus,
-    /// Accesses of the program by kind and by what served them.
+    /// Accesses of the program, by kind and by the cache or memory that served them.
     pub program_served: [[u64; Served::COUNT]; Kind::COUNT],
     /// For each kind, accesses that changed nothing in the cache they reached first; neither that
     /// cache nor `program_served` has counted them yet.
@@ -219,7 +221,8 @@ impl Walker {
         }
     }
 
-    /// Reports all accesses that changed nothing to the caches.
+    /// Adds the accesses that changed nothing, and that were only counted so far, to the counts of
+    /// the caches.
     pub fn settle(&mut self) {
         let repeats = std::mem::take(&mut self.repeats);
         for (kind, hits) in Kind::ALL.into_iter().zip(repeats) {
@@ -234,7 +237,7 @@ impl Walker {
     /// See [`Behind::walk`](crate::behind::Behind::walk).
     pub fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node> {
         self.begin(walk);
-        // Nothing is remembered: all references are made.
+        // Nothing is cached: all references are made.
         if self.host.is_none() && !self.lowest_only && !self.dimension.has_cache() {
             let followed = self.follow(walk, way, 0);
             self.dimension.repeats = !walk.found;
@@ -242,7 +245,8 @@ impl Walker {
         }
         let holds_pages = self.host.as_ref().is_some_and(|side| side.shared == Shared::Tlb);
         if holds_pages && (!walk.found || way.references.iter().any(|reference| reference.write)) {
-            // The entry there, if any, does not allow the access, or bits are to be set.
+            // The cached entry for the page, if there is one, does not allow the access, or the
+            // walk sets bits in the page-table entry.
             let page = VirtRange::of_page(walk.va.page(walk.size));
             self.dimension.forget(Forget::Pages(page, walk.asid));
         }
@@ -279,7 +283,7 @@ impl Walker {
     /// Makes the references of a walk from a node that the page table no longer has.
     pub fn walk_from_stale(&mut self, walk: &Walk, way: Way<'_>) {
         self.begin(walk);
-        // A second stale entry further down stays unnoticed: the walk is wrong as it is.
+        // A second stale entry further down is ignored, because the walk is already wrong.
         let _ = self.follow(walk, way, 0);
     }
 
@@ -333,7 +337,7 @@ impl Walker {
             return;
         };
         match forget {
-            // Of tables; the pages are named apart.
+            // These flush tables only; the pages are flushed by a separate request.
             Forget::Range(..) | Forget::Space(_) => {}
             Forget::All => caches.flush_first(u64::MAX, |_| true),
             Forget::Pages(range, asid) => {
@@ -398,7 +402,8 @@ impl Walker {
             let own;
             (own, below) = below.split_at(usize::from(host.references));
             let place = side.place(host, own, port, dimension);
-            // The last address is that of the page that the walk has found.
+            // The last walk of the host translates the address of the page that the guest's walk
+            // found.
             let Some(reference) = references.next() else { break };
             let placed = Reference { addr: place, ..*reference };
             if dimension.needs(walk, &placed)? {
@@ -409,7 +414,7 @@ impl Walker {
         Ok(())
     }
 
-    /// Makes no reference of `way`, because its page is held.
+    /// Makes no reference of `way`, because the cache holds its page.
     fn pass(&mut self, way: Way<'_>) {
         if let Some(side) = &mut self.host {
             way.host.iter().for_each(|passed| side.moved(passed, &mut self.dimension));
@@ -436,7 +441,8 @@ impl Walker {
         Ok(())
     }
 
-    /// Counts instructions of the handler, one per cycle: each depends on the one before.
+    /// Counts instructions of the handler, at one per cycle, since each instruction depends on the
+    /// one before.
     fn execute(&mut self, instructions: u64) {
         self.walks.handler_instructions += instructions;
         self.port.under_way.cycles += instructions;
@@ -464,7 +470,7 @@ impl Port {
             line_shift: _,
             further_lines,
             repeats,
-            // Nothing is under way between two accesses.
+            // `under_way` is zero between two accesses.
             under_way: _,
             made: _,
         } = self;
@@ -496,7 +502,8 @@ impl Port {
     }
 
     /// Makes one reference through the data caches.
-    // Inlined whatever its size: most references repeat one, and a call would cost as much again.
+    // Inlined whatever its size, because most references repeat an earlier one and a call would
+    // double their cost.
     #[inline(always)]
     fn fetch(&mut self, reference: &Reference, dimension: &mut Dimension) {
         let Reference { addr, bytes, write, .. } = *reference;

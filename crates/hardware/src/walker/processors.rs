@@ -49,7 +49,8 @@ impl Walkers {
         self.for_each(Walker::settle);
     }
 
-    /// Takes over the predictors of a design that differs only in its predictors.
+    /// Adds the predictors of `others`, the walkers of a design that differs only in its
+    /// predictors.
     pub fn take_speculators(&mut self, mut others: Walkers) {
         for processor in 0..self.count() {
             let taken = std::mem::take(&mut others.of(processor).speculators);
@@ -91,7 +92,8 @@ impl Behind for Walkers {
 
     fn on(&mut self, processor: usize) {
         self.turn_to(processor, |from, to| {
-            // They are the cache's, which may go.
+            // The accesses that were only counted belong to the `l3` that is moved to the other
+            // processor.
             from.settle();
             if let (Some(from), Some(to)) = (&mut from.port.caches, &mut to.port.caches) {
                 std::mem::swap(from.l3(), to.l3());

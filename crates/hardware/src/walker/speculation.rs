@@ -26,7 +26,7 @@ use rustc_hash::FxHashSet;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Made {
     pub(super) served: [u64; Served::COUNT],
-    /// What served the last entry that the walk read.
+    /// The cache or memory that served the last entry of the walk.
     pub(super) pte: Option<Served>,
     pub(super) cycles: u64,
     /// The number of references of walks of the host whose end was predicted correctly.
@@ -41,7 +41,7 @@ impl Made {
         Made { served, cycles, spared, ..*self }
     }
 
-    /// The number of references on the critical path, if the end of the whole walk is not
+    /// The number of references on the critical path if the end of the guest's walk is not
     /// predicted.
     pub(super) fn critical(&self) -> u64 {
         self.served.iter().sum::<u64>() - self.spared
@@ -52,18 +52,19 @@ impl Made {
 #[derive(Clone, Debug, Default)]
 pub struct PredictedWalks {
     pub walks: u64,
-    /// References of these walks by what served them; the next field counts only the reference to
-    /// the last entry of each walk.
+    /// References of these walks, by the cache or memory that served them; the next field counts
+    /// only the reference to the last entry of each walk.
     pub references: [u64; Served::COUNT],
     pub ptes: [u64; Served::COUNT],
     /// The cycles of the references of these walks.
     pub cycles: u64,
-    /// The accesses that caused these walks, by kind and by what served them.
+    /// The accesses that caused these walks, by kind and by the cache or memory that served them.
     pub accesses: [[u64; Served::COUNT]; Kind::COUNT],
 }
 
 impl PredictedWalks {
-    /// The sum of both counts. It is used for walks that faulted, which have no access yet.
+    /// The sum of `self` and `other`. It is used for walks that faulted, whose accesses have not
+    /// been made yet.
     pub fn plus(mut self, other: &PredictedWalks) -> PredictedWalks {
         let PredictedWalks { walks, references, ptes, cycles, accesses: _ } = other;
         self.walks += walks;
@@ -103,23 +104,25 @@ impl DeviceFrames {
     }
 }
 
-/// Counts by outcome: of walks that found their page, and of walks that faulted.
+/// Counts by the outcome of a prediction, for walks that found their page and for walks that
+/// faulted.
 #[derive(Clone, Debug, Default)]
 pub struct SpecCensus {
     pub found: [PredictedWalks; Speculation::ALL.len()],
     pub faulted: [PredictedWalks; Speculation::ALL.len()],
     /// Predicted addresses that a device owned.
     pub devices: u64,
-    /// References on the critical path, because no correct prediction overlaps them.
+    /// References on the critical path: those that no correct prediction overlaps.
     pub critical: u64,
 }
 
-/// A predictor of where walks end.
+/// A predictor of the page at which a walk ends.
 #[derive(Clone, Debug)]
 pub enum Predictor {
-    /// A SpecTLB: it predicts from large pages in which each base page has its fixed position.
+    /// A SpecTLB. It predicts a page from its position in a large page, in which each base page has
+    /// a fixed position.
     Places(SpecTlb),
-    /// A table that predicts from the offsets of each instruction.
+    /// A table that predicts from the offsets that were recorded for each instruction.
     Offsets(Offsets),
 }
 
@@ -300,7 +303,7 @@ impl Speculator {
         self.last == Speculation::Right
     }
 
-    /// Counts what served the access of the last walk.
+    /// Counts the access for which the last walk was made, by the cache or memory that served it.
     pub(super) fn accessed(&mut self, kind: Kind, served: Served) {
         self.counts.found[self.last as usize].accesses[kind as usize][served as usize] += 1;
     }

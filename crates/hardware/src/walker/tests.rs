@@ -1,4 +1,4 @@
-//! The two-dimensional walk against lists, over random addresses.
+//! Compares the two-dimensional walk with models made of lists, over random addresses.
 
 use addr::{Asid, Kind, PageSize, Rights, VirtAddr, VirtRange};
 use description::Description;
@@ -84,7 +84,7 @@ fn a_walk_in_two_dimensions_does_what_lists_do() {
             }
             let mut references = Vec::new();
             let found = stack.guest.walk(space, va, Kind::Store, &mut references);
-            // Twice: the first time may set bits in the host's table.
+            // The walk is done twice because the first one may set bits in the host's table.
             stack.place(va, Kind::Store, &references, found).unwrap().unwrap();
             stack.place(va, Kind::Store, &references, found).unwrap().unwrap();
             let way = stack.way(&references);
@@ -135,15 +135,15 @@ fn a_walk_in_two_dimensions_does_what_lists_do() {
     }
 }
 
-/// The cache that guest and host share, with LRU: each entry has the space for whose walks it
-/// is; the most recently used entry is first.
+/// The cache that guest and host share, with LRU replacement, the most recently used entry first.
+/// Each entry names the space whose walks use it.
 struct SharedList {
     entries: usize,
     held: Vec<(Asid, u64, Node)>,
 }
 
 impl SharedList {
-    /// The entry with the longest prefix of `va`, which counts as used.
+    /// The entry with the longest prefix of `va`. It becomes the most recently used entry.
     fn longest(&mut self, asid: Asid, va: u64) -> Option<Node> {
         let fits = |(of, other, node): &(Asid, u64, Node)| {
             *of == asid && node.prefix(VirtAddr::new(va)) == node.prefix(VirtAddr::new(*other))
@@ -175,7 +175,8 @@ fn skipped(start: Option<Node>, references: &[Reference]) -> Option<usize> {
         Some(Node { level: 0, .. }) => None,
         Some(node) => {
             let before = references.iter().position(|read| read.next() == Some(node)).unwrap();
-            // Marks of the entry that leads there are written with the read.
+            // An accessed bit of the entry that leads to the start is written together with the
+            // read.
             let rest = &references[before + 1..];
             let marks = rest.iter().take_while(|reference| reference.level > node.level).count();
             Some(before + 1 + marks)
@@ -221,14 +222,14 @@ fn a_shared_cache_does_in_two_dimensions_what_one_list_does() {
                 stack.guest.done(flush);
             }
             if below(10) == 0 {
-                // As where the operating system restricts the page.
+                // Flushes the page as if the operating system had restricted its rights.
                 list.drop_page(Asid(3), va.get());
                 let page = VirtRange::of_page(va.page(PageSize::SIZE_4K));
                 walker.dimension.forget(Forget::Pages(page, Asid(3)));
             }
             let mut references = Vec::new();
             let found = stack.guest.walk(space, va, Kind::Store, &mut references);
-            // Twice: the first time may set bits in the host's table.
+            // The walk is done twice because the first one may set bits in the host's table.
             stack.place(va, Kind::Store, &references, found).unwrap().unwrap();
             stack.place(va, Kind::Store, &references, found).unwrap().unwrap();
             let way = stack.way(&references);

@@ -31,7 +31,7 @@ pub struct HostSide {
     pub dimension: Dimension,
     /// Which part of the guest's MMU cache the host shares.
     pub shared: Shared,
-    /// The predictor of where walks of the host end.
+    /// The predictor of the page at which a walk of the host ends.
     pub speculator: Option<Speculator>,
     /// References of walks in both dimensions that no correct prediction overlaps, if the guest has
     /// no predictor.

@@ -8,8 +8,9 @@ pub trait Array<D> {
     /// not held, and the caller sleeps until it has changed.
     fn until<R>(&self, site: Site, number: u64, f: impl FnMut(&mut D) -> Option<R>) -> R;
 
-    /// Runs `f` on `count` descriptors, whose numbers `number` gives, in turn, until `f` returns false.
-    /// Several descriptors may be held at once, but no thread waits for one while it holds another.
+    /// Runs `f` on `count` descriptors in turn, until `f` returns false. `number` gives the number
+    /// of each descriptor. Several descriptors may be held at once, but no thread waits for one
+    /// while it holds another.
     #[inline]
     fn several(
         &self,
@@ -48,7 +49,7 @@ pub trait Array<D> {
     fn each(&self, f: &mut dyn FnMut(u64, &D));
 }
 
-/// How descriptors are locked: the part in which [`Fine`](super::Fine) schemes differ.
+/// How descriptors are locked. Only in this do [`Fine`](super::Fine) schemes differ.
 pub trait Arrays<L: Locks> {
     /// An array of descriptors `D`.
     type Of<D: Default + Send>: Array<D>;

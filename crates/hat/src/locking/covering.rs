@@ -13,7 +13,7 @@
 //! whether this table is sufficient. If a table is missing, or would become empty, the entry that
 //! leads to this table changes too, and the table above is locked instead. Therefore no operation
 //! reads an entry of a table that another operation could free at the same time. A table's lock
-//! belongs to the table's addresses and exists before the table does.
+//! belongs to the addresses that the table covers, and exists even before the table does.
 //!
 //! Each page frame has its own lock, as in [`Embedded`](super::Embedded). Page tables without
 //! [subtrees](pagetable::Subtrees) are locked as a whole.
@@ -100,7 +100,7 @@ impl<D: Default + Send, L: Locks> Array<D> for CoveringArray<D, L> {
     fn until<R>(&self, site: Site, number: u64, mut f: impl FnMut(&mut D) -> Option<R>) -> R {
         let mmu = &self.get(number).mmu;
         loop {
-            // Nobody waits for an MMU descriptor to change.
+            // No wake-up is needed, because no thread sleeps until an MMU descriptor changes.
             if let Some(result) = mmu.write(site, &mut f) {
                 return result;
             }

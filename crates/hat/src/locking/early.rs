@@ -1,5 +1,6 @@
-//! One lock for the whole layer, which an operation releases while the processors flush: meanwhile
-//! other operations can load and unload, and use the memory of tables that were freed.
+//! One lock for the whole layer, which an operation releases while the processors flush. In this
+//! time other operations can load and unload pages, and can use the memory of tables that were
+//! freed.
 //!
 //! ```text
 //!   lock -- change tables -- unlock   shoot, wait for answers   lock -- strike out, free -- unlock
@@ -172,7 +173,7 @@ impl<T: Mounted + ?Sized, L: Locks> Below for EarlyHeld<'_, T, L> {
     }
 }
 
-/// No thread waits while it holds the lock.
+/// Never waits, because the thread already holds the lock.
 impl Below for EarlyBelow {
     #[inline]
     fn frame<R>(&mut self, frame: u64, mut f: impl FnMut(&mut Frame) -> Option<R>) -> R {

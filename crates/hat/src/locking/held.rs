@@ -33,9 +33,9 @@ pub trait Held: Below {
     /// The access that remains while an operation holds an MMU descriptor.
     type Below: Below;
 
-    /// Reads the list of a space's MMU descriptors: `of` copies the needed data from the list, and
-    /// no MMU is added or removed until `f` has run with this data. `None` if there is no such
-    /// space.
+    /// Reads the list of a space's MMU descriptors. `of` copies the needed data from the list, and
+    /// then `f` runs with this data. No MMU is added or removed until `f` has returned. `None` if
+    /// there is no such space.
     fn space<K, R>(
         &mut self,
         space: u32,
@@ -76,9 +76,9 @@ pub trait Below {
     /// returns none, the caller sleeps until the descriptor has changed.
     fn frame<R>(&mut self, frame: u64, f: impl FnMut(&mut Frame) -> Option<R>) -> R;
 
-    /// Runs `f` on `count` page-frame descriptors, whose numbers `number` gives, in turn, until `f`
-    /// returns false. A scheme may hold several descriptors at once, but does not wait for one
-    /// while it holds another.
+    /// Runs `f` on `count` page-frame descriptors in turn, until `f` returns false. `number` gives
+    /// the number of each descriptor. A scheme may hold several descriptors at once, but does not
+    /// wait for one while it holds another.
     fn frames(
         &mut self,
         count: usize,
@@ -102,8 +102,8 @@ pub trait Below {
     fn contexts<R>(&mut self, f: impl FnOnce(&mut Contexts) -> R) -> R;
 }
 
-/// Called where an operation would wait although no other thread exists: nothing could end the
-/// wait.
+/// Called if an operation would have to wait although there is no other thread that could end the
+/// wait. It panics.
 #[cold]
 pub(crate) fn wrong_without_waiting<R>() -> R {
     panic!("the only thread waits for what another one would have to do");

@@ -8,10 +8,10 @@
 //!   Locks          what a lock is                             single  spin  std  virtual time
 //! ```
 //!
-//! A *scheme* answers K94's question: one lock for the layer, or one per descriptor, and then where
-//! the lock is stored. A *platform* of locks belongs to a kernel or a simulator. Operations depend
-//! on neither the scheme nor the platform. They ask a [`Held`] for one descriptor at a time, which
-//! they have exclusively while a closure runs.
+//! A *scheme* answers K94's question: is there one lock for the layer, or one per descriptor, and
+//! where is each lock stored? A *platform* of locks belongs to a kernel or a simulator. Operations
+//! depend on neither the scheme nor the platform. They ask a [`Held`] for one descriptor at a time,
+//! which they have exclusively while a closure runs.
 //!
 //! # Order
 //!
@@ -20,10 +20,10 @@
 //!                              <  page-frame descriptor, lists of resources
 //! ```
 //!
-//! An operation holds at most one lock of each kind at a time. The exception is page-frame
-//! descriptors that are taken together if all are free: a thread that finds one of them busy
-//! releases the others before it waits. While a page-frame descriptor is held, no other lock is
-//! taken, and no thread waits for a descriptor to change while it holds any lock. The memory
+//! An operation holds at most one lock of each kind at a time. The exception is several page-frame
+//! descriptors, which are locked together if all of them are free: a thread that finds one of them
+//! busy releases the others before it waits. While a page-frame descriptor is held, no other lock
+//! is taken, and no thread waits for a descriptor to change while it holds any lock. The memory
 //! manager above has locks of its own, which are taken before these, and a lock for the frames of
 //! page tables, which is taken after these ([`Class::rank`]).
 //!
@@ -43,8 +43,9 @@
 //!   5  from 2 on, until the list is empty; then take the mark away, wake the loads    frame
 //! ```
 //!
-//! A load that finds the mark of an unload removes its pages from the other lists before it waits,
-//! so that an unload of those frames does not have to wait for the load in turn.
+//! A load of several frames may find that one of them is marked as being unloaded. It then removes
+//! its pages from the lists of the other frames before it waits. Otherwise an unload of those
+//! frames would have to wait for this load.
 
 use alloc::boxed::Box;
 
@@ -99,8 +100,8 @@ pub enum Class {
     VmPages,
     /// The whole layer, as in Solaris 2.1.
     Hat,
-    /// The whole layer, in the scheme that releases this lock during shootdowns; it is taken after the lists
-    /// of MMU descriptors.
+    /// The whole layer, in the scheme that releases this lock during shootdowns. This lock is taken
+    /// after the locks of the lists of MMU descriptors.
     HatEarly,
     /// The list of MMU descriptors of a space, a reader/writer lock.
     Space,
@@ -140,7 +141,7 @@ impl Class {
             Class::Mmu | Class::HatEarly => 8,
             Class::Table(depth) => 8 + depth,
             Class::Frame => 30,
-            // Held for a few instructions, in which nothing else is taken.
+            // These locks are held for a few instructions, during which no other lock is taken.
             Class::MmuFlags | Class::FrameFlags | Class::Resource(_) => 31,
             Class::VmFrames | Class::VmFree(_) => 32,
         }
@@ -258,8 +259,8 @@ pub trait Mutex<T> {
     fn get_mut(&mut self) -> &mut T;
 }
 
-/// Adjacent mutexes, such as those of descriptors. A thread that holds one of them takes no other
-/// of the same row.
+/// Adjacent mutexes, such as those of descriptors. A thread that holds one mutex of a row takes no
+/// other mutex of this row.
 ///
 /// A platform creates a whole row at once, so a platform can make locking cheap while only one
 /// processor uses the row. On other platforms a row is a slice of mutexes.

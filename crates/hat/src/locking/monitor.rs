@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A busy descriptor is absent from the array, because its holder has taken it out. An operation on
-//! a range takes many descriptors under one hold of the mutex, as far as they are free.
+//! a range takes as many free descriptors as possible while it holds the mutex once.
 
 use super::{Array, Arrays, Class, Locks, Mutex, Site, Wait, array::many};
 use crate::sparse::Sparse;
@@ -18,8 +18,8 @@ use core::ops::Range;
 /// The number of condition variables of an array. K94 has one per descriptor.
 const WAITS: usize = 64;
 
-/// The most descriptors that are taken under one hold of the mutex, which limits the time that
-/// other threads wait for the mutex.
+/// The largest number of descriptors that are taken during one hold of the mutex. It limits the
+/// time that other threads wait for the mutex.
 const AT_ONCE: usize = 32;
 
 /// K94's scheme, with the mutexes `page_mutex` and `mmu_mutex`.
@@ -66,7 +66,7 @@ impl<D: Default> Default for Flagged<D> {
 impl<D: Default + Send, L: Locks> Array<D> for MonitorArray<D, L> {
     fn until<R>(&self, site: Site, number: u64, mut f: impl FnMut(&mut D) -> Option<R>) -> R {
         let wait = &self.waits[number as usize % WAITS];
-        // An unchanged descriptor, which is put back before the caller sleeps.
+        // A descriptor that `f` left unchanged; it is put back before the caller sleeps.
         let mut back = None;
         loop {
             let mut was_busy = false;
@@ -75,7 +75,8 @@ impl<D: Default + Send, L: Locks> Array<D> for MonitorArray<D, L> {
                 if let Some(unchanged) = back.take() {
                     slot.descriptor = Some(unchanged);
                     L::released(self.of);
-                    // Who has found it busy may have it now. The caller waits for another's change.
+                    // A thread that found the descriptor busy may take it now. The caller waits
+                    // until another thread changes it.
                     if slot.is_wanted {
                         wait.wake_all();
                     }

@@ -69,7 +69,7 @@ impl<T> Rw<T> for SingleMutex<T> {
     }
 }
 
-/// A wait on which no other thread could wake anyone.
+/// A place to wait that is never used: there is no other thread that could wake the waiting thread.
 #[derive(Debug)]
 pub struct Nobody;
 

@@ -49,7 +49,7 @@ impl<T> Mutex<T> for SpinMutex<T> {
     fn until<R>(&self, _: Site, wait: &SpinWait, mut f: impl FnMut(&mut T) -> Option<R>) -> R {
         loop {
             let mut guard = self.0.lock();
-            // Read under the lock: what changes after this has not been seen.
+            // The counter is read under the lock, so that no later change is missed.
             let seen = wait.0.load(Ordering::Acquire);
             if let Some(result) = f(&mut guard) {
                 return result;
@@ -76,8 +76,9 @@ pub struct SpinRw<T> {
 }
 
 impl<T> SpinRw<T> {
-    /// Takes the lock for a reader, if it is free and no writer spins. A reader that only tests the lock does
-    /// not write to its cache line, which a writer needs in order to see the last reader leave.
+    /// Takes the lock for a reader, if it is free and no writer spins. While a writer spins,
+    /// readers do not write to the lock's cache line, because the writer needs this line to see
+    /// that the last reader has left.
     #[inline]
     fn shared(&self) -> Option<RwLockReadGuard<'_, T>> {
         if self.writers.load(Ordering::Relaxed) == 0 { self.lock.try_read() } else { None }

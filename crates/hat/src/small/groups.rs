@@ -20,7 +20,8 @@ pub struct Switches {
     last: Option<HatSpace>,
     before: Option<HatSpace>,
     counts: BTreeMap<(HatSpace, HatSpace), u64>,
-    /// Counts of switches from one space to a second one and on to a third: (from, over, to).
+    /// Counts of pairs of consecutive switches: from one space to a second and then to a third. The
+    /// key is (first, second, third).
     over: BTreeMap<(HatSpace, HatSpace, HatSpace), u64>,
 }
 
@@ -55,9 +56,9 @@ pub struct Grouping {
 }
 
 impl Grouping {
-    /// Computes groups of at most `slots` spaces; the members of all groups count towards the size
-    /// of each group. A space becomes a member of all groups if it has switches with at least
-    /// `everyone` thousandths of the other spaces, and with at least three.
+    /// Computes groups of at most `slots` spaces each. Spaces that are members of all groups count
+    /// towards the size of each group. A space becomes a member of all groups if it has switches
+    /// with at least `everyone` thousandths of the other spaces, and with at least three.
     pub fn of(switches: &Switches, slots: u16, everyone: u16) -> Grouping {
         let mut partners: BTreeMap<HatSpace, BTreeSet<HatSpace>> = BTreeMap::new();
         for &(from, to) in switches.counts.keys() {

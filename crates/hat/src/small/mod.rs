@@ -10,10 +10,10 @@
 //! ```
 //!
 //! A small space's segments have the base and the limit of its *slot*. Its addresses are relocated
-//! before the TLB. The entries of different small spaces therefore have different addresses, and can
-//! stay in the TLB as global pages, whichever space runs. Walks start at the loaded root. The entries
-//! of that root that cover a slot are copies of the small space's own root entries, made when a walk
-//! first finds them missing ([`SmallSpaces::fault`]).
+//! before the TLB. The entries of different small spaces therefore have different addresses, and
+//! can stay in the TLB as global pages, whichever space runs. Walks start at the loaded root. In
+//! that root, the entries that cover a slot are copies of the small space's own root entries. Each
+//! copy is made when a walk first finds the entry missing ([`SmallSpaces::fault`]).
 //!
 //! | switch to | root loaded | segments loaded |
 //! |---|---|---|
@@ -111,11 +111,11 @@ impl SlotLayout {
 /// How the copies of a space's entries are removed when it loses its slot (U02 section 5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Revoke {
-    /// All roots are searched immediately.
+    /// All roots are searched for copies immediately.
     Purge,
-    /// Loaded roots are searched immediately; every other root is searched when it is loaded next, if a slot has
-    /// changed its owner since its last load. A switch then takes longer, at worst in proportion to the
-    /// number of slots.
+    /// Loaded roots are searched for copies immediately. Every other root is searched when it is
+    /// loaded next, if a slot has changed its owner since the root was last loaded. A switch then
+    /// takes longer, at worst in proportion to the number of slots.
     Versioned,
     /// Spaces that communicate form a group with its own root and its own slots. Revoking a slot
     /// affects only the root of its group, and a switch to another group loads its root. Members of
@@ -243,7 +243,7 @@ pub enum NotSmall {
     NoGroup,
 }
 
-/// The space whose copies a root may hold in a slot.
+/// Which copies a root may hold in a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holds {
     /// Copies of the space that has the slot, if there is such a space and it is visible in this
@@ -329,13 +329,13 @@ impl SmallSpaces {
             .insert(space, Member { home: Home::Large, group: None, is_global: false, seen });
     }
 
-    /// Adds a group that uses the root of `root`, a space that exists only for that. Returns the
-    /// group's number.
+    /// Adds a group that uses the root of `root`, a space that exists only to provide this root.
+    /// Returns the group's number.
     pub fn add_group(&mut self, root: HatSpace) -> u16 {
         self.add(root);
         self.roots.push(root);
         let mut slots = Slots::new(self.schedule, self.layout.slots());
-        // Members of all groups have their slots in this one too.
+        // Members of all groups have their slots in the new group too.
         for (space, known) in &self.spaces {
             if let (true, Home::Small(slot)) = (known.is_global, known.home) {
                 slots.put(slot, *space);
@@ -372,7 +372,8 @@ impl SmallSpaces {
         };
         let slot = match (self.revoke, group) {
             (Revoke::Groups, None) if is_global && !self.slots.is_empty() => {
-                // The same slot everywhere: one that is free in each group.
+                // A member of all groups has one slot number in every group, so the slot must be
+                // free in each group.
                 let free = |slot: &u16| self.slots.iter().all(|slots| slots.is_free(*slot));
                 (0..self.layout.slots()).find(free).ok_or(NotSmall::NoSlot)?
             }
@@ -408,8 +409,8 @@ impl SmallSpaces {
         }
     }
 
-    /// Removes `space`, which no processor runs. A processor that has its root loaded loads the
-    /// root of the space that it runs.
+    /// Removes `space`, which no processor runs. A processor that still has the root of `space`
+    /// loaded loads the root of the space that it runs.
     pub fn remove(&mut self, space: HatSpace, directories: &mut impl Directories) {
         self.take_slot(space, directories);
         for cpu in 0..self.cpus.len() {
@@ -515,7 +516,7 @@ impl SmallSpaces {
         (self.cpus[cpu].root, self.cpus[cpu].runs)
     }
 
-    /// Whose copies the root of `of` may hold in a slot.
+    /// Which copies the root of `of` may hold in a slot.
     pub fn holds(&self, of: HatSpace, slot: u16) -> Holds {
         let Some(known) = self.spaces.get(&of) else { return Holds::Of(None) };
         if known.seen[usize::from(slot)] != self.versions[usize::from(slot)] {
@@ -526,7 +527,8 @@ impl SmallSpaces {
             (Revoke::Purge | Revoke::Versioned, _) => self.slots[0].owner(slot),
             (Revoke::Groups, Some(group)) => self.slots[group].owner(slot),
             (Revoke::Groups, None) => {
-                // A large space sees only those that are in all groups.
+                // The root of a large space can only have copies of spaces that are members of all
+                // groups.
                 let owner = self.slots.first().and_then(|slots| slots.owner(slot));
                 owner.filter(|owner| self.spaces[owner].is_global)
             }
@@ -587,7 +589,7 @@ impl SmallSpaces {
         directories.forget(range);
         for cpu in 0..self.cpus.len() {
             if self.cpus[cpu].runs == Some(space) {
-                // It goes on as a large space.
+                // The space continues as a large space.
                 self.cpus[cpu].base = 0;
                 if self.cpus[cpu].root != Some(space) {
                     self.load(cpu, space, directories);

@@ -13,8 +13,8 @@ const SWITCHES_A_SLOT: u64 = 64;
 pub(super) struct Slots {
     schedule: Schedule,
     owners: Vec<Option<HatSpace>>,
-    /// For each space, also without a slot, the time of the last switch to it and the number of
-    /// recent switches.
+    /// For each space, with or without a slot, the time of the last switch to it and the number of
+    /// recent switches to it.
     used: BTreeMap<HatSpace, Used>,
     switches: u64,
 }
@@ -59,7 +59,7 @@ impl Slots {
         }
     }
 
-    /// A slot for `space`: a free one, or that of a space for which `stays` is false.
+    /// A slot for `space`: a free slot, or the slot of a space for which `stays` is false.
     pub(super) fn choose(&self, space: HatSpace, stays: impl Fn(HatSpace) -> bool) -> Option<u16> {
         if let Some(free) = self.owners.iter().position(Option::is_none) {
             return Some(free as u16);

@@ -1,5 +1,5 @@
-//! The HAT layer over page tables of several formats, against a map of pages and a TLB that
-//! forgets only what it is told to forget.
+//! Compares the HAT layer, over page tables of several formats, with a map of pages and with a TLB
+//! that drops an entry only when it is flushed.
 
 extern crate alloc;
 
@@ -176,7 +176,7 @@ impl Memory for StoredTo {
     addr::exchanges_of_one_user!();
 }
 
-/// Between the look at a page and the clearing of its bits a processor stores to it.
+/// A processor stores to a page after its usage bits were read and before they are cleared.
 #[test]
 fn no_store_is_lost_while_bits_are_cleared() {
     let memory = StoredTo(Mutex::new(SparseMemory::new(MEMORY)));
@@ -247,7 +247,7 @@ fn spaces_that_ended_are_told() {
     assert_eq!(processor.frames_out(), 0, "all tables are free again");
 }
 
-/// A kernel without std runs the same stream.
+/// A kernel without std runs a stream of the model test and gets the digest of the test.
 #[test]
 fn a_kernel_does_the_same() {
     assert_eq!(boot::digest("hat"), World::new(5, x86_64()).run(600));

@@ -1,4 +1,5 @@
-//! The obvious HAT layer: one entry per base page; and the processor it must keep true.
+//! The reference model of the HAT layer, with one entry per base page, and a processor whose TLB
+//! must never have a stale entry.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -13,14 +14,15 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 const TABLES_START: u64 = 1 << 28;
 
-/// A TLB without limits, and frames for page tables that are never used twice while they are out.
+/// A TLB of unlimited size, and an allocator of frames for page tables. It checks that only
+/// allocated frames are freed.
 #[derive(Default)]
 pub(crate) struct Processor {
     tlb: BTreeMap<(HatSpace, Page), Translation>,
     out: BTreeSet<PhysAddr>,
     next: u64,
     pub(crate) shootdowns: u64,
-    /// How many frames there are yet, if not any number.
+    /// The number of frames that can still be allocated; `None` means unlimited.
     pub(crate) allocations_left: Option<usize>,
 }
 
@@ -62,7 +64,7 @@ impl Platform for Processor {
     }
 }
 
-/// What should be mapped, by space and base page.
+/// The expected mappings, by space and base page.
 type Model = BTreeMap<(HatSpace, u64), Translation>;
 
 /// The layer, the model, and a stream of operations for both.
@@ -92,7 +94,7 @@ impl World {
         }
     }
 
-    /// Gives a number that stands for what was mapped after each step.
+    /// Runs `steps` operations. Returns a digest of the number of mappings after each step.
     pub(crate) fn run(mut self, steps: u32) -> u64 {
         let mut digest = 0xcbf2_9ce4_8422_2325;
         for step in 0..steps {
@@ -144,7 +146,7 @@ impl World {
         let count = self.rng.random_range(1..if size == self.sizes[0] { 600 } else { 3 });
         let page = VirtAddr::new(self.rng.random_range(0..1 << 25)).page(size);
         let frame = PhysAddr::new(self.rng.random_range(0..1u64 << 25) & !size.mask());
-        // Often where it could become a larger page.
+        // Half of the loads are aligned so that the pages could become a larger page.
         let (page, frame) = if self.rng.random_bool(0.5) {
             let large = *self.sizes.last().unwrap();
             (page.start().align_down(large).page(size), PhysAddr::new(frame.get() & !large.mask()))
@@ -232,7 +234,8 @@ impl World {
                 for old in pages {
                     for n in 0..old.page.size().count_of(to).max(1) {
                         let at = old.page.start().wrapping_add(n * to.bytes());
-                        // Of the pages that become one larger page the first tells its frame.
+                        // When several pages become one larger page, the first of them determines
+                        // its frame.
                         if at.page(to).start() == at {
                             let frame = old.apply(old.page.start()).get() + n * to.bytes();
                             let (page, frame) = (at.page(to), PhysAddr::new(frame));
@@ -241,7 +244,7 @@ impl World {
                     }
                 }
             }
-            // What was there comes back by minor faults.
+            // The pages that were mapped there are restored by minor faults.
             Err(LoadError::NoTableMemory) => {
                 assert!(self.processor.allocations_left.is_some());
                 before.iter().for_each(|page| self.strike(space, *page));
@@ -272,7 +275,7 @@ impl World {
         }
     }
 
-    /// A range of whole pages of `space`.
+    /// A random range that contains only whole pages of `space`.
     fn range(&mut self, space: HatSpace) -> VirtRange {
         let large = *self.sizes.last().unwrap();
         if self.rng.random_bool(0.5) {
@@ -310,7 +313,7 @@ impl World {
         (count > 0).then(|| self.spaces[self.rng.random_range(0..count)])
     }
 
-    /// The processor uses some pages and keeps them in its TLB.
+    /// The processor accesses some pages and keeps their translations in its TLB.
     fn fill(&mut self) {
         for _ in 0..20 {
             let Some(space) = self.any_space() else { return };
@@ -343,7 +346,7 @@ impl World {
             let found = table.query(inner, VirtAddr::new(at));
             let translation = found.map(|mapping| mapping.translation);
             assert_eq!(translation, Some(*expected), "space {}, {at:#x}", space.0);
-            // These formats have room for the note of each page, or for none.
+            // Each of these formats has room either for the notes of all pages or for none.
             let is_noted = found.map(|mapping| mapping.note != 0);
             assert_eq!(is_noted, Some(table.has_notes()), "space {}, {at:#x}", space.0);
             pages += u64::from(expected.page.start().get() == at);

@@ -1,5 +1,5 @@
-//! Small spaces over real page tables and TLBs that forget only what they are told to forget, against
-//! every space alone with its own pages.
+//! Tests small spaces with real page tables and with TLBs that drop an entry only when it is
+//! flushed. The reference model has the pages of each space separately.
 
 use std::{
     collections::BTreeMap,
@@ -26,10 +26,10 @@ const SLOTS: u16 = 4;
 const CPUS: usize = 2;
 const TABLES: u64 = 1 << 30;
 const STEPS: u32 = 1500;
-/// So that the spaces of one of three groups are more than its slots.
+/// Large enough that each of the three groups has more spaces than slots.
 const SPACES: usize = 24;
 
-/// Memory that the test looks at beside the page table.
+/// Memory that the page table uses and that the test also reads directly.
 #[derive(Clone)]
 struct Shared(Arc<Mutex<SparseMemory>>);
 
@@ -56,7 +56,7 @@ impl Memory for Shared {
     addr::exchanges_of_one_user!();
 }
 
-/// A processor's TLB: by linear address.
+/// The entries of a processor's TLB, by linear address.
 type Tlb = BTreeMap<u64, TlbEntry>;
 
 #[derive(Clone, Copy)]
@@ -115,7 +115,7 @@ impl Platform for Machine {
     }
 }
 
-/// What small spaces do to the layer and the processors.
+/// Performs the changes that small spaces request of the HAT layer and the processors.
 struct On<'a>(&'a Hat, &'a mut Machine);
 
 impl Directories for On<'_> {
@@ -133,7 +133,7 @@ impl Directories for On<'_> {
     }
 }
 
-/// What a space should hold: by base page, its frame and whether it was stored to.
+/// The expected pages of a space: for each base page, its frame and whether it was stored to.
 type Pages = BTreeMap<u64, (u64, bool)>;
 
 struct World {
@@ -218,7 +218,8 @@ impl World {
         }
     }
 
-    /// Removes the entry's worth of pages around `addr`, or one base page of a table.
+    /// Unmaps the 4 MiB around `addr` that one root entry covers (`whole`), or the base page of
+    /// `addr`.
     fn unmap(&mut self, space: HatSpace, addr: u64, whole: bool) {
         let bytes = if whole { M4.bytes() } else { K4.bytes() };
         let range = VirtRange::new(VirtAddr::new(addr & !(bytes - 1)), bytes).unwrap();
@@ -226,7 +227,7 @@ impl World {
         let unloaded =
             self.hat.unload(space, range, &mut |mapping| gone.push(mapping), &mut self.machine);
         if unloaded.is_err() {
-            // A base page of a large one.
+            // The base page is a part of a large page, which cannot be unmapped in part.
             return;
         }
         let pages = self.spaces.get_mut(&space).unwrap();
@@ -260,12 +261,12 @@ impl World {
         self.running[cpu] = Some(space);
     }
 
-    /// One access; whether there was a page.
+    /// Makes an access. Returns whether the page was mapped.
     fn access(&mut self, cpu: usize, addr: u64, kind: Kind) -> bool {
         let Some(space) = self.running[cpu] else { return false };
         let slot = self.small.slot_of(space);
         if slot.is_some() && addr >= SLOT {
-            // Segments forbid it, whatever the TLB holds.
+            // The segment limit forbids the access, whatever the TLB holds.
             let at = VirtAddr::new(addr);
             let fault = self.small.fault(cpu, at, &mut On(&self.hat, &mut self.machine));
             assert_eq!(fault, SmallFault::Beyond);
@@ -323,7 +324,7 @@ impl World {
                 true
             }
             None => {
-                // Copied, and the walk that followed faulted.
+                // The entry was copied, but the walk that followed faulted too.
                 let (root, _) = self.small.on(cpu);
                 let inner = self.hat.space(root.unwrap()).unwrap();
                 let at = VirtAddr::new(linear);
@@ -349,12 +350,13 @@ impl World {
     fn hit(&mut self, cpu: usize, linear: u64, kind: Kind) -> Option<(u64, bool)> {
         let (start, entry) = self.machine.tlbs[cpu].range(..=linear).next_back()?;
         let inside = linear - start < entry.bytes;
-        // A store through an entry that no store has come through walks again, to set the bit.
+        // A store through a TLB entry that is not dirty walks again, to set the dirty bit.
         let usable = inside && (kind != Kind::Store || entry.is_dirty);
         usable.then(|| (entry.frame + (linear - start), entry.is_dirty))
     }
 
-    /// What every root holds in the area is a copy of what the owner of the slot has now.
+    /// Checks that every entry in the area of every root is a copy of the current entry of the
+    /// slot's owner.
     fn check(&mut self) {
         let everyone: Vec<HatSpace> = self.spaces.keys().chain(&self.roots).copied().collect();
         for of in everyone {
@@ -374,7 +376,7 @@ impl World {
                         Holds::Of(Some(owner)) => {
                             let from = self.hat.space(owner).unwrap().root().get();
                             let entry = self.memory.read_u32(PhysAddr::new(from + 4 * index));
-                            // Walkers set bits in either.
+                            // Walkers may have set accessed and dirty bits in either entry.
                             assert_eq!(copy & !0x60, entry & !0x60, "{of:?} of {owner:?}");
                         }
                     }
@@ -415,7 +417,7 @@ impl World {
                         Ok(_) | Err(NotSmall::NoSlot) => {}
                         Err(error) => panic!("{error:?}"),
                     }
-                    // It is small from the next switch on.
+                    // The space is small only after the next switch to it.
                     for cpu in 0..CPUS {
                         if self.running[cpu] == Some(space) {
                             self.running[cpu] = None;
@@ -426,7 +428,8 @@ impl World {
             }
             35..37 => self.small.promote(space, &mut On(&self.hat, &mut self.machine)),
             37..40 => {
-                // What was done to a page that is an entry is asked for: nothing is lost.
+                // Usage bits are queried and cleared while a root entry that maps a page is lent:
+                // no bit must be lost.
                 let page = self.spaces[&space].iter().next().map(|(addr, page)| (*addr, page.0));
                 if let Some((_, frame)) = page {
                     let frame = PhysAddr::new(frame);
@@ -447,8 +450,8 @@ impl World {
     }
 }
 
-/// Large enough that each schedule takes slots away, each policy has stale copies, and spaces are ended
-/// while their roots are loaded for others.
+/// The test is long enough that each schedule revokes slots, each policy has stale copies, and
+/// spaces end while their roots are still loaded on processors that run other spaces.
 #[test]
 fn no_space_sees_what_is_not_its_own() {
     let mut promoted = 0;
@@ -485,7 +488,8 @@ fn small(world: &mut World, space: HatSpace) -> Result<u16, NotSmall> {
     world.small.make_small(space, &mut On(&world.hat, &mut world.machine))
 }
 
-/// From small to the large space whose root is loaded: the kernel that had small spaces loaded it again.
+/// A switch from a small space to the large space whose root is already loaded does not load the
+/// root again, although the original kernel with small spaces did.
 #[test]
 fn the_root_that_is_loaded_is_not_loaded_again() {
     let mut world = world(Revoke::Purge);
@@ -499,7 +503,7 @@ fn the_root_that_is_loaded_is_not_loaded_again() {
     assert_eq!((counts.root_loads, counts.segment_loads, counts.switches), (1, 6, 7));
 }
 
-/// A space that cannot become small leaves everything as it was, at once.
+/// If a space cannot become small, the attempt fails immediately and changes nothing.
 #[test]
 fn who_gets_no_slot_changes_nothing() {
     let mut world = World::new(Revoke::Purge, Schedule::FirstCome, 1);
@@ -516,7 +520,8 @@ fn who_gets_no_slot_changes_nothing() {
     assert_eq!(small(&mut world, nobody), Err(NotSmall::Unknown(nobody)));
 }
 
-/// A member of all groups has no slot while there are none: it would be every other's too.
+/// A member of all groups gets no slot while there are no groups, since other members could get
+/// that slot too.
 #[test]
 fn a_member_of_all_groups_needs_one() {
     let mut world = world(Revoke::Purge);
@@ -535,7 +540,8 @@ fn a_member_of_all_groups_needs_one() {
     assert_eq!(small.make_small(other, &mut on), Ok(1));
 }
 
-/// The copy of a large page goes when the page does, and brings back what walks have noted in it.
+/// When a large page is unmapped, the copy of its entry is emptied, and the usage bits that walks
+/// set in the copy are transferred.
 #[test]
 fn no_copy_of_a_large_page_is_left_behind() {
     for revoke in [Revoke::Purge, Revoke::Versioned] {
@@ -548,15 +554,17 @@ fn no_copy_of_a_large_page_is_left_behind() {
         world.enter(0, guest);
         assert!(world.access(0, 0x1234, Kind::Store));
         assert_eq!(world.small.counts().copies, 1);
-        // The store is in the copy alone; the mapping that goes says so.
+        // Only the copy's entry has the dirty bit of the store; the unmapped page must be reported
+        // as dirty.
         world.unmap(guest, 0, true);
         world.check();
         assert!(!world.access(0, 0x1234, Kind::Load));
     }
 }
 
-/// What taking a slot costs: with many spaces every root is looked through, or none is but on its way
-/// back; a group's slots concern its root alone.
+/// The cost of revoking a slot when there are many spaces. One policy searches every root, one
+/// searches a root only when it is loaded again, and with groups only the root of the group is
+/// concerned.
 #[test]
 fn what_a_slot_that_changes_hands_costs() {
     let spaces = 40;
@@ -597,7 +605,8 @@ fn what_a_slot_that_changes_hands_costs() {
 fn groups_are_who_talks_to_whom() {
     let spaces: Vec<HatSpace> = (0..8).map(HatSpace).collect();
     let mut switches = Switches::default();
-    // Space 0 serves all: two rings of three talk through it, and a space talks to it alone.
+    // Space 0 is a server: two rings of three spaces communicate through it, and one more space
+    // communicates only with it.
     for (ring, times) in [([1, 2, 3], 100), ([4, 5, 6], 50), ([7, 7, 7], 1)] {
         for at in (0..3 * times).map(|at| ring[at % 3]) {
             switches.to(spaces[at]);
@@ -610,7 +619,8 @@ fn groups_are_who_talks_to_whom() {
     assert_eq!(found.global, [spaces[0]]);
     let ring = |of: [usize; 3]| of.map(|at| spaces[at]).to_vec();
     assert_eq!(found.groups, [ring([1, 2, 3]), ring([4, 5, 6]), vec![spaces[7]]]);
-    // With room for two beside the server, the heaviest pairs stay together.
+    // If a group has room for two spaces besides the server, the pairs with the most switches stay
+    // together.
     let found = Grouping::of(&switches, 3, 900);
     assert!(found.groups.iter().all(|group| group.len() <= 2));
     assert_eq!(found.groups.iter().map(Vec::len).sum::<usize>(), 7);

@@ -1,4 +1,4 @@
-//! Locks of a kernel.
+//! Tests of the spin locks for a kernel.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -8,7 +8,8 @@ use std::{
 
 use hat::locking::{Class, Locks, Rw, Site, Spin};
 
-/// While a writer waits for one reader, no other comes: else a writer could wait for ever.
+/// While a writer waits for a reader, no other reader gets the lock: otherwise the writer could
+/// wait forever.
 #[test]
 fn no_reader_passes_a_writer() {
     let lock = <Spin as Locks>::Rw::new(Class::Space, false);

@@ -1,5 +1,5 @@
-//! Pages that spaces hand on, against a map from each page to the one that it was mapped from; and
-//! spaces with several MMUs.
+//! Compares pages that one space maps to another with a model: a map from each page to the page
+//! that it was mapped from. Also tests spaces with several MMUs.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const READ: Rights = Rights::from_bits(1 | 4 | 8);
 
 type Place = (HatSpace, u64);
 
-/// What a page maps, and from which it was mapped.
+/// The frame and the rights of a page, and the page from which it was mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Known {
     frame: PhysAddr,
@@ -25,7 +25,7 @@ struct Known {
     parent: Option<Place>,
 }
 
-/// The obvious mapping tree.
+/// The reference model of the mapping tree.
 #[derive(Default)]
 struct Model(BTreeMap<Place, Known>);
 
@@ -36,7 +36,7 @@ impl Model {
         children.iter().flat_map(|&child| [vec![child], self.below(child)].concat()).collect()
     }
 
-    /// Children of the page are its parent's from here on.
+    /// Removes a page. Its children become children of its parent.
     fn remove(&mut self, place: Place) {
         let Some(gone) = self.0.remove(&place) else { return };
         for known in self.0.values_mut().filter(|known| known.parent == Some(place)) {
@@ -80,7 +80,7 @@ fn stream(hat: &Hat, seed: u64) {
                 hat.load(one.0, first, 1, &mut processor).unwrap();
                 model.0.insert(one, Known { frame, rights: Rights::ALL, parent: None });
             }
-            // The same page again: rights that it lacks. Or what is handed on loses some.
+            // Maps the page to the same place again, which adds the rights that it lacks.
             2 if model.0.get(&other).is_some_and(|of| of.parent == Some(one)) => {
                 let at = VirtAddr::new(other.1 << 12);
                 hat.map_from(one.0, range(one.1), other.0, at, Rights::ALL, &mut processor)
@@ -167,7 +167,7 @@ fn a_page_that_is_not_there_cannot_be_handed_on() {
     assert_eq!(gone, Err(LoadError::NoSpace(one)));
 }
 
-/// The taker is in the giver's place: the page is as used as it was.
+/// A grant transfers the usage bits of a page from the giver to the taker.
 #[test]
 fn a_grant_hands_on_what_was_done_to_the_page() {
     let hat = x86_64();
@@ -183,7 +183,8 @@ fn a_grant_hands_on_what_was_done_to_the_page() {
     assert_eq!(hat.query(giver, VirtAddr::new(0x1000)), None);
 }
 
-/// Nothing is as it was in between: who has pages of the giver still has them of it.
+/// A grant that fails is undone: pages that were mapped from the giver are still children of the
+/// giver.
 #[test]
 fn a_grant_that_fails_leaves_the_tree_as_it_was() {
     let hat = x86_64();
@@ -203,7 +204,8 @@ fn a_grant_that_fails_leaves_the_tree_as_it_was() {
     assert!(hat.query(giver, at).is_some());
 }
 
-/// A page for a device and the processors: one unloading of its frame ends both.
+/// A page is mapped by the MMUs of a device and of the processors. Unloading its frame once removes
+/// both mappings.
 #[test]
 fn a_space_is_seen_through_several_mmus() {
     let hat = x86_64();

@@ -1,5 +1,5 @@
-//! A row of mutexes that is biased towards a thread that has locked many of them without another
-//! thread in between.
+//! A row of mutexes that is biased towards one thread. A thread gets the bias by locking many
+//! mutexes of the row while no other thread locks any.
 //!
 //! Data that one thread mostly uses, such as a process's page table or the frames in a part of memory, need
 //! no locked instruction while no other thread uses them (Kawachiya, Koseki, Onodera, "Lock Reservation",
@@ -12,10 +12,11 @@
 //!                               yes: it has no owner     barrier on all processors     until no note says the row
 //! ```
 //!
-//! The order of both steps is that of [readers and writers](super). A row becomes biased only while none of
-//! its mutexes is locked. A thread locks a mutex by a locked instruction and then tests whether the row is
-//! biased; a thread that biases a row first declares that, executes a barrier, and then checks each mutex:
-//! at least one of the two threads sees the change of the other.
+//! The owner and another thread order their two steps like [readers and writers](super). A row
+//! becomes biased only while none of its mutexes is locked. A thread locks a mutex by a locked
+//! instruction and then tests whether the row is biased. A thread that biases a row first marks the
+//! row as biased, then executes a barrier, and then checks each mutex. At least one of the two
+//! threads therefore sees the change of the other.
 //!
 //! The notes of an ended thread pass to a new thread, which then owns its rows.
 
@@ -33,14 +34,14 @@ use hat::locking::{Class, Row, Site};
 use super::{Notes, OWN, await_no_note, barrier, own};
 use crate::waiting::{NativeWait, free, patiently, spun};
 
-/// The number of mutexes of a row that a thread must lock, without another thread in between, to
-/// own the row. Locking that many takes at least some hundred microseconds, so the barrier of the
+/// A thread owns a row after it has locked this number of the row's mutexes while no other thread
+/// locked any. Locking that many takes at least some hundred microseconds, so the barrier of the
 /// next thread adds only a few per cent.
 const LOCKED_MIN: u32 = if cfg!(miri) { 4 * COUNTED } else { 4096 };
 
-/// A thread counts one in this many mutexes that it locks, so that threads which share a row rarely write to
-/// its count. The number is prime, so that an operation that locks mutexes of several rows in turn counts
-/// each row sooner or later.
+/// A thread counts one in this many mutexes that it locks, so that threads which share a row rarely
+/// write to its count. The number is prime. Therefore, if an operation locks mutexes of several
+/// rows in turn, the counted mutexes are of every row in the long run.
 const COUNTED: u32 = 61;
 
 /// Adjacent mutexes, biased towards a thread while no other thread takes any.
@@ -64,22 +65,22 @@ struct Bias {
     gate: Mutex<()>,
 }
 
-/// The notes of the thread that counted last, and its count. Several threads may write here at the same
-/// time: errors of the count are harmless, as long as the owner of a row is a thread that uses the
-/// row.
+/// The notes of the thread that counted last, and the count of that thread. Several threads may
+/// write here at the same time: errors of the count are harmless, as long as the owner of a row is
+/// a thread that uses the row.
 #[repr(align(64))]
 struct Count {
     last: AtomicPtr<Notes>,
     times: AtomicU32,
 }
 
-/// A mutex, which is not 0 while it is locked, with its value.
+/// A mutex and the value that it guards. The mutex is 0 while it is free.
 struct Guarded<T> {
     lock: AtomicUsize,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: as of a mutex, which hands its value from thread to thread.
+// SAFETY: these are the conditions of a mutex, which passes its value from thread to thread.
 #[allow(unsafe_code)]
 unsafe impl<T: Send> Sync for Guarded<T> {}
 
@@ -89,7 +90,7 @@ impl<T> fmt::Debug for BiasedRow<T> {
     }
 }
 
-/// A held note or lock, which is reset to 0 when this is dropped.
+/// A note or a locked mutex, which is reset to 0 when this value is dropped.
 struct Hold<'a>(&'a AtomicUsize);
 
 impl Drop for Hold<'_> {
@@ -103,16 +104,19 @@ impl Hold<'_> {
     /// The value guarded by the mutex that this hold has locked.
     #[inline]
     fn value<'a, T>(&'a mut self, mutex: &'a Guarded<T>) -> &'a mut T {
-        // SAFETY: this is a note that the row was biased to this thread after it was taken, or the lock of this
-        // mutex, taken before the row was not biased, or biased to this thread.
+        // SAFETY: a hold is either a note or the lock of this mutex. If it is a note, this thread
+        // was the row's owner after the note was made. If it is the lock, the row was not biased,
+        // or was biased to this thread, after the mutex was locked.
         //
-        // Two locks of a mutex exclude each other. So do two notes of a row, as a thread has only one note at a
-        // time. A row gets an owner while it is marked as biased and no mutex of it is locked: a thread that
-        // locked one before was seen, and a thread that locks one later sees that the row is biased. That
-        // thread sets the owner to none, and then passes a barrier. The owner tested its ownership either
-        // before the barrier or after it. If before, its note was seen, and has been removed. If after, it
-        // found that it is no longer the owner. The owner itself locks a mutex only where other notes are in
-        // its way, which are there until the lock has gone.
+        // Two locks of a mutex exclude each other. Two notes of a row exclude each other too,
+        // because a thread has only one note of a row at a time. A row gets an owner while it is
+        // marked as biased and none of its mutexes is locked: if a thread locked a mutex earlier,
+        // its lock was seen, and if a thread locks a mutex later, it sees that the row is biased.
+        // The later thread clears the owner and then executes a barrier. The owner tested its
+        // ownership either before the barrier or after it. If before, its note was seen and has
+        // been removed since. If after, the owner found that it no longer owns the row. The owner
+        // itself locks a mutex only if its places for notes are taken by other rows, and they stay
+        // taken until the mutex is unlocked.
         #[allow(unsafe_code)]
         unsafe {
             &mut *mutex.value.get()
@@ -145,7 +149,7 @@ impl<T> Row<T> for BiasedRow<T> {
         let mutex = self.at(place);
         loop {
             let mut hold = self.take(mutex);
-            // Read under the lock: what changes after this has not been seen.
+            // The count is read under the lock, so that no later change is missed.
             let seen = wait.seen();
             if let Some(result) = f(hold.value(mutex)) {
                 return result;
@@ -192,7 +196,7 @@ impl<T> BiasedRow<T> {
     #[inline(never)]
     fn locked<'a>(&'a self, lock: &'a AtomicUsize) -> Hold<'a> {
         let own = own();
-        // It would wait for itself.
+        // A thread that already holds a mutex of the row would wait for itself.
         let is_noted = own.is_some_and(|notes| notes.has_row(self.address()));
         assert!(!is_noted, "a thread that has a mutex of a row takes another one of it");
         if let Some(notes) = own
@@ -270,7 +274,7 @@ impl<T> BiasedRow<T> {
         }
         await_no_note(self.address(), |notes| &notes.rows);
         self.count.times.store(0, Ordering::Relaxed);
-        // Who sees this needs no barrier.
+        // A thread that sees this needs no barrier of its own.
         self.bias.is_biased.store(false, Ordering::Release);
     }
 
@@ -381,7 +385,7 @@ mod tests {
         const ROUNDS: u64 = if cfg!(miri) { 20 } else { 2000 };
         let row: BiasedRow<u64> = row(1024);
         let inside = AtomicUsize::new(0);
-        // No locked instruction in here.
+        // `enter` contains no locked instruction.
         let enter = |thread: usize, stay: u64| {
             take(&row, 0, |taken| {
                 assert_eq!(inside.load(Ordering::Relaxed), 0);
@@ -416,7 +420,7 @@ mod tests {
         assert_eq!(take(&row, 0, |taken| *taken), used + ROUNDS);
     }
 
-    /// Tests an owner that has checked that it is the owner, and then does not run for a while.
+    /// Tests an owner that is suspended after it has checked that it is the owner.
     #[test]
     fn an_owner_that_notes_a_row_too_late_is_none() {
         let row: BiasedRow<u32> = row(1);
@@ -484,7 +488,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(nested(&rows), if barrier::is_possible() { 2 } else { 0 });
         }
-        // Nothing is noted any more: others find no owner inside.
+        // No note is left, so other threads do not wait for an owner.
         thread::scope(|scope| {
             scope.spawn(|| rows.iter().for_each(|row| take(row, 0, |_| ())));
         });
@@ -501,7 +505,7 @@ mod tests {
                 assert!(catch_unwind(AssertUnwindSafe(again)).is_err());
             }
         }
-        // The panic has taken the note away.
+        // The panic has removed the note.
         thread::scope(|scope| {
             scope.spawn(|| take(&row, 0, |_| ()));
         });
