@@ -1,4 +1,5 @@
-//! Settings that a machine file changes while the machine runs. Each change is tried before a trace runs.
+//! Settings that a machine file changes while the machine runs. Each change is tried before the
+//! trace runs, so that errors are found early.
 
 use description::{Description, Refusal, settings};
 use os::{

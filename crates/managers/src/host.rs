@@ -35,7 +35,7 @@ fn host(description: &Description) -> Result<Option<Host>, Refusal> {
 fn backing(description: &Description, nested: &description::Nested) -> Result<Host, Refusal> {
     let key = |key: &str| format!("nested.{key}");
     let page_size = nested.page_size.0;
-    // The host's own hardware walks its table.
+    // Hardware walks the host's page table, whatever walks the guest's.
     let mut below = Description {
         page_table: Some(nested.page_table()),
         nested: None,
@@ -43,7 +43,7 @@ fn backing(description: &Description, nested: &description::Nested) -> Result<Ho
         memory: description::Memory { size: nested.memory, ..description::Memory::default() },
         ..description.clone()
     };
-    // To the host, the guest's memory is one region without an end.
+    // The host treats the guest's memory as one region of unlimited size.
     below.os = description::Os {
         page_size: nested.page_size,
         uniform: true,

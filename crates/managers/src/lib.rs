@@ -1,6 +1,6 @@
 //! The operating systems that a machine can have, selected by its `[os]`.
 //!
-//! Each manager is a file here and a line of [`MANAGERS`].
+//! Each manager is a file of this crate and a line of [`MANAGERS`].
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "parts of one program: a field whose name says all has no comment")]
 
@@ -70,7 +70,7 @@ fn manager(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refu
     }
 }
 
-/// Checks that the base page is not larger than the mapped pages.
+/// Checks that the base page is not larger than the pages that are to be mapped.
 fn base_is_smallest(description: &Description) -> Result<(), Refusal> {
     let os = &description.os;
     let page_size = os.page_size.0;

@@ -55,7 +55,7 @@ pub struct WrittenRule {
     pub range: (u64, u64),
     /// The page size in bytes.
     pub size: u64,
-    /// Whether a fault must wait for a page of that size.
+    /// Whether a fault must wait until a page of the size `size` is free.
     pub waits: bool,
     /// Whether the rule has NUMA settings.
     pub has_nodes: bool,
@@ -143,23 +143,23 @@ impl Rules {
                 rules.push(rule);
             }
         }
-        // The most special first.
+        // The most specific rule comes first.
         rules.sort_by(|one, other| other.what.cmp(&one.what));
         Ok(Rules { rules, sites: Sites::default() })
     }
 
-    /// Sets the function that finds names of places that allocate.
+    /// Sets the function that finds the names of places in a program that allocate memory.
     pub(crate) fn find_by(&mut self, names: Names) {
         self.sites.find_by(names);
     }
 
-    /// Whether a rule applies to a place that allocates.
+    /// Whether a rule applies to a place in a program that allocates memory.
     pub(crate) fn has_sites(&self) -> bool {
         self.rules.iter().any(|rule| matches!(rule.what, Thing::Site(..)))
     }
 
-    /// The request for the bytes that are allocated by `event` in the space `number`. The request
-    /// is kept until these bytes are unmapped.
+    /// The request for the memory that `event` allocates in the space `number`. The request is
+    /// recorded until this memory is unmapped.
     pub(crate) fn allocated(
         &mut self,
         number: u32,
@@ -212,8 +212,9 @@ impl Rules {
         self.rules.is_empty()
     }
 
-    /// The size requested for all of `page` in the space `number`, which is a part of `mapped`: `unless`
-    /// if no rule applies; `None` if parts of the page have different requests.
+    /// The size that rules request for `page`, a part of the mapping `mapped` in the space
+    /// `number`. It is `unless` if no rule applies, and `None` if parts of the page have different
+    /// requests.
     pub(crate) fn wish_for(
         &mut self,
         (number, page): (u32, Page),
@@ -317,7 +318,8 @@ impl Thing {
         let Some(file) = frame.file.as_deref().filter(|_| frame.line == Some(*line)) else {
             return false;
         };
-        // A name without its folder is that file in any, as is the end of a path.
+        // The name in a rule may be the end of a path: it matches the file in every folder whose
+        // path ends with it.
         file.strip_suffix(wanted.as_str())
             .is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
     }
@@ -337,7 +339,7 @@ impl Thing {
             Thing::Text => kind == Kind::Text,
             Thing::Lib(lib) => file == lib && matches!(kind, Kind::Text | Kind::Data),
             Thing::Region(region) => name == region || file == region,
-            // It is found when something is allocated.
+            // Rules for sites apply to allocations, not to mappings.
             Thing::Site(..) => false,
             Thing::Range(start, end) => {
                 let range_end = range.last().get().checked_add(1)?;
@@ -407,7 +409,7 @@ fn wish(size: PageSize, words: &[&str], text: &str) -> Result<Wish, String> {
                 waits = Some(());
                 wish.wait_us = match (*word, next) {
                     ("fallback", _) => None,
-                    // As `dplace` waits: a second for each fault.
+                    // Like `dplace`, which waits up to a second for each fault.
                     (_, None) => Some(1_000_000),
                     (_, Some(time)) => {
                         taken = 2;
@@ -460,7 +462,7 @@ fn wish(size: PageSize, words: &[&str], text: &str) -> Result<Wish, String> {
     Ok(wish)
 }
 
-/// The syntax of migration.
+/// The hint in errors about the syntax of `migrate`.
 const MIGRATE: &str = "write after how many references a page moves, as in `migrate 64`, or \
                        `migrate never`";
 

@@ -1,4 +1,5 @@
-//! Sites: places in a program that allocate, identified in rules by a source file and a line.
+//! Sites: places in a program that allocate memory, identified in rules by a source file and a
+//! line.
 //!
 //! ```text
 //!   Site 7: return addresses --Names--> functions, files, lines --> the rule for one of these
@@ -32,9 +33,9 @@ impl Sites {
         self.names = Some(names);
     }
 
-    /// Updates the sites for `event` in the space `number`. If `event` is an allocation at a site
-    /// with a frame for which `rule` returns a rule, returns the bytes, the index of the rule, and
-    /// its request.
+    /// Updates the sites for `event` in the space `number`. A site has a stack of calls; `rule`
+    /// returns the rule for a call, if there is one. If `event` is an allocation at a site with a
+    /// rule, returns the allocated range, the index of the rule, and its request.
     pub(super) fn hear(
         &mut self,
         number: u32,
@@ -79,7 +80,7 @@ impl Sites {
             .insert((number, range.start().get()), (range.last().get().saturating_add(1), wish));
     }
 
-    /// Removes the allocations in these bytes.
+    /// Removes the allocations in the `bytes` bytes from `start`.
     pub(super) fn forget(&mut self, number: u32, start: u64, bytes: u64) {
         let end = start.saturating_add(bytes);
         while let Some((&key, &(last, wish))) = self.blocks.range(..(number, end)).next_back() {

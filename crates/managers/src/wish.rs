@@ -8,15 +8,15 @@ use description::{NodeFallback, Placement, Rather};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Wish {
     pub size: PageSize,
-    /// How long a fault waits for a page of that size, in microseconds; `None`: it does not wait.
+    /// How long a fault waits for a page of this size, in microseconds; `None` if it does not wait.
     pub wait_us: Option<u64>,
     /// The node of memory from which frames are allocated, and what happens if this node has no
-    /// free frame; `None`: as in the machine file.
+    /// free frame. `None` means the setting of the machine file.
     pub placement: Option<Placement>,
     pub fallback: Option<NodeFallback>,
     pub rather: Option<Rather>,
-    /// The number of references after which a page migrates to another node, or never; `None`: as
-    /// in the machine file.
+    /// The number of references after which a page migrates to another node. `Some(None)` means
+    /// that pages never migrate, and `None` means the setting of the machine file.
     pub migrate_after: Option<Option<u32>>,
 }
 

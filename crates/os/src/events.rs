@@ -1,12 +1,12 @@
 //! The requests that events of a trace make of an operating system, interpreted once for all
 //! systems.
 //!
-//! A failed call makes no request, except for the work that it did before it failed: calls that
-//! proceed from mapping to mapping stop at the first mapping that they cannot handle, after they
-//! have handled the mappings before it ([`Ends`]). An event that only gives information (which
+//! A failed call makes no request, except for the work that it did before it failed. Some calls
+//! proceed from mapping to mapping and stop at the first mapping that they cannot handle; the
+//! mappings before it have been handled ([`Ends`]). An event that only gives information (which
 //! thread runs, which threads exist) makes no request either. A system ignores requests for which
-//! it has no use (a lock in memory, if it evicts nothing); systems never interpret events
-//! themselves.
+//! it has no use: for example, a system that never evicts pages ignores requests to lock pages in
+//! memory. Systems never interpret events themselves.
 
 use addr::{Kind, Rights};
 use trace::{Call, Event, FileId, FileKind, Origin};
@@ -20,8 +20,9 @@ const MADV_COLLAPSE: u32 = 25;
 /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`.
 const MADV_POPULATE_READ: u32 = 22;
 const MADV_POPULATE_WRITE: u32 = 23;
-/// Errors in the results of calls. In this order: a part is not mapped, or memory is not available;
-/// an address may not be used in this way; the request is not possible at this address.
+/// Errors that calls return. `ENOMEM`: a part of the range is not mapped, or memory is not
+/// available. The others: an address may not be used in this way; the request is not possible at
+/// this address.
 const ENOMEM: i64 = -12;
 const EFAULT: i64 = -14;
 const EINVAL: i64 = -22;
@@ -61,14 +62,14 @@ impl Gone {
             | Request::Discard { start, bytes, ends: Ends::Behind } => {
                 Some(Gone::Bytes(start, bytes))
             }
-            // What moves is charged anew where it went.
+            // The moved pages count as new pages at their new addresses.
             Request::Move { from, from_bytes, .. } => Some(Gone::Bytes(from, from_bytes)),
             Request::Break { now } => {
                 let gone = before?.checked_sub(now)?;
                 Some(Gone::Bytes(now, gone))
             }
             Request::Replace | Request::Exit => Some(Gone::All),
-            // A part of it is still there.
+            // A part of the range is still mapped.
             Request::Discard { ends: Ends::AtHole | Ends::AtLocked, .. }
             | Request::Wish { .. }
             | Request::Upgrade { .. }
@@ -127,7 +128,7 @@ pub enum Request<'a> {
     /// Bring pages into memory: for accesses of this kind or, if no kind is given, for the accesses
     /// that the mapping allows.
     Populate { start: u64, bytes: u64, kind: Option<Kind> },
-    /// Set the rights.
+    /// Set the rights of the pages in this range.
     Protect { start: u64, bytes: u64, rights: Rights, ends: Ends },
     /// Move a mapping and change its length.
     Move { from: u64, from_bytes: u64, to: u64, to_bytes: u64 },
@@ -143,7 +144,7 @@ pub enum Request<'a> {
     LockAll { present: bool, future: bool, on_fault: bool },
     /// Unlock all memory.
     UnlockAll,
-    /// Create a process as a copy of the calling process, with the process id `child`.
+    /// Create the process with the id `child` as a copy of the calling process.
     Fork { child: i64, shares_space: bool },
     /// The process continues in an empty space.
     Replace,
@@ -153,7 +154,7 @@ pub enum Request<'a> {
     Transfer { file: &'a FileId, offset: u64, bytes: u64, write: bool },
 }
 
-/// What backs a mapping, as far as the trace says.
+/// The memory or file that backs a mapping, as far as the trace reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing<'a> {
     /// Zeros; stores are private.
@@ -220,7 +221,7 @@ pub fn request(event: &Event) -> Option<Request<'_>> {
         Event::Execve { result: 0, .. } => Request::Replace,
         Event::Exit { group: true, .. } => Request::Exit,
         Event::Call(call) => return transfer(call),
-        // They failed, or end a thread.
+        // These calls failed, or the event ends only a thread.
         Event::Munmap { .. }
         | Event::Shmat { .. }
         | Event::Mprotect { .. }
@@ -232,8 +233,9 @@ pub fn request(event: &Event) -> Option<Request<'_>> {
         | Event::Exit { .. } => return None,
         // A segment that is detached keeps its pages until something is mapped over them.
         Event::Shmdt { .. } => return None,
-        // What is advised for another process is not followed to it. Dirty pages are written when
-        // they leave memory. There is one node.
+        // Advice for another process is ignored. `msync` does nothing, since dirty pages are
+        // written when they are evicted. `mbind` is ignored, because memory is treated as one node
+        // here.
         Event::ProcessMadvise { .. } | Event::Msync { .. } | Event::Mbind { .. } => return None,
         // No system here has policies of page sizes that a program could change.
         Event::HugePages { .. } | Event::PageSize { .. } => return None,
@@ -300,7 +302,7 @@ pub enum Brought {
 }
 
 impl Brought {
-    /// How a mapping with these flags of `mmap` is brought in.
+    /// Whether `mmap` with these flags brings in the pages of the new mapping.
     pub const fn by(flags: u32) -> Brought {
         match (flags & MAP_LOCKED != 0, flags & MAP_POPULATE != 0) {
             (true, _) => Brought::Locked,
@@ -339,7 +341,7 @@ fn advised((start, bytes): (u64, u64), advice: u32, result: i64) -> Option<Reque
     })
 }
 
-/// Where a call with this result stopped.
+/// Where a call stopped that returned this result.
 fn at_hole(result: i64) -> Ends {
     if result == 0 { Ends::Behind } else { Ends::AtHole }
 }

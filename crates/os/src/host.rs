@@ -35,7 +35,8 @@ pub struct Host {
     page_size: PageSize,
     keeps_room: bool,
     first_touches: u64,
-    /// The walks for the path of the last guest walk; the next field has their references.
+    /// The host's walks for the references of the last guest walk; the next field has the
+    /// references of these walks.
     walks: Vec<HostWalk>,
     references: Vec<Reference>,
 }
@@ -113,7 +114,7 @@ impl Host {
         *first_touches = 0;
     }
 
-    /// The walks for the last guest walk, and their references.
+    /// The host's walks for the last guest walk, and the references of these walks.
     pub fn way(&self) -> (&[HostWalk], &[Reference]) {
         (&self.walks, &self.references)
     }
@@ -203,7 +204,8 @@ pub struct Stack {
     /// The memory that the manager sees; its addresses are guest-physical if there is a host.
     pub guest: Ram,
     host: Option<Box<Host>>,
-    /// Refills whose page was smaller than the guest's page, because the host's page was smaller.
+    /// The number of TLB refills for which the host's page was smaller than the guest's page, so
+    /// that the TLB got the smaller page.
     splintered: u64,
 }
 
@@ -218,14 +220,15 @@ impl Stack {
         self.host.as_deref()
     }
 
-    /// Refills whose page was smaller than the guest's page, because the host's page was smaller.
+    /// The number of TLB refills for which the host's page was smaller than the guest's page, so
+    /// that the TLB got the smaller page.
     pub fn splintered(&self) -> u64 {
         self.splintered
     }
 
     /// Resets the counts to zero; mappings stay.
     pub fn forget_counts(&mut self) {
-        // Resets the counts of its system for the guest's memory.
+        // The counts of the guest's memory are reset by the operating system.
         let Stack { guest: _, host, splintered } = self;
         *splintered = 0;
         if let Some(host) = host {
@@ -233,8 +236,9 @@ impl Stack {
         }
     }
 
-    /// The translation for the TLB of `addr` after a walk that made `references` and `found` a
-    /// page: in a virtual machine, after the host has translated the addresses of all references.
+    /// The translation of `addr` that the TLB gets after a guest's walk that made `references` and
+    /// `found` a page. In a virtual machine, the host first translates the addresses of all
+    /// references.
     pub fn place(
         &mut self,
         addr: VirtAddr,
@@ -252,7 +256,7 @@ impl Stack {
         }))
     }
 
-    /// The complete path of the walk that was placed last and made `references`.
+    /// The complete path of the walk with `references` for which [`Stack::place`] was called last.
     pub fn way<'a>(&'a self, references: &'a [Reference]) -> Way<'a> {
         let below = self.host.as_ref().map(|host| host.way());
         let (host, host_references) = below.unwrap_or((&[], &[]));
@@ -267,8 +271,9 @@ impl Stack {
     }
 }
 
-/// The platform of the host's system. The host never unmaps a page, so that only moved tables must
-/// be flushed: the next walk reports them, and frames can be freed at once.
+/// The platform of the host's system. The host never unmaps a page, so only page tables that moved
+/// must be flushed. The next walk reports these tables to hardware, and their frames can be freed
+/// immediately.
 struct Below<'a> {
     ram: &'a mut Ram,
     layout: &'a Layout,

@@ -12,9 +12,9 @@
 //! ```
 //!
 //! A [`System`] is called only if hardware cannot continue (a fault), if the trace has an event, or
-//! if a deadline that the system has set has passed: never for a hit. A system does not know TLBs
-//! or walkers. Walks, the translation of their addresses, memory itself and the walks of a host are
-//! in [`Ram`](ram::Ram); the region under which an address is reported is in [`Layout`].
+//! if a deadline of the system has passed. It is never called for a TLB hit. A system does not know
+//! TLBs or walkers. [`Ram`](ram::Ram) has the memory, its walks and the walks of a host. [`Layout`]
+//! has the region under which an address is reported.
 //!
 //! This crate is the interface between managers and their callers; the managers are in the crate
 //! `managers` above.
@@ -53,8 +53,8 @@ pub trait System: Send {
     /// already and allows the access, the fault would be repeated forever; this is an error.
     fn fault(&mut self, ask: &Ask, platform: &mut dyn Platform) -> Result<Answer, Failure>;
 
-    /// Does what the trace's `event` requests, in the space that `who` runs. The layout is updated
-    /// afterwards.
+    /// Carries out the request of the trace's `event` in the space that `who` runs. The layout is
+    /// updated afterwards.
     fn event(
         &mut self,
         who: Who,
@@ -73,8 +73,9 @@ pub trait System: Send {
     }
 
     /// Called after a [`System::tick`] with its duration, `cycles` of the clock. The sleep of the
-    /// daemons that ran begins now: if the sleep began at the start of a pass, a daemon whose pass
-    /// takes longer than its sleep would never let a program run.
+    /// daemons that ran begins now. If the sleep began at the start of a pass instead, a daemon
+    /// whose passes take longer than its sleep would run all the time, and programs would never
+    /// run.
     fn ticked(&mut self, _cycles: u64) {}
 
     /// Whether [`System::spent`] returns the cost of the system's work; otherwise each fault has
@@ -88,8 +89,8 @@ pub trait System: Send {
         Spent::default()
     }
 
-    /// For managers that place pages as the trace says: the state of this placement, to which each
-    /// row must be passed before the row runs.
+    /// For managers that place pages as recorded in the trace: the state of this placement. Each
+    /// row must be passed to it before the row runs.
     fn recorded(&mut self) -> Option<&mut dyn Recorded> {
         None
     }
@@ -147,8 +148,8 @@ pub trait System: Send {
         false
     }
 
-    /// The page at `addr` migrates to another node when that node has made this many more
-    /// references to it than its own node. `None` if the page does not migrate.
+    /// The page at `addr` migrates to another node when the references of that node to the page
+    /// exceed those of the page's own node by this number. `None` if the page does not migrate.
     fn migrates_after(&self, _who: Who, _addr: VirtAddr, _ram: &Ram) -> Option<u32> {
         None
     }
@@ -173,15 +174,14 @@ pub trait System: Send {
     /// Sets the function that finds the names of places in programs.
     fn find_by(&mut self, _names: Names) {}
 
-    /// At the end of a trace: a placement request for which nothing was ever mapped, with its line
-    /// and text.
+    /// At the end of a trace, a place rule that has matched no mapping, with its line and text.
     fn unmet(&self) -> Option<String> {
         None
     }
 
     /// Adds the system's decisions about page sizes to `counts`, which are the counts of this
-    /// system. `places` has the index in the results' regions for each label of the layout; the
-    /// regions get their names later.
+    /// system. `places` has, for each label of the layout, the index of its region in the results;
+    /// the names of regions are added later.
     fn enter_sizes(&self, _places: &[u32], _counts: &mut ManagerCounts) {}
 
     /// Called when the layout has been updated for the last event: earlier decisions about addresses
@@ -191,7 +191,7 @@ pub trait System: Send {
     /// Resets the counts to zero; mappings stay.
     fn forget_counts(&mut self, _ram: &mut Ram) {}
 
-    /// The counts of this system that no other system has, without those of [`System::enter_sizes`].
+    /// The counts that only this system has, without those of [`System::enter_sizes`].
     fn counts(&self, _ram: &Ram) -> Option<ManagerCounts> {
         None
     }
@@ -218,8 +218,8 @@ pub trait Platform {
     /// The number of the running processor.
     fn processor(&self) -> usize;
 
-    /// For each space that has run since the last call: the percentage of its time spent in walks. Empty
-    /// if that is not measured.
+    /// For each space that has run since the last call, the percentage of its time that it spent in
+    /// walks. Empty if this time is not measured.
     fn overheads(&mut self) -> Vec<(u32, u64)> {
         Vec::new()
     }
@@ -231,8 +231,8 @@ pub trait Recorded {
     /// ahead.
     fn foresee(&mut self, source: Box<dyn Source + Send>);
 
-    /// Reads the placement of the pages of `rows`, run by the space `number`, up to the first row whose
-    /// page has moved. The error has the number of the row that is wrong.
+    /// Reads the placement of the pages that `rows` access in the space `number`, up to the first
+    /// row whose page has moved. The error has the number of the row that is wrong.
     fn read(
         &mut self,
         number: u32,
@@ -282,8 +282,8 @@ pub struct Ask {
 pub enum Answer {
     /// The page was touched for the first time and is now mapped.
     FirstTouch,
-    /// The page had been touched before and is mapped again: the page itself, or only its
-    /// translation, had been removed.
+    /// The page had been touched before and is now mapped again, because the page or only its
+    /// translation had been removed.
     Returned,
     /// The page was mapped and now allows the access.
     Granted,
@@ -312,7 +312,7 @@ pub fn unfit(addr: VirtAddr, ram: &Ram) -> Failure {
     Failure::Table(format!("this machine's page table cannot map the address {addr}{hint}"))
 }
 
-/// The failure for a fault that would only be repeated.
+/// The failure for a fault that would be repeated forever.
 pub fn stale(addr: VirtAddr, fault: Fault) -> Failure {
     Failure::Table(format!(
         "the walk of {addr} faults ({fault}), but the page table has the page and allows the \

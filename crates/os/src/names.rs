@@ -15,7 +15,7 @@ type Find = dyn FnMut(&CodePlace, bool) -> Vec<FrameName> + Send;
 pub struct Names(Arc<Mutex<Box<Find>>>);
 
 impl Names {
-    /// Creates the function; names are found by calling `find`.
+    /// Creates a function that finds names by calling `find`.
     pub fn new(find: impl FnMut(&CodePlace, bool) -> Vec<FrameName> + Send + 'static) -> Names {
         Names(Arc::new(Mutex::new(Box::new(find))))
     }

@@ -1,5 +1,5 @@
-//! The range table: runs of adjacent pages in adjacent frames with equal rights, which an operating
-//! system supplies to a range TLB (Karakostas and others 2015).
+//! The range table, which an operating system supplies to a range TLB (Karakostas and others 2015).
+//! Each range is a run of adjacent pages in adjacent frames with equal rights.
 //!
 //! ```text
 //!   a walk has found    | page | frame | rights |
@@ -19,12 +19,12 @@ use addr::{PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::Translation;
 use rustc_hash::FxHashMap;
 
-/// A range without its first address.
+/// The data of a range, except its first address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Rest {
     /// The address after its last byte.
     end: u64,
-    /// The number to add to a virtual address in the range to get the physical address.
+    /// The difference between physical and virtual addresses in the range.
     to_phys: u64,
     rights: Rights,
 }

@@ -29,13 +29,13 @@ pub enum Lists {
     Blocks(u32),
 }
 
-/// Which frames can be requested by number.
+/// The frames that can be requested by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wished {
     /// None.
     Nowhere,
-    /// The frames of a region's place, in runs of blocks; the number is log2 of the frames of a
-    /// block.
+    /// Frames at the position of an address in its region, within runs of blocks. The number is
+    /// log2 of the frames per block.
     Regions(u32),
     /// The frames of restrictive segments, which begin with this frame.
     Segments(FrameId),
@@ -44,10 +44,10 @@ pub enum Wished {
 /// log2 of the frames of a page block of Linux, 2M.
 const BLOCK_ORDER: u32 = 9;
 
-/// All frames of `memory`, free, with base frames of `base`, in the order of its placement; the
-/// free lists are `lists`, with reservations of the sizes `reserved` (log2 of frames) and the
-/// frames that can be requested by number (`wished`). If `apart`, frames of pages are taken one by
-/// one by number.
+/// Creates the frames of `memory`, all free, in the order of its placement. Base frames have the
+/// size `base`. The free lists are `lists`; `reserved` has the sizes of reservations (log2 of
+/// frames), and `wished` the frames that can be requested by number. If `apart` is true, the frames
+/// of pages are requested one at a time by number.
 pub fn frames(
     memory: &description::Memory,
     base: PageSize,
@@ -100,8 +100,8 @@ pub fn frames(
     ram.map_err(|error| error.to_string())
 }
 
-/// The empty free lists, over some of the frames or all, that `description` requests or, if it does not,
-/// that its manager uses.
+/// Creates empty free lists for `frames`, or for all frames. They are of the kind that
+/// `description` requests or, if it requests none, of the kind that its manager uses.
 pub fn lists(
     description: &Description,
     base: PageSize,
@@ -132,9 +132,10 @@ pub fn lists(
         .map_err(|_| error(&"memory has too many frames"))?;
     let largest = PageSize::from_shift(24).unwrap_or(base);
     let mut listed: Vec<PageSize> = sizes.iter().copied().filter(|size| *size < largest).collect();
-    // Of that size always: a node of a page table can be larger than any page.
+    // The list of this size always exists, because a node of a page table can be larger than any
+    // page.
     listed.push(largest);
-    // Each node makes its part of the large pages that are wanted.
+    // Each node of memory keeps its share of the requested free large pages.
     let nodes = description.memory.numa.as_ref().map_or(1, |numa| u64::from(numa.nodes.max(1)));
     let frames = frames.unwrap_or(0..count);
     let mut lists = SizeLists::new(frames, base, &listed).map_err(|wrong| error(&wrong))?;
@@ -180,7 +181,8 @@ pub fn wished(
     Ok(Wished::Regions(order))
 }
 
-/// log2 of the frames for each of the `sizes` of reservations, which come from the table `key`.
+/// log2 of the frames for each of the `sizes` of reservations; `key` is the table of the machine
+/// file that has them.
 pub fn reserved(
     description: &Description,
     base: PageSize,
@@ -214,11 +216,12 @@ pub fn reserved(
 /// The key of the table with a host's reservations.
 pub const HOST: &str = "nested.reservations";
 
-/// The largest memory that can be aged: each of its frames is used and has a descriptor of 32
-/// bytes.
+/// The largest memory that can be aged. Aging uses every frame, and each used frame has a
+/// descriptor of 32 bytes.
 const AGED_BYTES_MAX: u64 = 16 << 30;
 
-/// Ages `frames`. Returns the number of frames in use afterwards.
+/// Simulates the use of memory before the run, which leaves frames fragmented. Returns the number
+/// of frames in use afterwards.
 pub fn age(frames: &mut FrameStore, aged: &description::Aged) -> Result<u64, String> {
     if frames.bytes() > AGED_BYTES_MAX {
         return Err("memory.size must be 16G at most if memory.aged is set".to_owned());

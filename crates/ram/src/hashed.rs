@@ -57,8 +57,8 @@ impl Kept {
     }
 }
 
-/// Which frames pages may have, if that depends on their addresses. The error has the key that is
-/// wrong.
+/// The frames that pages may have, if these depend on the addresses of the pages. The error has the
+/// key that is wrong.
 pub fn hashed(description: &Description) -> Result<Option<Hashed>, Refusal> {
     let base = description.os.frame();
     let Some(mosaic) = &description.os.mosaic else {
@@ -109,7 +109,7 @@ pub fn kept(description: &Description) -> Result<Option<Kept>, Refusal> {
         );
         return refuse(".large_size", what);
     }
-    // From the end of memory down, at whole pages.
+    // Segments are placed from the end of memory downwards, aligned to whole pages.
     let pages = if utopia.large_size.0 > 0 { large.count_of(base) as u32 } else { 1 };
     let mut end = all.end / pages * pages;
     let mut segment = |key: &str, size: Bytes, ways: u32, page: PageSize| -> Result<_, Refusal> {
@@ -133,7 +133,7 @@ pub fn kept(description: &Description) -> Result<Option<Kept>, Refusal> {
     };
     let of_base = segment(".size", size, utopia.ways, base)?;
     let segments = [of_base, of_large];
-    // Filters and tags of each, one behind the other.
+    // The filter and the tags of each segment are adjacent.
     let sizes = segments.map(|segment| {
         let places = |of: Segment| u64::from(of.sets * of.ways) * TAG_BYTES;
         segment.map_or((0, 0), |of: Segment| (u64::from(of.sets).next_multiple_of(64), places(of)))

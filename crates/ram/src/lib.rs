@@ -1,5 +1,5 @@
 //! The memory of a machine with its page table: hardware walks the page table and the operating
-//! system edits it. This crate only stores; the operating system makes all decisions.
+//! system edits it. This crate only stores data; the operating system makes all decisions.
 //!
 //! ```text
 //!   walker -- walk, place --> Ram: page table in its memory, <-- map, unmap -- System
@@ -59,7 +59,7 @@ pub enum Failure {
     OutOfFrames,
     /// No frame of the host is left.
     OutOfHostFrames,
-    /// Pages would have to be evicted but no page can be; the text says why.
+    /// Pages would have to be evicted, but no page can be evicted; the text gives the reason.
     OutOfMemory(String),
     /// The page table cannot perform the operation; the text has its error.
     Table(String),
@@ -99,7 +99,8 @@ enum Counted {
 pub struct Ram {
     hat: Hat,
     frames: Physical<AnyAllocator>,
-    /// False for a machine of TLBs alone, where a page is its own frame.
+    /// Whether pages have frames. False for a machine that consists only of TLBs, in which the
+    /// address of a page is used as the address of its frame.
     has_frames: bool,
     is_linear: bool,
     /// [`Format::wider`] of the page table.
@@ -113,20 +114,20 @@ pub struct Ram {
     aged_bytes: u64,
     /// In a host that keeps reservations: the guest whose memory it backs.
     guest: Option<Guest>,
-    /// Bytes of addresses without a frame, because a device is there.
+    /// Bytes of physical addresses that have no frame, because devices use these addresses.
     absent_bytes: u64,
     /// The number of frames that devices own.
     device_frames: u64,
-    /// Bytes of the frames behind pages, if several pages can share a frame and the system reports
-    /// this number.
+    /// Bytes of the frames that pages are mapped to, if several pages can share a frame and the
+    /// system reports this number.
     held_bytes: Option<u64>,
     peak_bytes: u64,
-    /// Whether entries of roots are copied into other roots.
+    /// Whether root entries may be copied into other roots, for small spaces.
     lends: bool,
 }
 
 impl Ram {
-    /// Empty memory. The error has the key that is wrong.
+    /// Creates empty memory. The error has the key that is wrong.
     pub fn new(description: &Description) -> Result<Ram, Refusal> {
         let sizes = reservations(&description.os).map(|asked| asked.sizes);
         Ram::with(description, "os.reservations", sizes)
@@ -160,7 +161,7 @@ impl Ram {
         let hat = table::new(description, SparseMemory::new(description.memory.size.0))?;
         let base = description.os.frame();
         let apart = keeps_tables_apart(&description.os);
-        // The lists' errors are the same for each range, so they are checked once.
+        // An error of the lists does not depend on the range, so errors are checked once.
         lists(description, base, hat.page_sizes(), None)?;
         let lists = |frames| {
             let made = lists(description, base, hat.page_sizes(), Some(frames));
@@ -217,15 +218,15 @@ impl Ram {
         self.call(number, created)
     }
 
-    /// A space without a number in the trace, for its root alone.
+    /// A space without a number in the trace, of which only the root is used.
     pub fn fresh(&mut self) -> Result<(HatSpace, Space), Failure> {
         let made = self.hat.create(&mut Creating(self.frames.get_mut()))?;
         let space = self.hat.space(made).ok_or(LoadError::NoSpace(made))?;
         Ok((made, space))
     }
 
-    /// Empties copies of root entries that lead to tables which `flush` says are removed; call it
-    /// before the flush.
+    /// Empties the copies of root entries that lead to tables which `flush` removes. Call it before
+    /// the flush.
     pub fn recall(&self, flush: &Flush) {
         if flush.tables().is_some() {
             let hat = self.spaces.values().find(|(_, known)| *known == flush.space());
@@ -242,7 +243,7 @@ impl Ram {
         }
     }
 
-    /// Gives the number `number` of the trace to a space that the system has created.
+    /// Assigns the number `number` of the trace to a space that the system has created.
     pub fn call(&mut self, number: u32, made: HatSpace) -> Result<Space, Failure> {
         let space = self.hat.space(made).ok_or(LoadError::NoSpace(made))?;
         self.spaces.insert(number, (made, space));
@@ -296,8 +297,8 @@ impl Ram {
         self.frames.with(Site::Look, |frames| f(frames))
     }
 
-    /// Updates the counts after changes by the system through the HAT layer: `held_bytes` are the
-    /// bytes of frames behind pages.
+    /// Updates the counts after the system has made changes through the HAT layer. `held_bytes` are
+    /// the bytes of the frames that pages are mapped to.
     pub fn note(&mut self, held_bytes: u64) {
         self.pages = Counted::InHat;
         self.held_bytes = Some(held_bytes);
@@ -327,7 +328,7 @@ impl Ram {
         self.frames.get_mut().allocator_mut().0.on_node(node as u8);
     }
 
-    /// Bytes of `node`, of its `bytes`, that are in use or reserved.
+    /// The bytes of `node` that are in use or reserved; `bytes` is the size of the node.
     pub fn used_on(&self, node: u8, bytes: u64) -> Option<u64> {
         self.look(|frames| {
             let free = frames.allocator().free_on(node)?;
@@ -359,8 +360,8 @@ impl Ram {
         self.hat.table_mut().walk(space, addr, kind, references)
     }
 
-    /// Prefetches, on the host, the entry that a walk will read last, if possible; returns its
-    /// address.
+    /// Prefetches, on the computer that runs the simulation, the entry that a walk will read last,
+    /// if possible. Returns the address of the entry.
     #[inline]
     pub fn soon(&mut self, space: Space, addr: VirtAddr) -> Option<PhysAddr> {
         let (at, entry) = self.hat.table_mut().last_entry(space, addr)?;
@@ -452,8 +453,8 @@ impl Ram {
         taken
     }
 
-    /// Adds `bytes`, which may be negative, to the bytes of frames behind pages, where frames are
-    /// counted.
+    /// Adds `bytes`, which may be negative, to the bytes of the frames that pages are mapped to, if
+    /// the machine counts frames.
     fn hold(&mut self, bytes: i64) {
         self.held_bytes = self.held_bytes.map(|held| held.saturating_add_signed(bytes));
     }
@@ -506,7 +507,7 @@ impl Ram {
         self.settle(space);
         let range = VirtRange::of_page(page);
         let mut due = Flush::nothing(space);
-        // No processor runs before it has acted on the token that the caller gets.
+        // No processor runs before it has flushed the entries that the returned token names.
         let forget = &mut |flush: &Flush| due = flush.without_frames();
         let frames = self.frames.get_mut();
         let mapped = self.hat.table_mut().resize(space, range, to, frames, forget)?;
@@ -520,7 +521,8 @@ impl Ram {
         Ok(self.hat.table_mut().set_usage(space, addr, bits)?)
     }
 
-    /// Frees the frames of tables in `flush`; call it when no hardware leads to them any more.
+    /// Frees the frames of tables in `flush`. Call it when no TLB and no MMU cache refers to these
+    /// tables any more.
     pub fn done(&mut self, flush: Flush) {
         flush.done(self.frames.get_mut());
     }
@@ -540,7 +542,7 @@ impl Ram {
         self.device_frames * self.look(|frames| frames.base().bytes())
     }
 
-    /// Bytes of the frames behind pages.
+    /// Bytes of the frames that pages are mapped to.
     pub fn mapped_bytes(&self) -> u64 {
         let of_pages = || self.mapped.iter().map(|(size, pages)| size.bytes() * pages).sum();
         if self.has_frames { self.held_bytes.unwrap_or_else(of_pages) } else { 0 }
@@ -613,7 +615,7 @@ impl Ram {
 
     /// The largest number of bytes of frames in use so far.
     pub fn peak_bytes(&self) -> u64 {
-        // Tables may have grown since a page was mapped last.
+        // Page tables may have grown after the last page was mapped.
         if self.has_frames { self.peak_bytes.max(self.used_bytes()) } else { 0 }
     }
 
@@ -623,13 +625,14 @@ impl Ram {
     }
 }
 
-/// Prefetches the cache line of `place`, if the host can.
+/// Prefetches the cache line of `place`, if the computer that runs the simulation supports it.
 #[inline]
 pub fn fetch<T>(place: &T) {
     prefetch_index(slice::from_ref(place), 0);
 }
 
-/// The platform for creating a space, of which hardware cannot hold any translation yet.
+/// The platform for creating a space: nothing has to be flushed, because hardware has no
+/// translation of the new space.
 struct Creating<'a>(&'a mut FrameStore);
 
 impl hat::Platform for Creating<'_> {

@@ -19,13 +19,13 @@ use crate::{Failure, FrameStore};
 /// The pages of a guest's memory that have a frame of the host.
 #[derive(Default)]
 pub(crate) struct Guest {
-    /// The number after that of the guest's last page.
+    /// The number of pages of the guest: one more than the number of its last page.
     end: u64,
     frames: BTreeMap<u64, FrameId>,
 }
 
 impl Guest {
-    /// A guest with `bytes` of memory, none of which has a frame yet.
+    /// A guest with `bytes` bytes of memory, whose pages have no frames yet.
     pub(crate) fn new(bytes: u64, base: PageSize) -> Guest {
         Guest { end: bytes >> base.shift(), frames: BTreeMap::new() }
     }
@@ -75,7 +75,7 @@ pub(crate) fn leave_out(memory: &mut FrameStore, holes: &[Hole]) -> Result<u64, 
     Ok(absent)
 }
 
-/// Simulates former guests: they allocate their memory at the same time, block by block, and some
+/// Simulates former guests, which allocate their memory at the same time, block by block; then some
 /// of them end. Returns the number of frames of the former guests that remain.
 pub(crate) fn have_had(memory: &mut FrameStore, former: &Former) -> Result<u64, String> {
     let Former { guests, left, memory: each, granule, seed, .. } = former;

@@ -4,7 +4,8 @@
 use addr::{Asid, PageSize, PhysAddr, VirtAddr, VirtRange};
 use pagetable::{Node, Reference, Translation, TreeShape};
 
-/// The address, space and kind of a walk, and where it starts without an MMU cache.
+/// The address, space and kind of access of a walk, and the node at which it starts without an MMU
+/// cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Walk {
     pub va: VirtAddr,
@@ -23,8 +24,9 @@ pub struct Walk {
 pub struct Way<'a> {
     /// The references, from the root down.
     pub references: &'a [Reference],
-    /// In a virtual machine the references have guest-physical addresses: for each of them, and for
-    /// the page at the end if there is one, the walk that translates its address.
+    /// In a virtual machine the references have guest-physical addresses. For each reference, and
+    /// for the page at the end of the path if there is one, this has the walk of the host that
+    /// translates the address.
     pub host: &'a [HostWalk],
     /// The references of the walks in `host`, one walk after the other.
     pub host_references: &'a [Reference],
@@ -39,12 +41,13 @@ pub struct HostWalk {
     pub page: Translation,
     /// The number of the host references that belong to this walk.
     pub references: u16,
-    /// Whether the previous reference had the same address, so that its translation is known.
+    /// Whether the previous reference was to the page of this one, so that the translation is
+    /// already known.
     pub known: bool,
     /// Whether the host's page is in a reservation of the largest size.
     pub reserved: bool,
-    /// The addresses whose host tables moved immediately before this walk, because its page was
-    /// mapped at that moment.
+    /// The host addresses whose page tables moved immediately before this walk, because mapping the
+    /// page of this walk moved them.
     pub moved: Option<VirtRange>,
 }
 

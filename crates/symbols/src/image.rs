@@ -33,7 +33,7 @@ struct Symbol {
     name: String,
 }
 
-/// The identity of the build of a file with these contents.
+/// Identifies the build of a file with these contents.
 pub(crate) fn identity(contents: &[u8]) -> String {
     let file = object::File::parse(contents).ok();
     match file.and_then(|file| file.build_id().ok().flatten().map(hex)) {
@@ -116,7 +116,8 @@ impl Image {
 
     fn symbol(&self, address: u64) -> Option<&Symbol> {
         let end = self.symbols.partition_point(|symbol| symbol.start <= address);
-        // One inside another that is longer ends first: a few before are looked at too.
+        // A short symbol inside a longer one may end before the address, so a few earlier symbols
+        // are tested too.
         let before = self.symbols[..end].iter().rev().take(4).enumerate();
         before
             .filter(|(distance, symbol)| match symbol.bytes {
@@ -165,8 +166,8 @@ fn symbols(file: &object::File<'_>) -> Vec<Symbol> {
     .collect()
 }
 
-/// The key for choosing one of several names of a function: the name with the smallest key is
-/// shown, so `free` and not `__libc_free`.
+/// The key for choosing one of several names of a function. The name with the smallest key is
+/// shown: for example `free` rather than `__libc_free`.
 fn rank(name: &str) -> (usize, usize, &str) {
     (name.len() - name.trim_start_matches('_').len(), name.len(), name)
 }

@@ -1,4 +1,4 @@
-//! The lengths of instructions, to find an instruction of a block by its number.
+//! The lengths of instructions, which are needed to find an instruction of a block by its number.
 
 use iced_x86::{Decoder, DecoderOptions};
 use object::Architecture;

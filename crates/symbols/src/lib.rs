@@ -10,8 +10,8 @@
 //!   DWARF        -> line, inlined calls    that its build id or its debug link names (image)
 //! ```
 //!
-//! Traces hold addresses and the build of each file, not names. The functions of a file that is
-//! missing or was rebuilt have no names, because names could be wrong; [`Symbols::troubles`]
+//! Traces contain addresses and the build of each file, but no names. The functions of a file that
+//! is missing or was rebuilt have no names, because names could be wrong; [`Symbols::troubles`]
 //! reports it.
 
 mod image;

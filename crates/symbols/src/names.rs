@@ -1,10 +1,10 @@
-//! Names as they are written in the sources.
+//! Names of functions, as they are written in the source code.
 
 use cpp_demangle::DemangleOptions;
 
 /// `name` as in its source, without parameters and hashes; unchanged if it is not mangled.
 pub(crate) fn demangled(name: &str) -> String {
-    // Versions of a symbol: `memcpy@@GLIBC_2.14`.
+    // Removes the version of a symbol, as in `memcpy@@GLIBC_2.14`.
     let name = name.split_once('@').map_or(name, |(name, _)| name);
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}");

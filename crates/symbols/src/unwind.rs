@@ -142,7 +142,8 @@ impl Tables {
             Some(_) => None,
         };
         let rip = saved(X86_64::RA).filter(|&rip| rip != 0)?;
-        // Few functions need the frame pointer's old value.
+        // If the old value of the frame pointer is unknown, 0 is used, because few functions need
+        // it.
         Some(Registers { rip, rsp: frame, rbp: saved(X86_64::RBP).unwrap_or(0) })
     }
 }

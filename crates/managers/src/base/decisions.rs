@@ -35,14 +35,15 @@ pub(super) struct Made {
 pub(super) struct Decisions {
     /// The decisions of the current operation.
     pub(super) made: Vec<Made>,
-    /// The last counted decision of a load, with its number of pages so far: consecutive faults mostly have
-    /// equal decisions.
+    /// The decision of the most recent loads, with the number of their pages. It is kept apart
+    /// because consecutive faults mostly have equal decisions.
     last: Option<((u32, Decision), u64)>,
-    /// By label and decision: the pages loaded before that.
+    /// By label and decision, the pages that were loaded before those in `last`.
     loaded: Counts,
-    /// By label and decision: the large pages requested before that.
+    /// By label and decision, the number of large pages that were requested.
     asked: Counts,
-    /// For each space that a fork created: the number of its parent's space, until the child runs.
+    /// For each space that a fork created, the number of its parent's space. An entry stays until
+    /// the child runs.
     pub(super) forked: BTreeMap<HatSpace, u32>,
     /// The number of the last decision's space.
     number: u32,
@@ -85,7 +86,8 @@ impl Decisions {
         made.clear();
     }
 
-    /// Adds the decisions to `counts`. `places` has the index in the results' regions for each label.
+    /// Adds the decisions to `counts`. `places` has, for each label, the index of its region in the
+    /// results.
     pub(super) fn enter(&self, places: &[u32], counts: &mut ManagerCounts) {
         let loaded = self.loaded.iter().map(|(of, pages)| (*of, *pages)).chain(self.last);
         let loaded = placed(loaded, places);
@@ -95,7 +97,7 @@ impl Decisions {
     }
 }
 
-/// `counts` with the index in the results' regions in place of the label.
+/// `counts` with each label replaced by the index of its region in the results.
 fn placed(counts: impl Iterator<Item = ((u32, Decision), u64)>, places: &[u32]) -> Counts {
     let mut sums = Counts::new();
     for ((label, decision), pages) in counts {
@@ -104,7 +106,7 @@ fn placed(counts: impl Iterator<Item = ((u32, Decision), u64)>, places: &[u32]) 
     sums
 }
 
-/// For each region, without its name: the reasons for page sizes there.
+/// For each region, the reasons for its page sizes; the names of regions are added later.
 fn reasons(counts: &Counts) -> Vec<SizeReasons> {
     let mut rows: Vec<SizeReasons> = Vec::new();
     for (&(place, decision), pages) in counts {
@@ -118,7 +120,7 @@ fn reasons(counts: &Counts) -> Vec<SizeReasons> {
     rows
 }
 
-/// The decisions where several sizes were possible, without the names of regions.
+/// The decisions for which several sizes were possible; the names of regions are added later.
 fn rows(counts: &Counts) -> Vec<SizeDecision> {
     let chosen = counts.iter().filter(|((_, of), _)| of.why != Why::PolicyAsksBase);
     let row = |(&(place, of), &pages): (&(u32, Decision), &u64)| SizeDecision {

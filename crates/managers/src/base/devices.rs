@@ -6,10 +6,10 @@
 //!   apart                   lend <--- own blocks of 2M: no page of a program is in them
 //! ```
 //!
-//! A read of such a frame can have side effects, so that it must not be speculative (B10 section
-//! 6.2.3). A frame that was reserved for a page of a program and became free when the reservation was
-//! broken may be lent to a device, while entries derived from the reservation still lead to it
-//! (section 6.5.3).
+//! A read of a device's frame can have side effects, so it must not be speculative (B10 section
+//! 6.2.3). A frame that was reserved for a page of a program becomes free when the reservation is
+//! broken, and may then be lent to a device. SpecTLB entries that were derived from the reservation
+//! may still lead to this frame (section 6.5.3).
 
 use std::collections::VecDeque;
 
@@ -27,7 +27,7 @@ pub(super) struct Devices {
     asked: description::Devices,
     /// The number of faults since the last frame was lent.
     faults: u32,
-    /// The lent frames, the longest-lent first.
+    /// The lent frames, in the order in which they were lent.
     lent: VecDeque<FrameId>,
     /// Free frames of the blocks that are reserved for devices.
     own: Vec<FrameId>,
@@ -79,8 +79,8 @@ impl Devices {
         due
     }
 
-    /// Takes back the longest-lent frame if there is one more than allowed; it is a different frame from the
-    /// one just lent.
+    /// If more frames are lent than allowed, takes back the frame that was lent first, which is
+    /// never the frame that was just lent.
     fn give_back(&mut self, memory: &mut FrameStore) -> Option<FrameId> {
         if self.lent.len() <= self.asked.pages as usize {
             return None;
@@ -122,8 +122,8 @@ impl Devices {
     }
 }
 
-/// log2 of the number of frames of a block that is not shared between pages of programs and
-/// devices.
+/// log2 of the number of frames in a block; a block has either frames of programs or frames of
+/// devices, and never both.
 fn block_order(memory: &FrameStore) -> u32 {
     memory.table().order(HUGE.max(memory.base()))
 }

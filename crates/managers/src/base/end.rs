@@ -20,7 +20,7 @@ impl Base {
         }
     }
 
-    /// The state with most memory in use, of the recorded one and the current one.
+    /// Of the recorded state and the current state, the one with more memory in use.
     pub(super) fn fullest_end(&self, ram: &Ram) -> EndOfProgram {
         let last = self.end.as_ref();
         match last.filter(|last| used(last) > self.used(ram)) {
@@ -38,7 +38,8 @@ impl Base {
         let base = self.vm.base();
         let (hat, _) = ram.parts();
         let mut sizes = BySize::NOTHING;
-        // By log2 of base pages: runs, and base pages in them.
+        // By log2 of the length in base pages: the number of runs, and of the base pages in these
+        // runs.
         let mut runs = [(0, 0); u64::BITS as usize];
         let mut regions = Vec::new();
         for (number, space) in ram.hat_spaces() {
@@ -103,7 +104,7 @@ impl Base {
     }
 }
 
-/// For each log2 of a page size: the size, and the bytes in pages of that size.
+/// By log2 of the page size: the size, and the bytes in pages of this size.
 struct BySize([Option<(PageSize, u64)>; u64::BITS as usize]);
 
 impl BySize {

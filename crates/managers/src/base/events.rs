@@ -13,7 +13,7 @@ use vm::{Module, Region, Source, Wired};
 use super::{Base, Board, UNEXPLAINED};
 use crate::place::{Kind, Mapped};
 
-/// The unit of offsets in files of mappings in Linux.
+/// The unit of a mapping's offset in its file on Linux.
 const FILE_PAGE_BYTES: u64 = 4096;
 /// A flag of Linux's mmap.
 const MAP_STACK: u32 = 0x20000;
@@ -65,7 +65,8 @@ impl Base {
             }
             Request::Wish { start, bytes, large } => {
                 let Some(range) = range(start, bytes) else { return Ok(()) };
-                // Advice against large pages is a wish of its own only where they come unasked.
+                // Advice against large pages is a request for base pages only if the manager makes
+                // large pages without a request.
                 let against = self.vm.thp().map(|_| self.vm.base());
                 let page_size = if large { Some(self.advised()) } else { against };
                 let module = Module { page_size, ..self.module };
@@ -107,7 +108,7 @@ impl Base {
             Request::Replace | Request::Exit => self.empty(ask),
             Request::Transfer { file, offset, bytes, write } => {
                 let Some(key) = self.files.key(Some(file), None) else { return Ok(()) };
-                // Frames have no contents here.
+                // Nothing is copied, because the model keeps no contents of frames.
                 let each = &mut |_: &mut Board, _, _| ();
                 self.with(ask.platform, |kernel| {
                     kernel.transfer_file(key, offset, bytes, write, each)
@@ -147,8 +148,9 @@ impl Base {
         self.with(ask.platform, |kernel| kernel.exec(ask.space))
     }
 
-    /// The range that a call handled before it stopped as `ends` says. If nothing here explains why it
-    /// stopped, the call has failed for another reason and is taken to have done nothing.
+    /// The part of a call's range that the call handled before it stopped as `ends` says. If this
+    /// machine has neither the hole nor the locked mapping, the call failed for another reason. Its
+    /// effect is then unknown, so it is treated as if it had done nothing.
     fn dealt_with(
         &self,
         space: HatSpace,
@@ -164,7 +166,7 @@ impl Base {
         begun.filter(|begun| begun.last() < range.last())
     }
 
-    /// Prevents large pages for threads' stacks, as Linux does for `MAP_STACK` since 6.7.
+    /// Excludes large pages from threads' stacks, as Linux has done for `MAP_STACK` since 6.7.
     pub(super) fn stack_of_a_thread(
         &mut self,
         number: u32,
@@ -181,7 +183,8 @@ impl Base {
         self.attach(number, space, range, module, platform)
     }
 
-    /// Brings in the pages of a mapping that requests it, in the page sizes that faults would choose.
+    /// If a mapping requests it, loads all of its pages into memory, with the page sizes that
+    /// faults would choose.
     pub(super) fn brought(
         &mut self,
         number: u32,
@@ -196,7 +199,7 @@ impl Base {
         self.with(platform, |kernel| match brought {
             Brought::No => Ok(()),
             Brought::Populated => kernel.prefault(space, range, None),
-            // The call succeeds even if memory ends meanwhile (`mm_populate`).
+            // The call succeeds even if memory runs out (`mm_populate`).
             Brought::Locked => {
                 kernel.lock_mapping(space, range)?;
                 kernel.prefault(space, range, None)
@@ -204,7 +207,8 @@ impl Base {
         })
     }
 
-    /// Adds what was mapped when the trace began, or when it first reported a space.
+    /// Adds a mapping that existed when the trace began, or when the trace first reported the
+    /// space.
     fn known(
         &mut self,
         ask: Ask<'_>,
@@ -213,8 +217,8 @@ impl Base {
         backing: Backing<'_>,
         name: &str,
     ) -> Result<(), Failure> {
-        // A forked child has what its parent had. In other spaces a page of several mappings, which are
-        // finer than the base page, has the last of them.
+        // A forked child already has its parent's mappings. In other spaces, mappings that are
+        // smaller than a base page can share one page, which then belongs to the last of them.
         let inherits = self.inherited.contains(&ask.number);
         if inherits && self.vm.rights(ask.space, VirtAddr::new(start)).is_some() {
             return Ok(());
@@ -238,7 +242,7 @@ impl Base {
             Some(heaps) => {
                 let (from, to) = heaps.ends(number, before, now);
                 let more = range(now.max(from), to.saturating_sub(now.max(from)));
-                // A heap grows only up to the next region above it.
+                // The heap cannot grow beyond the next region above it.
                 let is_blocked = more.is_some_and(|more| self.vm.any_region(space, more, |_| true));
                 (from, if is_blocked { heaps.ends_at(number, now) } else { to })
             }
@@ -257,8 +261,8 @@ impl Base {
         self.populate(space, range, platform)
     }
 
-    /// Handles a fork. A child that shares the space continues in it; a child that is not in the
-    /// trace takes no frames.
+    /// Handles a fork. A child that shares its parent's space gets no space of its own. A child
+    /// that is not in the trace takes no frames.
     fn fork(&mut self, ask: Ask<'_>, child: i64, shares_space: bool) -> Result<(), Failure> {
         if shares_space || !self.forked.remove(&child) {
             return Ok(());
@@ -289,7 +293,7 @@ impl Base {
         self.populate(space, range, platform)
     }
 
-    /// Allocates the frames of a mapping at once, if the machine uses eager paging.
+    /// Allocates all frames of a new mapping immediately, if the machine uses eager paging.
     fn populate(
         &mut self,
         space: HatSpace,
@@ -322,7 +326,7 @@ impl Base {
     }
 }
 
-/// The kind of mapping for place rules; `memory` is the kind if no file backs it.
+/// The kind of a mapping for place rules; `memory` is its kind if no file backs it.
 fn kind(backing: Backing<'_>, rights: Rights, memory: Kind) -> Kind {
     match backing {
         Backing::Anonymous | Backing::SharedMemory => memory,

@@ -1,4 +1,5 @@
-//! Groups of processes with limits of memory (`[[os.linux.group]]`): who belongs to which, and their counts.
+//! Groups of processes with memory limits (`[[os.linux.group]]`): the members of each group, and
+//! the counts of the groups.
 
 use addr::PageSize;
 use description::{Os, Refusal, managers::linux};
@@ -13,9 +14,9 @@ use super::Base;
 
 /// The groups of a machine.
 pub(super) struct Groups {
-    /// The name and the members of each.
+    /// The name and the members of each group.
     all: Vec<(String, Vec<String>)>,
-    /// By number of a process: the programs that it runs.
+    /// The number of each process, with the programs that it runs.
     programs: Vec<(u32, Vec<String>)>,
 }
 

@@ -1,12 +1,12 @@
-//! Reserved large pages of Linux: which mappings ask for them, and from which pool.
+//! Reserved large pages of Linux: which mappings request them, and from which pool.
 //!
 //! ```text
 //!   mmap with MAP_HUGETLB, memory                    --> the pool of the size in its flags, or the default
 //!   shmget with SHM_HUGETLB --> its segment, shmat   --> the same
 //! ```
 //!
-//! A recording contains such a mapping only if the call succeeded. If the pool of this machine is too
-//! small for it, a refusal is counted, and the mapping has ordinary pages.
+//! A recording contains a mapping with reserved pages only if the call succeeded. If the pool of
+//! this machine is too small for it, a refusal is counted, and the mapping has ordinary pages.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +19,16 @@ use trace::{Call, Event};
 
 use super::Base;
 
-/// Flags of `mmap`: memory without a file, no promise of pages, pages of a pool.
+/// Flags of `mmap`. The first is for memory without a file; the others are for memory whose pages
+/// are not reserved, and for pages of a pool.
 const MAP_ANONYMOUS: u32 = 0x20;
 const MAP_NORESERVE: u32 = 0x4000;
 const MAP_HUGETLB: u32 = 0x40000;
-/// Flags of `shmget`: pages of a pool, no promise of pages.
+/// Flags of `shmget`: for pages of a pool, and for memory whose pages are not reserved.
 const SHM_HUGETLB: u64 = 0o4000;
 const SHM_NORESERVE: u64 = 0o10000;
-/// Where the flags of both have log2 of the page size, in six bits; 0 is the default.
+/// The position of six bits in the flags of both calls. The bits have log2 of the page size; 0
+/// means the default size.
 const SIZE_SHIFT: u32 = 26;
 const SIZE_MASK: u32 = 0x3f;
 
@@ -35,7 +37,8 @@ pub(super) struct Pools {
     asked: Hugetlb,
     /// Whether the pools have been filled.
     are_set: bool,
-    /// The page size of each segment of shared memory that asked for one, and whether pages are promised.
+    /// For each segment of shared memory that requested large pages, their size, and whether pages
+    /// are reserved for it.
     segments: BTreeMap<i32, (PageSize, bool)>,
 }
 
@@ -45,13 +48,13 @@ impl Pools {
         Some(Box::new(Pools { asked, are_set: false, segments: BTreeMap::new() }))
     }
 
-    /// The page size that flags name.
+    /// The page size that `flags` request.
     fn size(&self, flags: u32) -> PageSize {
         let named = PageSize::from_shift((flags >> SIZE_SHIFT & SIZE_MASK) as u8);
         named.filter(|size| *size > PageSize::SIZE_4K).unwrap_or(self.asked.default.0)
     }
 
-    /// The request in `event`: a range, a page size, and whether pages are promised.
+    /// The request in `event`: a range, a page size, and whether pages are to be reserved.
     fn asked_by(&mut self, event: &Event) -> Option<(VirtRange, PageSize, bool)> {
         let range = |start: i64, bytes| {
             let start = u64::try_from(start).ok()?;
@@ -72,7 +75,7 @@ impl Pools {
         None
     }
 
-    /// Remembers a new segment of large pages.
+    /// Records a new segment of large pages.
     fn segment(&mut self, call: &Call) {
         let flags = call.arguments[2];
         if call.name != "shmget" || flags & SHM_HUGETLB == 0 {
@@ -86,7 +89,7 @@ impl Pools {
 }
 
 impl Base {
-    /// Fills the pools, if that is still to be done.
+    /// Fills the pools, if they have not been filled yet.
     pub(super) fn fill_pools(&mut self, platform: &mut dyn Platform) -> Result<(), Failure> {
         let Some(pools) = self.pools.as_mut().filter(|pools| !pools.are_set) else { return Ok(()) };
         pools.are_set = true;
@@ -117,7 +120,7 @@ impl Base {
         self.with(platform, |kernel| kernel.reserve(space, range, size, promises).map(drop))
     }
 
-    /// Base pages of pools that nobody maps.
+    /// The number of base pages in the pools that no process maps.
     pub(super) fn free_of_pools(&self) -> u64 {
         if self.pools.is_none() {
             return 0;

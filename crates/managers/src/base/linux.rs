@@ -18,7 +18,7 @@ use vm::{
 
 use super::{Base, versions};
 
-/// The base page size, which must be that of a kernel with these settings.
+/// The base page size, which a machine with these settings must have.
 const BASE: PageSize = PageSize::SIZE_4K;
 /// The large page size of the second level.
 pub(super) const HUGE: PageSize = PageSize::SIZE_2M;
@@ -139,7 +139,7 @@ pub(super) fn thp(description: &Description, sizes: &[PageSize]) -> Result<Optio
     Ok(Some(thp))
 }
 
-/// Where shared memory has large blocks.
+/// Which shared memory gets large blocks.
 fn shmem(asked: &description::Linux) -> Shmem {
     let mut shmem = Shmem {
         all: match asked.shmem_enabled {
@@ -248,10 +248,10 @@ pub(super) fn is_held(os: &description::Os, size: PageSize) -> bool {
     size == HUGE || has_1g && size == PageSize::SIZE_1G
 }
 
-/// The limits of the default of `min_free_kbytes`.
+/// The smallest and the largest default value of `min_free_kbytes`.
 const MIN_FREE_KBYTES: (u64, u64) = (128, 262_144);
 
-/// The marks that the settings give for a memory of `pages` base pages.
+/// The watermarks of free memory that result from the settings, for a memory of `pages` base pages.
 pub(super) fn marks(description: &Description, pages: u64) -> Result<Marks, Refusal> {
     let asked = linux(&description.os).unwrap_or_default();
     let refuse = |key: &str, what: String| Err(Refusal::new(format!("os.linux.{key}"), what));
@@ -266,8 +266,9 @@ pub(super) fn marks(description: &Description, pages: u64) -> Result<Marks, Refu
         None => {
             let (least, most) = MIN_FREE_KBYTES;
             let by_size = in_pages((kbytes * 16).isqrt().clamp(least, most)).min(pages / 16);
-            // For each zone two page blocks, and nine for each of three types (khugepaged's
-            // `set_recommended_min_free_kbytes`), of one zone below 16M, two below 4G, else three.
+            // For each zone, two page blocks, and nine more that count three types of pages
+            // (khugepaged's `set_recommended_min_free_kbytes`). There is one zone if memory is
+            // smaller than 16M, two if it is smaller than 4G, and otherwise three.
             let zones = [12, 20].iter().filter(|shift| pages > 1 << **shift).count() as u64 + 1;
             let has_large =
                 linux(&description.os).is_some_and(|knobs| knobs.enabled != Enabled::Never);
@@ -304,11 +305,11 @@ enum Task {
     Prezero,
     /// Search for base pages of zeros.
     Recover,
-    /// Move pages side by side.
+    /// Move pages into adjacent frames.
     Range,
 }
 
-/// When a daemon next wakes, in cycles of the clock.
+/// The time at which a daemon next wakes, in cycles of the clock.
 #[derive(Debug)]
 struct Waking {
     next: u64,
@@ -322,11 +323,12 @@ struct Waking {
 #[derive(Default, Debug)]
 pub(super) struct Daemons {
     all: Vec<Waking>,
-    /// The sleep of the daemon that makes large pages, after a pass that found no free frame.
+    /// How long the daemon that makes large pages sleeps after a pass that found no free frame.
     alloc_sleep: u64,
     prezero_blocks: u64,
-    /// In thousandths: the share of free memory below which base pages of zeros are searched for, the
-    /// share at which that ends, and the share of base pages that contain zeros.
+    /// Three shares in thousandths: the share of free memory below which base pages of zeros are
+    /// searched for; the share of free memory at which the search ends; and the share of base pages
+    /// that contain only zeros.
     recover: [u64; 3],
 }
 
@@ -336,10 +338,10 @@ impl Daemons {
         self.all.iter().map(|waking| waking.next).min()
     }
 
-    /// Delays the next pass of each daemon that just ran by `cycles`, the duration of the passes, so that its
-    /// sleep begins at the end of its pass.
+    /// Delays the next pass of each daemon that just ran by `cycles`, the duration of the passes.
+    /// The sleep of a daemon therefore begins at the end of its pass.
     pub(super) fn put_off(&mut self, cycles: u64) {
-        // Both ends of a sample are of one daemon.
+        // One daemon both begins and ends samples.
         let sampling = |waking: &Waking| matches!(waking.task, Task::BeginSample | Task::EndSample);
         let sampled = self.all.iter().any(|waking| waking.ran && sampling(waking));
         for waking in &mut self.all {
@@ -422,7 +424,7 @@ pub(super) fn daemons(description: &Description, thp: &Thp) -> Daemons {
 const COMPACT_MS: u64 = 500;
 
 impl Base {
-    /// Runs the daemons whose time has come.
+    /// Runs the daemons that are due.
     pub(super) fn wake(&mut self, now: u64, platform: &mut dyn Platform) -> Result<(), Failure> {
         for place in 0..self.daemons.all.len() {
             let Waking { next, mut sleep, task, .. } = self.daemons.all[place];

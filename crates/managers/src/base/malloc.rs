@@ -7,10 +7,11 @@
 //!   hugetlb=1      each step ends at a multiple of 2M, and steps of 2M and more are advised
 //! ```
 //!
-//! A trace has the calls of the allocator as it was set in the recording. Here the heap reaches at least as far
-//! at any time. The kernel does not know the allocator: the model only changes the requests that the kernel
-//! would have received. A call of `mmap` does not show whether private memory of 2M and more is for the
-//! allocator, so all such memory is treated as the allocator's.
+//! A trace has the calls that the allocator made with the settings of the recording. With the
+//! settings of the machine file, the heap reaches at least as far at any time. The kernel does not
+//! know the allocator, so the model only changes the requests that the kernel receives. A call of
+//! `mmap` does not show whether private memory of 2M and more is for the allocator, so all such
+//! memory is treated as the allocator's.
 
 use std::collections::BTreeMap;
 
@@ -25,12 +26,13 @@ use vm::Module;
 use super::Base;
 
 const LARGE: u64 = 2 << 20;
-/// Flags of `mmap`: private memory that is no file's, at an address that the system chooses.
+/// Flags of `mmap` that identify private memory without a file, at an address that the system
+/// chooses.
 const MAP_PRIVATE: u32 = 2;
 const MAP_FIXED: u32 = 0x10;
 const MAP_ANONYMOUS: u32 = 0x20;
 const MAP_HUGETLB: u32 = 0x40000;
-/// Rights of `mmap`: to read and to store.
+/// The rights to read and to store, as `mmap` encodes them.
 const PROT_BOTH: u32 = 3;
 
 /// The large pages that the allocator requests.
@@ -70,7 +72,8 @@ impl Heaps {
         Ok(Some(Box::new(Heaps { asks, top_pad: asked.top_pad.0, ends: BTreeMap::new() })))
     }
 
-    /// From where to where the end of a heap moves that the recording moves from `before` to `now`.
+    /// The recording moved the end of the heap from `before` to `now`. Returns the old and the new
+    /// end of the heap with the settings of the machine file.
     pub(super) fn ends(&mut self, number: u32, before: u64, now: u64) -> (u64, u64) {
         let end = self.ends.entry(number).or_insert(before);
         let from = (*end).max(before);
@@ -78,7 +81,8 @@ impl Heaps {
             let padded = now.saturating_add(self.top_pad);
             match self.asks {
                 Asks::Nothing => padded,
-                // With the pool the heap is not the kernel's, but grows in the same way.
+                // With a pool, the heap is a mapping of the pool's pages, but it grows in the same
+                // steps.
                 Asks::Advice | Asks::Pool => padded.next_multiple_of(LARGE),
             }
         } else if now < before {
@@ -91,7 +95,8 @@ impl Heaps {
         (from, to)
     }
 
-    /// Has the heap end at `end` after all.
+    /// Corrects the end of the heap to `end`, because it cannot grow as far as requested. Returns
+    /// `end`.
     pub(super) fn ends_at(&mut self, number: u32, end: u64) -> u64 {
         self.ends.insert(number, end);
         end

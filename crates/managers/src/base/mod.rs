@@ -1,7 +1,7 @@
-//! The managers `base`, `irix` and `freebsd`, with the complete memory management of crate `vm`. `base`
-//! has only base pages. `irix` has pages of several requested sizes, and a daemon that coalesces free
-//! memory (G98). `freebsd` has base pages from reservations, which become large pages when they are full
-//! (B10 section 6.1.1).
+//! The managers `base`, `irix`, `freebsd` and `linux`, with the complete memory management of crate
+//! `vm`. `base` has only base pages. `irix` has pages of several requested sizes, and a daemon that
+//! coalesces free memory (G98). `freebsd` has base pages from reservations, which become large
+//! pages when they are full (B10 section 6.1.1).
 //!
 //! ```text
 //!   fault, event, tick --> Base --> vm::Kernel --> Ram: page table with mapping lists, frames
@@ -14,8 +14,9 @@
 //! becomes scarce. No program runs while an operation of the manager is in progress, so that
 //! flushes are reported to hardware at the end of the operation.
 //!
-//! An access in a trace has really happened. An access to an address without a region therefore
-//! gets a region, and an access that its region forbids is granted.
+//! Every access in a trace really happened. If an access is to an address without a region, a
+//! region is therefore created there; if the rights of its region forbid the access, they are
+//! extended.
 
 mod decisions;
 mod devices;
@@ -61,9 +62,9 @@ use malloc::Heaps;
 use prices::Prices;
 use settings::settings;
 
-/// The unit of regions for accesses, in a trace without mappings.
+/// The size of the region that an access creates in a trace without mappings.
 const BLOCK: PageSize = PageSize::SIZE_2M;
-/// The name of memory that no event has mapped.
+/// The name in results of memory that no event has mapped.
 const UNEXPLAINED: &str = "unexplained";
 /// The largest number of samples of memory over time; when there are more, every second one is
 /// dropped.
@@ -72,7 +73,7 @@ const SAMPLES_MAX: usize = 512;
 /// The manager.
 pub(super) struct Base {
     vm: Vm,
-    /// The nodes of memory; the next field has the placement where no rule applies.
+    /// The nodes of memory; the next field has the placement for memory to which no rule applies.
     topology: Option<Topology>,
     module: Module,
     replacement: &'static str,
@@ -98,18 +99,19 @@ pub(super) struct Base {
     marks_cleared: u64,
     /// The frames of devices, if they get some.
     devices: Option<Devices>,
-    /// Whether mappings get their frames at once (eager paging).
+    /// Whether new mappings get all their frames immediately (eager paging).
     eager: bool,
     /// When the daemons of Linux and related managers run.
     daemons: Daemons,
-    /// Whether stacks of threads have no large pages, and whether the kernel can collapse pages on request.
+    /// Whether stacks of threads are kept free of large pages; the next field is true if the kernel
+    /// can collapse pages on request.
     keeps_stacks: bool,
     can_collapse: bool,
     /// Whether the results have the kernel's counters by page size.
     stats: bool,
     /// Groups of processes with limits, if there are some.
     groups: Option<Box<Groups>>,
-    /// Heaps with other settings than in the recording, if the machine has such.
+    /// The heaps, if the machine file has other settings of the allocator than the recording.
     heaps: Option<Box<Heaps>>,
     /// Reserved large pages, if there are pools of them.
     pools: Option<Box<Pools>>,
@@ -121,7 +123,7 @@ pub(super) struct Base {
     since: u64,
 }
 
-/// How pages larger than the base page come about.
+/// What makes pages larger than the base page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Larger {
     /// All pages are base pages.
@@ -142,7 +144,7 @@ enum Larger {
 struct Sizes {
     rules: Rules,
     larger: Larger,
-    /// The numbers of the spaces that have requested such pages.
+    /// The numbers of the spaces that have requested large pages.
     asked: BTreeSet<u32>,
     /// Whether a call of the trace has collapsed pages, so that the kernel of the recording supports
     /// it.
@@ -184,11 +186,13 @@ impl vm::Platform for Board {
         self.forget.extend(flushes.iter().map(|(_, flush)| flush.without_frames()));
     }
 
-    // Memory has no contents but page tables, and time is worked out of the counts.
+    // Nothing is done, because the model's memory has no contents except page tables, and the cost
+    // is computed from counts.
     fn zero(&mut self, _: PhysAddr, _: u64) {}
     fn copy(&mut self, _: PhysAddr, _: PhysAddr, _: u64) {}
 
-    /// Pages that are adjacent in memory and on the disk are one request (G98 section 6.1).
+    /// Transfers of pages that are adjacent in memory and on the disk count as one request (G98
+    /// section 6.1).
     fn transfer(&mut self, io: Io) {
         let follows = |last: Io| {
             let on_disk = match (last.store, io.store) {
@@ -236,7 +240,7 @@ impl Base {
         Ok(Box::new(Base::new(description, ram, Larger::Wished)?))
     }
 
-    /// The manager `freebsd`, with base pages out of reservations, as a machine file describes it.
+    /// The manager `freebsd`, with base pages from reservations, as a machine file describes it.
     pub(super) fn freebsd(
         description: &Description,
         ram: &Ram,
@@ -324,7 +328,7 @@ impl Base {
             daemons: thp.map_or(Daemons::default(), |thp| daemons(description, &thp)),
             end: None,
             samples: Vec::new(),
-            // Pages of several sizes are counted anew for each sample.
+            // With pages of several sizes, a sample is expensive because it counts all pages.
             stride: if larger == Larger::None { 1 } else { 64 },
             since: 0,
         })
@@ -340,8 +344,8 @@ impl Base {
         done.map_err(|error| self.failure(error, platform))
     }
 
-    /// Runs `work` on the manager, and then reports its flushes to hardware. The error is the memory
-    /// manager's own.
+    /// Runs `work` on the manager, and then reports its flushes to hardware. The error is the one
+    /// that the memory manager returned.
     fn attempt<T>(
         &mut self,
         platform: &mut dyn Platform,
@@ -355,7 +359,7 @@ impl Base {
         let mut kernel = Kernel::new(&self.vm, hat, memory, &mut board).on_node(node as u8);
         let done = work(&mut kernel);
         self.scarce = kernel.wants_memory();
-        // The counts of the kernel become the manager's.
+        // Dropping the kernel adds its counts to those of the manager.
         drop(kernel);
         self.prices.requests += board.requests;
         self.decisions.made = board.decided;
@@ -363,7 +367,7 @@ impl Base {
             board.forget.into_iter().for_each(|flush| platform.shoot(flush));
         }
         if matches!(done, Err(Error::NoRegion(_) | Error::Denied { .. })) {
-            // Nothing has changed.
+            // The operation failed and changed nothing, so there is nothing to count.
             return done;
         }
         let ram = platform.ram();
@@ -384,7 +388,7 @@ impl Base {
         done
     }
 
-    /// The failure of the run for an error of the manager.
+    /// The failure that ends the run because of an error of the manager.
     fn failure(&self, error: Error, platform: &mut dyn Platform) -> Failure {
         match error {
             Error::OutOfMemory { wired, .. } => {
@@ -449,7 +453,7 @@ impl Base {
         let told = regions.and_then(|regions| regions.rights_at(ask.addr.get()));
         let size = if is_told { self.vm.base() } else { BLOCK.max(self.vm.base()) };
         let block = VirtRange::of_page(ask.addr.page(size));
-        // Other mappings in the block stay.
+        // Other mappings in the block are not replaced.
         let range = self.vm.hole_around(space, ask.addr, block).unwrap_or(block);
         let rights = told.unwrap_or(Rights::ALL) | needed(ask.kind);
         let label = self.files.label(UNEXPLAINED);
@@ -481,7 +485,8 @@ impl Base {
         }
     }
 
-    /// Describes what memory is full of, when nothing can be evicted; `wired` pages are locked.
+    /// Describes which pages fill memory when no page can be evicted; `wired` is the number of
+    /// locked pages.
     fn full(&self, wired: u64, ram: &Ram) -> String {
         let KindBytes { anonymous, shared, tables, swapped, .. } = self.kind_bytes(ram);
         let wired = Bytes(wired << self.vm.base().shift());
@@ -541,7 +546,7 @@ impl System for Base {
             return Err(unfit(addr, platform.ram()));
         }
         let space = self.space(number, platform)?;
-        // Where pages have one size, the manager's own look at the page table is the only one.
+        // If all pages have one size, the manager's own lookup in the page table is sufficient.
         let known = match self.sizes.larger {
             Larger::None => None,
             _ => platform.ram().mapping(inner, addr).map(|known| known.translation.rights),
@@ -563,7 +568,7 @@ impl System for Base {
                 self.unexplained += 1;
                 let page = VirtRange::of_page(addr.page(self.vm.base()));
                 let rights = rights | needed(kind);
-                // A page that hardware has is given the right with the others.
+                // If hardware has a translation of the page, `protect` adds the right there too.
                 let before = platform.ram().mapping(inner, addr);
                 self.with(platform, |kernel| kernel.protect(space, page, rights))?;
                 let (how, known) = self.with(platform, answer)?;
@@ -621,13 +626,13 @@ impl System for Base {
         if self.scarce {
             self.with(platform, |kernel| Ok(kernel.tick()))?;
         }
-        // Where nothing can leave, it is tried again when more was taken.
+        // If nothing can be evicted, eviction is tried again only after more memory was allocated.
         let was_scarce = std::mem::take(&mut self.scarce);
         self.wake(now, platform)?;
         let Some(moves) = self.sizes.due(now) else { return Ok(()) };
         let before = self.vm.work();
         let made = self.with(platform, |kernel| Ok(kernel.coalesce(moves)))?;
-        // The daemon took no memory that it did not give back.
+        // The daemon freed all memory that it allocated.
         self.scarce &= !was_scarce;
         let after = self.vm.work();
         let moved = after.migrations - before.migrations;
@@ -715,7 +720,8 @@ impl System for Base {
     fn moves_to_nodes(&self) -> bool {
         match self.sizes.larger {
             Larger::None | Larger::Wished | Larger::Promoted => true,
-            // Frames there are parts of reservations or folios, which do not move.
+            // With these managers, frames are parts of reservations or folios, which cannot be
+            // moved.
             Larger::Reserved | Larger::Transparent => false,
         }
     }

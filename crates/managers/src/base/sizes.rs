@@ -18,7 +18,7 @@ use crate::{
 
 /// The largest number of samples of the daemon over time; when there are more, pairs are merged.
 const SAMPLES_MAX: usize = 256;
-/// The size that `MADV_HUGEPAGE` requests: that of Linux on x86-64. If the machine does not have
+/// The size that `MADV_HUGEPAGE` requests: 2M, as in Linux on x86-64. If the machine does not have
 /// it, the next smaller size is requested.
 const ADVISED: PageSize = description::Os::ADVISED;
 
@@ -78,7 +78,8 @@ impl Sizes {
                 .flatten()
                 .map(|size| size.0)
                 .collect();
-            // A TLB of which nothing is said holds what reservations and promotions can become.
+            // A TLB for which the machine file names no sizes can hold all sizes that reservations
+            // and promotions can make.
             if held.is_empty() {
                 if !matches!(larger, Larger::None | Larger::Wished) {
                     continue;
@@ -125,7 +126,7 @@ impl Sizes {
         })
     }
 
-    /// If it is time for the daemon to run: the number of migrations it may make.
+    /// If the daemon is due, the number of migrations that it may make.
     pub(super) fn due(&mut self, now: u64) -> Option<u64> {
         let daemon = self.daemon.as_mut()?;
         daemon.ran = now >= daemon.next;
@@ -227,7 +228,7 @@ impl Daemon {
 }
 
 impl Base {
-    /// Attaches modules for what rules request for `mapped`.
+    /// Attaches the modules (page-size policies) that rules request for the mapping `mapped`.
     pub(super) fn place(
         &mut self,
         number: u32,
@@ -246,7 +247,7 @@ impl Base {
         Ok(())
     }
 
-    /// Attaches a module for what rules request for the allocation in `event`.
+    /// Attaches the module that rules request for the allocation in `event`.
     pub(super) fn allocated(
         &mut self,
         number: u32,
@@ -302,8 +303,9 @@ impl Base {
         size.unwrap_or(self.vm.base())
     }
 
-    /// Makes the pages of a range as large as advice can request. If the call has failed, only Linux's own
-    /// manager can determine what it did before (`madvise_collapse`).
+    /// Makes the pages of a range as large as advice can request. If the call failed in the
+    /// recording, only the manager `linux` can determine what the call did before it failed
+    /// (`madvise_collapse`).
     pub(super) fn upgrade(
         &mut self,
         number: u32,
@@ -316,7 +318,7 @@ impl Base {
             return Ok(());
         }
         if self.sizes.larger == Larger::Transparent {
-            // A call that a kernel does not know fails so from the beginning to the end.
+            // A kernel that does not support the call refuses every call in the trace.
             self.sizes.knows_collapse |= came != Upgraded::Refused;
             let refused = match came {
                 Upgraded::All | Upgraded::Some => Refused::No,

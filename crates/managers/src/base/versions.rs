@@ -1,5 +1,4 @@
-//! The effect of `os.linux.version`: rules that came with a version, and settings that did not exist
-//! before.
+//! The effect of `os.linux.version`: rules and settings that exist since a version of Linux.
 //!
 //! | since | what |
 //! |---|---|
@@ -24,14 +23,15 @@ const SHARED_BY_SIZE: Version = Version(6, 11);
 const UNDERUSED: Version = Version(6, 12);
 const TABLES: Version = Version(6, 14);
 const SMALLER_COLLAPSED: Version = Version(7, 2);
-/// The versions whose rules are known here.
+/// The first and the last version whose rules are known here.
 const KNOWN: [Version; 2] = [Version(5, 4), Version(7, 2)];
 
 fn version(os: &Os) -> Version {
     linux(os).and_then(|asked| asked.version).unwrap_or(Version::MODELLED)
 }
 
-/// Whether a version is named, so that its counters are of interest.
+/// Whether the machine file names a version, in which case the results have the counters of that
+/// version.
 pub(super) fn is_named(os: &Os) -> bool {
     linux(os).is_some_and(|asked| asked.version.is_some())
 }
@@ -44,7 +44,8 @@ pub(super) fn can_collapse(os: &Os) -> bool {
     version(os) >= COLLAPSE
 }
 
-/// Sets what the version decides, and refuses settings that it does not have.
+/// Sets in `thp` all that depends on the version, and refuses settings that the version does not
+/// have.
 pub(super) fn check(manager: &str, asked: &Linux, thp: &mut Thp) -> Result<(), Refusal> {
     let refuse = |key: &str, what: String| Err(Refusal::new(format!("os.linux.{key}"), what));
     let now = asked.version.unwrap_or(Version::MODELLED);
@@ -96,7 +97,7 @@ pub(super) fn check(manager: &str, asked: &Linux, thp: &mut Thp) -> Result<(), R
     Ok(())
 }
 
-/// The counters, by the kernel's names of sizes.
+/// The counters by page size, under the kernel's names of the sizes.
 pub(super) fn stats(
     by_size: Vec<(PageSize, SizeStats)>,
 ) -> BTreeMap<String, BTreeMap<String, u64>> {

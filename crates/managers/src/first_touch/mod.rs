@@ -14,11 +14,12 @@
 //!   pages       bbbbbbb|   2M  |  2M   |bbb                  a frame of 2M is free: else b, base
 //! ```
 //!
-//! A larger page that an event concerns only in part is split first, as by an operating system. If no
-//! event says what is mapped (in a trace of another tool), regions are unknown: each aligned block of
-//! 2 MiB that is touched counts as one, as it is reported. `os.place` restricts larger pages to some
-//! regions, with one of two sizes: base pages, or 2M, which Linux's madvise can request. `os.uniform`
-//! gives every page `os.page_size` regardless of regions, which no operating system could do.
+//! If an event concerns only a part of a larger page, the page is split first, as an operating
+//! system would do. If no event describes mappings (as in the trace of another tool), regions are
+//! unknown: each aligned block of 2 MiB that is touched is treated as a region, in the results too.
+//! `os.place` restricts larger pages to some regions, with one of two sizes: base pages, or 2M,
+//! which Linux's madvise can request. `os.uniform` gives every page `os.page_size` regardless of
+//! regions, which no operating system could do.
 //!
 //! First touch is the simplest correct operating system. It has no reservations, policies,
 //! replacement or sharing.
@@ -57,7 +58,7 @@ pub(super) struct FirstTouch {
     base: PageSize,
     /// The page size that is used if a region has room for such a page.
     large: Option<PageSize>,
-    /// Whether the page size `large` is used everywhere without a rule.
+    /// Whether the page size `large` is used for all memory to which no rule applies.
     large_everywhere: bool,
     /// The rules that request page sizes for parts of memory.
     rules: Rules,
@@ -156,7 +157,7 @@ impl FirstTouch {
         }
     }
 
-    /// Frees a page's use of this frame; no translation of the page leads to it.
+    /// Ends a page's use of this frame; the translation of the page has been removed.
     fn free(&mut self, frame: PhysAddr, size: PageSize, ram: &mut Ram) {
         match &mut self.recorded {
             Some(recorded) => recorded.release(frame, size, ram),
@@ -188,7 +189,7 @@ impl FirstTouch {
         }
     }
 
-    /// The large page that contains `page`, if that is smaller.
+    /// The large page that contains `page`, if `page` is smaller than a large page.
     fn block(&self, page: Page) -> Option<Page> {
         self.large.filter(|large| *large > page.size()).map(|large| page.start().page(large))
     }
@@ -246,7 +247,8 @@ impl System for FirstTouch {
         if fault == Fault::Unfit {
             return Err(unfit(addr, platform.ram()));
         }
-        // A page without any rights is absent to hardware and known to the table.
+        // A page without any rights is not present for hardware, but the page table has a mapping
+        // for it.
         if let Some(Mapping { translation: known, .. }) = platform.ram().mapping(space, addr) {
             if known.rights.allows(kind) {
                 return Err(stale(addr, fault));
@@ -306,7 +308,7 @@ impl System for FirstTouch {
             Request::Protect { start, bytes, rights, ends: Ends::Behind } => {
                 self.protect(space, (start, bytes), rights, platform)
             }
-            // Where the call ended is not known.
+            // The address at which the call stopped is not known.
             Request::Discard { ends: Ends::AtHole | Ends::AtLocked, .. }
             | Request::Protect { ends: Ends::AtHole | Ends::AtLocked, .. } => Ok(()),
             Request::Move { from, from_bytes, to, to_bytes } => {
@@ -329,9 +331,10 @@ impl System for FirstTouch {
             // Pages are loaded at their first access, and mappings at the address of an attached
             // segment were removed before.
             Request::Known { .. } | Request::Attach { .. } => Ok(()),
-            // Pages never leave, nothing is shared, and there is no page cache.
+            // These requests have no effect: no page is ever evicted or shared, and there is no
+            // page cache.
             Request::Wish { .. } | Request::Upgrade { .. } => Ok(()),
-            // They come when they are touched here as well.
+            // Here, these pages too are mapped when they are first touched.
             Request::Populate { .. } => Ok(()),
             Request::Lock { .. }
             | Request::Unlock { .. }

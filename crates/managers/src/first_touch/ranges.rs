@@ -115,7 +115,8 @@ impl FirstTouch {
         self.unmap(space, (to, to_bytes), platform)?;
         let distance = to.wrapping_sub(from);
         if distance & self.base.mask() != 0 {
-            // Not by whole pages of this machine: they are touched anew where they went.
+            // The distance is not a multiple of this machine's page size, so the pages are unmapped
+            // and mapped again when they are touched at their new addresses.
             return self.unmap(space, (from, kept_bytes), platform);
         }
         let kept = self.whole_pages(space, (from, kept_bytes), platform)?;

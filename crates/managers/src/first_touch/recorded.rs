@@ -13,17 +13,17 @@
 //! the sizes and the frames of these events, unless rows give other frames (`translated`). If an event gives
 //! no frame, any free frame is used.
 //!
-//! Everything else is as in [`FirstTouch`]: a page is unmapped with its region. With an
-//! `os.page_size` above the base page, a page has that size where its region allows it and its
-//! virtual and physical address agree in all bits below that size. A row that contradicts such a
-//! page splits it.
+//! Everything else is as in [`FirstTouch`]: a page is unmapped with its region. If `os.page_size`
+//! is larger than the base page, a page gets this size if its region allows it and if its virtual
+//! and physical address agree in all bits below this size. A row that contradicts a large page
+//! splits it.
 //!
 //! A frame may be mapped by several pages, of spaces that share the frame. Traces do not contain
-//! page tables. So page tables lie in the last sixteenth of memory, which is kept for them
-//! ([`physmem::Apart`]). The second page of an access that crosses a page boundary also gets a
-//! frame in this last sixteenth, until a row of its own gives its physical address. Such second
-//! pages take at most half of the last sixteenth; further such pages share these frames in turn, so
-//! that no run ends only because an access crosses into a page without a row.
+//! page tables. Page tables are therefore in the last sixteenth of memory, which is reserved for
+//! them ([`physmem::Apart`]). The second page of an access that crosses a page boundary also gets a
+//! frame in this last sixteenth, until a row of its own gives its physical address. These second
+//! pages take at most half of the last sixteenth. If there are more of them, they share the frames
+//! in turn, so that no run ends only because an access crosses into a page without a row.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -44,8 +44,8 @@ const KNOWN: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Recorded {
     base: PageSize,
-    /// Whether a page whose row comes for the first time may already be mapped as a part of a
-    /// larger page.
+    /// Whether a page may already be mapped as a part of a larger page when the trace has its first
+    /// row.
     has_large: bool,
     /// The frame of each page, by space and page number.
     told: FxHashMap<(u32, u64), u64>,
@@ -58,11 +58,11 @@ pub(crate) struct Recorded {
     untold: BTreeSet<u64>,
     last_untold: u64,
     untold_max: usize,
-    /// The pages that events of the trace describe; and the page sizes that the page table
-    /// supports.
+    /// The pages that events of the trace describe; the next field has the page sizes that the page
+    /// table supports.
     pub(super) translated: Translated,
     pub(super) sizes: Vec<PageSize>,
-    /// The larger pages, by space, for which there was no frame.
+    /// The large pages, by space, for which there was no frame.
     refused: FxHashSet<(u32, Page)>,
     /// The number of base frames.
     frames: u64,
@@ -123,7 +123,7 @@ impl Recorded {
         (frame & page.size().mask() == 0).then(|| PhysAddr::new(frame))
     }
 
-    /// The page at `addr`, if the trace says its size by an event.
+    /// The page at `addr`, if an event of the trace gives its size.
     pub(super) fn page_at(&mut self, number: u32, addr: VirtAddr) -> Option<Page> {
         let (size, _) = self.translated.at(number, addr, &self.sizes)?;
         let page = addr.page(size);
@@ -131,12 +131,14 @@ impl Recorded {
         Some(if is_refused { addr.page(self.base) } else { page })
     }
 
-    /// Takes note that there is no frame for a page whose size the trace says: base pages take its place.
+    /// Records that there is no frame for a page whose size the trace gives. Base pages are mapped
+    /// in its place.
     pub(super) fn refuse(&mut self, number: u32, page: Page) {
         self.refused.insert((number, page));
     }
 
-    /// A frame for a page whose size the trace says and whose frame it does not say: any that is free.
+    /// Allocates any free frame for a page if the trace gives the size of the page but not its
+    /// frame.
     pub(super) fn take_any(&mut self, size: PageSize, ram: &mut Ram) -> Result<PhysAddr, Failure> {
         let count = self.frames >> (size.shift() - self.base.shift());
         for _ in 0..count {
@@ -158,7 +160,7 @@ impl Recorded {
     ) -> Result<(), Failure> {
         let parts = self.parts(frame, size);
         let is_used = |part: u64| self.users.contains_key(&part) && !self.untold.contains(&part);
-        // A larger page has its frames to itself, or is mapped as base pages.
+        // A large page cannot share frames; if its frames are in use, it is mapped as base pages.
         let shared = size == self.base && is_used(parts.start);
         if !shared && !ram.take(frame, size) {
             if size > self.base {
@@ -176,7 +178,7 @@ impl Recorded {
         let is_full = self.untold.len() >= self.untold_max;
         let frame = match is_full.then(|| self.next_untold()).flatten() {
             Some(frame) => frame,
-            // Page tables may have taken the rest.
+            // Page tables may have taken the rest of this memory.
             None => match (ram.allocate(page), self.next_untold()) {
                 (Ok(frame), _) => frame.get() >> shift,
                 (Err(_), Some(frame)) => frame,
@@ -217,7 +219,7 @@ impl Recorded {
 
     fn missing(&self, frame: PhysAddr, ram: &Ram) -> String {
         let (all, _) = ram.frame_bytes();
-        // The last sixteenth is for page tables.
+        // The last sixteenth of memory is reserved for page tables.
         let least = (frame.get() + self.base.bytes()).div_ceil(15) * 16;
         let gib = least.div_ceil(1 << 30);
         format!(
@@ -265,10 +267,11 @@ impl os::Recorded for Recorded {
                 );
                 return Err((row, what));
             }
-            // The rows before this one have not run yet; they run with the frames that are known up
-            // to here.
+            // The rows before this one have not run yet. They must run with the frames that are
+            // known up to this row.
             let before = self.told.get(&(number, page));
-            // A page that is new to this can be a part of a larger one, or one that an access crossed into.
+            // A page without an earlier row may already be mapped as a part of a larger page, or
+            // because an access crossed into it.
             let may_be_mapped = self.has_large || !self.untold.is_empty();
             if before.map_or(may_be_mapped, |before| *before != frame) {
                 return Ok(Read { until: row, moves: true });
@@ -301,9 +304,10 @@ impl FirstTouch {
     }
 }
 
-/// Translations that the trace says by events.
+/// Translations that events of the trace give.
 impl FirstTouch {
-    /// Handles an event that says how pages are translated: mapped pages that contradict it are replaced.
+    /// Handles an event that describes translations: mapped pages that contradict the event are
+    /// replaced.
     pub(super) fn translated(
         &mut self,
         who: Who,
@@ -321,7 +325,7 @@ impl FirstTouch {
         };
         let mut now: Option<VirtRange> = None;
         for page in recorded.translated.mapped(who.space, found.addr, last) {
-            // The page that replaced one before it may have taken its place.
+            // A page that replaced an earlier page may already cover this one.
             if now.is_none_or(|now| now.last() < page.start()) {
                 now = self.retranslate(who, page, platform)?.map(VirtRange::of_page);
             }
@@ -329,8 +333,8 @@ impl FirstTouch {
         Ok(())
     }
 
-    /// Replaces the mapped `page` if the last event says another size or frame. Returns the page that is
-    /// there then.
+    /// Replaces the mapped `page` if the last event gives another size or frame. Returns the page
+    /// that is mapped there afterwards.
     fn retranslate(
         &mut self,
         who: Who,
@@ -351,7 +355,8 @@ impl FirstTouch {
         let range = VirtRange::of_page(range);
         self.unmap(who.space, (range.start().get(), range.bytes()), platform)?;
         if wanted.size() < page.size() {
-            // Which of its parts are there is not known: they come when they are touched.
+            // It is not known which parts of the page are mapped in the recorded system. They are
+            // mapped when they are touched.
             return Ok(None);
         }
         match self.map(who, (wanted, wanted.start()), known.rights, platform) {

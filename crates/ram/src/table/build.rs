@@ -10,11 +10,12 @@ use pagetable::{
 
 use super::{flat::Flat, formats::Format, page_table_formats, small};
 
-/// A table in its memory, below the mapping lists of its frames, or why it cannot be built.
+/// A page table in its memory, managed by a HAT layer with mapping lists, or why it cannot be
+/// built.
 pub(super) type Mounting = Result<Hat, Refusal>;
 
-/// The table that `description` names, in `memory`, which belongs to this table alone; if the
-/// machine has no page table, a set of pages.
+/// Creates the page table that `description` names, in `memory`, which no other table uses. If the
+/// machine has no page table, a set of pages is created instead.
 pub fn new(description: &Description, memory: impl Memory + Send + Sync + 'static) -> Mounting {
     let Some(table) = &description.page_table else { return mounted(Flat::new()) };
     let format = Format::named(&table.format).ok_or_else(|| {
@@ -27,7 +28,8 @@ pub fn new(description: &Description, memory: impl Memory + Send + Sync + 'stati
     let marks = description.walker.kind == WalkerKind::Hardware;
     let memory_bytes = description.memory.size.0;
     let base = description.os.base();
-    // A table that has none for it is refused where the small spaces are.
+    // Errors are ignored here: a table without an area for small spaces is refused where the small
+    // spaces are checked.
     let area = small::layout(description).ok().flatten().map(|layout| layout.area());
     (format.build)(Build { table, memory, memory_bytes, base, marks, area })
 }
@@ -73,12 +75,12 @@ pub(super) struct Build<'a, M> {
     pub(super) base: PageSize,
     /// Whether walks set usage bits.
     pub(super) marks: bool,
-    /// The area in which tables of small spaces are visible in other spaces.
+    /// The area of addresses in which small spaces are visible in other spaces.
     pub(super) area: Option<VirtRange>,
 }
 
 impl<M: Memory + Send + Sync + 'static> Build<'_, M> {
-    /// `table` in its memory, behind the software TLB if there is one.
+    /// Places `table` in its memory, behind the software TLB if there is one.
     pub(super) fn any(self, table: impl PageTable + Send + Sync + 'static) -> Mounting {
         match self.table.software_tlb {
             None => mounted(Mount::new(table, self.memory)),
@@ -90,8 +92,8 @@ impl<M: Memory + Send + Sync + 'static> Build<'_, M> {
         }
     }
 
-    /// The tree `table` in its memory, behind the software TLB if there is one. Without a software
-    /// TLB, walks can start below the root.
+    /// Places the tree `table` in its memory, behind the software TLB if there is one. Without a
+    /// software TLB, walks can start below the root.
     pub(super) fn tree(self, table: impl Tree + Send + Sync + 'static) -> Mounting {
         if self.table.software_tlb.is_some() {
             return self.any(table);
@@ -99,8 +101,8 @@ impl<M: Memory + Send + Sync + 'static> Build<'_, M> {
         mounted(Mount::tree(table, self.memory))
     }
 
-    /// The radix tree `table` in its memory. The table keeps the lowest table of the last
-    /// operation, unless `remembers_leaf` is false.
+    /// Places the radix tree `table` in its memory. It remembers the lowest-level table of the last
+    /// operation, unless the key `remembers_leaf` is false.
     pub(super) fn radix<F: pagetable::Format + Send + Sync + 'static>(
         self,
         table: Radix<F>,
@@ -190,7 +192,7 @@ impl<M: Memory + Send + Sync + 'static> Build<'_, M> {
         }
     }
 
-    /// `table` behind a cache of this shape.
+    /// Places `table` behind a software TLB of this shape.
     fn cached(self, shape: CacheShape, table: impl PageTable + Send + Sync + 'static) -> Mounting {
         let table = Cached::new(shape, table).map_err(refused("format"))?;
         mounted(Mount::new(table, self.memory))

@@ -5,8 +5,8 @@ use pagetable::{
 };
 use rustc_hash::FxHashMap;
 
-/// The stand-in for a page table in a machine of TLBs alone: the set of its mapped pages. A walk of
-/// it has no references, and a page is its own frame.
+/// The set of mapped pages, used in place of a page table by a machine that consists only of TLBs.
+/// A walk has no references, and the address of a page is used as the address of its frame.
 ///
 /// ```text
 ///   page number   | chunk | 12 bits |      chunks --> a bit for each of 4096 adjacent pages
@@ -21,8 +21,8 @@ pub(super) struct Flat {
     words: Vec<[u64; WORDS]>,
     /// Unused indices in `words`.
     free: Vec<usize>,
-    /// Indexed by the lowest bits of a chunk's number: the chunk for which a walk searched last,
-    /// and its index.
+    /// For each value of the lowest bits of a chunk's number: the last chunk with these bits that a
+    /// walk searched for, and its index.
     recent: [Option<(Chunk, usize)>; RECENT],
     /// All page sizes.
     page_sizes: Vec<PageSize>,
@@ -297,7 +297,7 @@ impl Mounted for Flat {
         let mut before = Vec::new();
         self.visit(space, range, &mut |mapping| before.push(mapping));
         let after = resized(&before, range, to)?;
-        // Nothing in here can fail, and nobody walks meanwhile.
+        // Nothing below can fail, and there is no walk in between.
         let mut flush = Flush::nothing(space);
         for mapping in before.iter().filter(|mapping| mapping.translation.page.size() != to) {
             let page = VirtRange::of_page(mapping.translation.page);

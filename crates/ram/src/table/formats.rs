@@ -6,7 +6,7 @@
 //!   "mpt"       software_tlb, ...        Down    5 a node, 4 a page   |build| build.radix(...)
 //! ```
 //!
-//! Every row has every part, so that a new format cannot omit one. No other code in this crate
+//! Every row has all parts, so that a new format cannot omit a part. No other code in this crate
 //! tests the name of a format.
 
 use addr::Memory;
@@ -18,29 +18,30 @@ use super::{
     path::{Path, SAVE},
 };
 
-/// The bits of the context in the root register: 12 (Intel SDM volume 3 §4.10.1).
+/// The number of context bits in the root register CR3 (Intel SDM volume 3 §4.10.1).
 const PCID_BITS: u8 = 12;
 
-/// The bits of the ASID in satp: 16 in RV64 (Privileged Architecture, "Supervisor Address Translation
-/// and Protection Register").
+/// The number of ASID bits in satp on RV64 (Privileged Architecture, "Supervisor Address
+/// Translation and Protection Register").
 const SATP_ASID_BITS: u8 = 16;
 
-/// The bits of the ASID in a TTBR: 16 (DDI 0487, TTBR0_EL1; with TCR_EL1.AS = 1).
+/// The number of ASID bits in a TTBR (DDI 0487, TTBR0_EL1; with TCR_EL1.AS = 1).
 const TTBR_ASID_BITS: u8 = 16;
 
-/// The bits of a context of the SuperSPARC, which has 65,536 (K94 §6.2).
+/// The number of context bits of the SuperSPARC, which has 65,536 contexts (K94 §6.2).
 const SPARC_CONTEXT_BITS: u8 = 16;
 
 /// How the entry of a page is accessed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Walked {
-    /// By references to physical memory alone.
+    /// By physical addresses only.
     Physically,
     /// By a virtual address, which the TLB must translate first.
     ThroughTlb,
 }
 
-/// How the addresses of small spaces are relocated before the TLB, and where to (U02 sections 2.2 and 6).
+/// How the addresses of small spaces are relocated before they reach the TLB, and the addresses to
+/// which they are relocated (U02 sections 2.2 and 6).
 #[derive(Clone, Copy, Debug)]
 pub struct Relocation {
     /// The bytes of memory that an entry of a root covers; the next field has the bytes of the
@@ -52,7 +53,7 @@ pub struct Relocation {
     /// The default bytes of all slots; the next field has the default bytes of one slot.
     pub area: u64,
     pub slot: u64,
-    /// Whether slots cannot have another size.
+    /// Whether the size of slots is fixed by the hardware.
     pub is_fixed: bool,
     /// The largest number of slots that can be distinguished.
     pub slots_max: u64,
@@ -60,7 +61,8 @@ pub struct Relocation {
     pub has_global: bool,
 }
 
-/// Segments have any base and limit. The slots end where the kernel's addresses begin.
+/// Relocation by segments, which can have any base and limit. The slots end where the kernel's
+/// addresses begin.
 const SEGMENTS: Relocation = Relocation {
     covers: 4 << 20,
     entry_bytes: 4,
@@ -72,10 +74,10 @@ const SEGMENTS: Relocation = Relocation {
     has_global: true,
 };
 
-/// The PID register replaces the upper seven bits of addresses below 32M (SA-1110 Developer's Manual
-/// section 6.2), the first of which is 0. One of the 16 domains belongs to the kernel, and spaces
-/// without a domain cannot be kept out of each other's slots (Wiggins and Heiser 2000). PIDs are
-/// assigned from the highest downwards.
+/// Relocation by the PID register, which replaces the upper seven bits of addresses below 32M
+/// (SA-1110 Developer's Manual section 6.2). The first of these bits is 0. One of the 16 domains
+/// belongs to the kernel, and spaces without a domain cannot be kept out of each other's slots
+/// (Wiggins and Heiser 2000). PIDs are assigned from the highest downwards.
 const PID_AND_DOMAINS: Relocation = Relocation {
     covers: 1 << 20,
     entry_bytes: 4,
@@ -136,7 +138,8 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             name: "x86-32",
             keys: &["software_tlb", "remembers_leaf"],
             walked: Walked::Physically,
-            // No processor has any in this mode: they answer what would be if one had.
+            // No processor has contexts in this mode. This value allows experiments with contexts
+            // that such a processor might have.
             context_bits: PCID_BITS,
             has_marks: true,
             relocation: Some(SEGMENTS),
@@ -159,7 +162,8 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             name: "arm",
             keys: &["software_tlb", "remembers_leaf"],
             walked: Walked::Physically,
-            // The first that have any came later (ARMv6): they answer what would be.
+            // Processors got contexts only with ARMv6, which came later. This value allows
+            // experiments with contexts that earlier processors might have had.
             context_bits: 8,
             has_marks: true,
             relocation: Some(PID_AND_DOMAINS),
@@ -224,7 +228,8 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: TTBR_ASID_BITS,
             has_marks: true,
             relocation: None,
-            // Each of the two tables holds addresses of 52 bits, the upper one those with ones in front.
+            // Each of the two tables maps addresses of 52 bits; the upper table maps those whose
+            // upper bits are ones.
             wider: &[(53, "page_table.address_bits=52")],
             handler: RADIX,
             build: |build| {
@@ -273,9 +278,9 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            // At each node: shift the index to where it is an offset (1), mask it (1), add it
-            // (1), load (1), leave if it is empty (1). At the leaf nothing is tested: an invalid
-            // entry faults by itself when it is used.
+            // At each node: shift the index into an offset (1), mask it (1), add it (1), load (1),
+            // branch if the entry is empty (1). At the leaf nothing is tested, because using an
+            // invalid entry causes a fault.
             handler: Path { search: SAVE, node: 5, entry: 4, narrow: 4 },
             build: |build| {
                 let mpt = if build.marks { Mpt::with_usage() } else { Mpt::new() };
@@ -290,7 +295,8 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            // As of an `mpt`, whose nodes and pages it has at other widths.
+            // The instructions of an `mpt`, from which this format differs only in the widths of
+            // its nodes and pages.
             handler: Path { search: SAVE, node: 5, entry: 4, narrow: 4 },
             build: |build| {
                 let irix = Irix::new(build.base)
@@ -353,8 +359,8 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            // The place of the bucket: shift (1), fold twice (4), mask (1). A tag: load,
-            // branch. A pointer: load, branch if there is none.
+            // To find the bucket: shift (1), fold twice (4), mask (1). For a tag: load, branch. For
+            // a pointer: load, branch if it is empty.
             handler: Path { search: 6, node: 0, entry: 2, narrow: 1 },
             build: |build| build.hashed(HashedShape::H128K),
         },
@@ -384,8 +390,8 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            // The number is multiplied twice (4), folded (2) and masked (1). Tag and pointer
-            // come together: two loads, two branches.
+            // To find the bucket: multiply the page number twice (4), fold (2) and mask (1) the
+            // result. A tag and its pointer are read together: two loads, two branches.
             handler: Path { search: 7 + SAVE, node: 0, entry: 4, narrow: 4 },
             build: |build| {
                 let pages = build.table.entry_pages.unwrap_or(1);
@@ -401,7 +407,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            // Behind the TSB are clustered chains.
+            // After a miss of the TSB, the handler searches clustered chains.
             handler: CLUSTERED,
             build: |build| build.tsb(),
         },
@@ -413,7 +419,8 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            // Behind the hashed table is a tree as of `x86-64`.
+            // After a miss of the hashed table, the handler walks a tree with the format of
+            // `x86-64`.
             handler: RADIX,
             build: |build| build.powerpc(),
         },
@@ -425,8 +432,8 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            // A hash for each way (6), a line: eight loads, the tag put together out of its
-            // eight parts (16), branch (1), the page's place (2).
+            // For each way: compute a hash (6), load the eight words of a line (8), assemble the
+            // tag from its eight parts (16), branch (1), compute the position of the page (2).
             handler: Path { search: SAVE, node: 0, entry: 33, narrow: 33 },
             build: |build| {
                 let cuckoo = ElasticCuckoo::new(3, 16 << 10).map_err(refused("format"))?;
@@ -442,15 +449,16 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
     }
 }
 
-/// The instructions for an `mpt`, plus a test whether the entry is a superpage (1).
+/// The instructions of an `mpt`, and a test whether the entry is a superpage (1).
 const RADIX: Path = Path { search: SAVE, node: 6, entry: 4, narrow: 4 };
 
-/// At each node: shift as the last guard says (1), mask (1), add (1), load guard and pointer (2),
-/// compare the guard as far as it is valid (2), branch (1), the next shift (1), leave the loop at
-/// an external node (1). The root's entry has no index, so it takes 3 instructions fewer; in an
-/// external node the position of the pair is known.
+/// At each node: shift by the count from the last guard (1), mask (1), add (1), load guard and
+/// pointer (2), compare the valid bits of the guard (2), branch (1), compute the next shift (1),
+/// leave the loop at an external node (1). The root's entry has no index, so it takes 3
+/// instructions fewer. In an external node, no instruction is needed to find the position of the
+/// pair.
 const GUARDED: Path = Path { search: SAVE - 3, node: 10, entry: 10, narrow: 1 };
 
-/// The instructions for a `hashed` table. In addition, the tag has more bits to mask (1), and the
-/// page has a position in its cluster (3).
+/// The instructions of a `hashed` table. In addition, more bits of the tag must be masked (1), and
+/// the position of the page in its cluster must be computed (3).
 const CLUSTERED: Path = Path { search: 6 + SAVE, node: 0, entry: 3, narrow: 4 };

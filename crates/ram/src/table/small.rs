@@ -51,7 +51,7 @@ pub fn layout(description: &Description) -> Result<Option<SlotLayout>, Refusal> 
         let what = format!("a PID register has slots of {own}: leave os.small.slot out");
         return refuse(".slot", what);
     }
-    // The largest that leaves as many addresses to large spaces.
+    // The largest slot size that leaves at least one slot's worth of addresses to large spaces.
     let sizes = (0..).map(|shift| covers << shift);
     let slot_max = sizes.take_while(|slot| relocation.end / slot > 1).last().unwrap_or(covers);
     if !slot.0.is_power_of_two() || slot.0 < covers || slot.0 > slot_max {
