@@ -2,8 +2,8 @@ use core::fmt;
 
 use addr::PageSize;
 
-/// Why a structure cannot be built with the given parameters. The message says which values are
-/// accepted; the caller knows the structure and the file.
+/// Why a structure cannot be built with the given parameters. The message gives the accepted
+/// values; the caller adds the structure and the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GeometryError {
     /// A structure without entries.
@@ -24,9 +24,9 @@ pub enum GeometryError {
     NoArrays,
     /// An array that holds no page size.
     NoPageSizes,
-    /// A page size that two arrays, or one array twice, would hold.
+    /// A page size that is listed twice, in two arrays or in one.
     PageSizeTwice(PageSize),
-    /// Entries that map pairs and blocks at once.
+    /// A TLB whose entries would map both pairs and blocks.
     PairsAndBlocks,
     /// A number of pages per block that an entry cannot represent.
     BlockPages {

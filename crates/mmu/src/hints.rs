@@ -11,7 +11,7 @@
 /// The value of an empty hint.
 const NONE: u32 = u32::MAX;
 
-/// A direct-mapped table of `N` hints, a power of two.
+/// A direct-mapped table of `N` hints; `N` is a power of two.
 #[derive(Clone, Debug)]
 pub(crate) struct Hints<const N: usize> {
     slots: Box<[u32; N]>,

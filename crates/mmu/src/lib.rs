@@ -8,9 +8,9 @@
 //!                      families of them     all sizes in one pass
 //! ```
 //!
-//! Every structure consists of a set-associative array and a replacement policy; each structure
-//! is implemented only once. A structure keeps its contents until they are replaced or flushed,
-//! and counts its operations. The time that these operations take is computed in another crate.
+//! Every structure consists of a set-associative array and a replacement policy. A structure keeps
+//! its contents until they are replaced or flushed, and counts its operations. The time that these
+//! operations take is computed in another crate.
 #![forbid(unsafe_code)]
 
 mod cache;

@@ -14,18 +14,19 @@
 //! can therefore be small, and its index does not use address bits. As with a
 //! [`SpecTlb`](crate::SpecTlb), the walk checks each prediction.
 //!
-//! An entry is inserted, with a counter of 1, if the page that a walk finds is in a long enough run of
-//! adjacent pages in adjacent frames. The new entry is stored in an empty way, or replaces the least
-//! recently used entry whose counter is 0. If all counters of the set are higher, the new entry is not
-//! inserted, and the counter of the least recently used entry is decremented, so that entries of
-//! instructions that no longer miss are eventually replaced. An entry whose counter has dropped to 0
-//! gets the offset of the next page in such a run that its instruction accesses.
+//! An entry is inserted, with a counter of 1, if the page that a walk finds is in a long enough run
+//! of adjacent pages in adjacent frames. The new entry is stored in an empty way, or replaces the
+//! least recently used entry whose counter is 0. If all counters of the set are higher, the new
+//! entry is not inserted, and the counter of the least recently used entry is decremented, so that
+//! entries of instructions that no longer miss are eventually replaced. When the counter of an
+//! entry is 0 and its instruction accesses a page in a long enough run, the entry gets the offset
+//! of this page.
 
 use addr::{Asid, PhysAddr, VirtAddr};
 
 use crate::{GeometryError, SetArray, Speculation, Spot};
 
-/// The least counter at which an entry makes a prediction.
+/// The smallest value of the counter at which an entry makes a prediction.
 const SURE: u8 = 2;
 /// The highest value of a counter.
 const COUNTER_MAX: u8 = 3;
@@ -37,8 +38,7 @@ pub struct OffsetsParams {
     pub entries: u32,
     /// The number of entries per set.
     pub ways: u32,
-    /// The length in base pages ([`Spot::run`]) that a run must have at least, so that its pages
-    /// make entries.
+    /// The smallest length of a run, in base pages ([`Spot::run`]), whose pages make entries.
     pub pages_min: u32,
 }
 

@@ -10,10 +10,10 @@
 //! address, and therefore has few entries. It is looked up at the same time as the second-level
 //! TLB.
 //!
-//! The user of the range TLB determines what becomes an entry: a range that the operating system
-//! reports, or the run that a walk finds in the line of page-table entries that it reads. In the
-//! second case, runs in several lines are merged when they are inserted (CoLT's fully associative
-//! part, Pham and others 2012):
+//! The user of the range TLB determines what becomes an entry. It is either a range that the
+//! operating system reports, or a run of pages that a walk finds in the cache line of page-table
+//! entries that it reads. In the second case, runs in adjacent lines are merged when they are
+//! inserted (CoLT's fully associative part, Pham and others 2012):
 //!
 //! ```text
 //!   line of 8 entries   | . . a a+1 a+2 a+3 a+4 a+5 |      held already   | .. a-1 |
@@ -157,8 +157,9 @@ impl RangeTlb {
         self.counts.fills += 1;
     }
 
-    /// Inserts `entry`, merged with the entries that it continues: those with adjacent or equal addresses,
-    /// the same offset and equal rights. Other entries that overlap it are removed.
+    /// Inserts `entry`, merged with the entries that it continues. These entries have adjacent or
+    /// overlapping addresses, the offset of `entry` and equal rights. Other entries that overlap
+    /// `entry` are removed.
     pub fn fill_merged(&mut self, entry: RangeEntry) {
         let mut all = entry;
         while let Some(joined) = self.entries().find_map(|held| all.joined(held)) {

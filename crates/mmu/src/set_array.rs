@@ -9,9 +9,9 @@
 //!
 //! The owner keeps tags and data, indexed by slot: `set * ways + way`. The array keeps a
 //! fingerprint of each key and compares eight fingerprints at once. It calls the owner's comparison
-//! only for slots whose fingerprint matches, so that a search of a fully associative structure
-//! costs little more than a search of a small set. A fully associative structure has one set; a
-//! direct-mapped one has one way.
+//! only for slots whose fingerprint matches, so that searching a fully associative structure costs
+//! little more than searching a small set. A fully associative structure has one set; a
+//! direct-mapped structure has one way.
 
 use core::ops::Range;
 
@@ -42,8 +42,8 @@ pub struct SetArray {
 /// Sets with more ways than this have a filter.
 const UNFILTERED_WAYS_MAX: usize = 16;
 
-/// The number of slots for each hash of a key, so that most keys that are in no slot need no
-/// search.
+/// For each hash of a key, the number of slots with this hash. Most keys that are in no slot
+/// therefore need no search.
 #[derive(Clone, Debug)]
 struct Filter {
     shift: u32,
@@ -134,8 +134,8 @@ impl SetArray {
         self.sets as usize * self.ways
     }
 
-    /// The set that may hold `key`: its low bits if the number of sets is a power of two, its
-    /// remainder otherwise.
+    /// The set that may hold `key`: the low bits of `key` if the number of sets is a power of two,
+    /// otherwise the remainder of `key` divided by that number.
     #[inline]
     pub fn set_of(&self, key: u64) -> usize {
         match self.set_mask {
@@ -157,7 +157,7 @@ impl SetArray {
         prefetch_index(&self.empty, set);
     }
 
-    /// Whether the array may hold `key`, as far as this is known without a search.
+    /// False if it is known without a search that the array does not hold `key`.
     #[inline(always)]
     pub fn may_hold(&self, key: u64) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.may_hold(key))
@@ -165,7 +165,8 @@ impl SetArray {
 
     /// The first slot of `set`, in way order, whose key has the fingerprint of `key` and for which
     /// `is_it` returns true.
-    // Inlined whatever its size: sets are small as a rule, and a call would cost as much as their search.
+    // Inlined whatever its size: most sets are small, and a call would cost as much as searching a
+    // small set.
     #[inline(always)]
     pub fn find(
         &self,
@@ -177,7 +178,8 @@ impl SetArray {
         match self.words {
             1 => among(first, equal_bytes(self.fingerprints[set], pattern_of(key)), &mut is_it),
             2 => {
-                // One decision for both: in which of two words a key is cannot be foretold.
+                // Both words are compared at once, because the processor cannot predict which of
+                // the two has the key.
                 let &[low, high] = self.fingerprints[2 * set..].first_chunk()?;
                 let pattern = pattern_of(key);
                 let equal = equal_bytes(low, pattern) | equal_bytes(high, pattern) << 8;
@@ -201,7 +203,7 @@ impl SetArray {
         }
         let pattern = pattern_of(key);
         let mut first = set * self.ways;
-        // Two words at once, of which most have none.
+        // Two words are tested at once, because most words have no match.
         let (pairs, rest) = self.fingerprints[set * self.words..][..self.words].as_chunks::<2>();
         for &[low, high] in pairs {
             if may_have_zero(low ^ pattern) | may_have_zero(high ^ pattern) != 0 {
@@ -291,14 +293,14 @@ impl SetArray {
     }
 }
 
-/// A product whose upper bits are a hash of `key`.
+/// The product of `key` and a constant; its upper bits are a hash of `key`.
 #[inline]
 fn spread(key: u64) -> u64 {
     // The multiplier is 2^64 over the golden ratio: it spreads neighbouring keys evenly.
     key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// One byte of a key's hash; never the value for an empty slot or padding.
+/// One byte of a key's hash. It never has the value that stands for an empty slot or for padding.
 #[inline]
 fn fingerprint(key: u64) -> u8 {
     let hash = spread(key) >> 56;
@@ -325,10 +327,12 @@ fn among(first: usize, mut bits: u64, is_it: &mut impl FnMut(usize) -> bool) -> 
     None
 }
 
-/// One bit per byte of `word`, from the lowest up, set if the byte equals the byte of `pattern`.
+/// A mask with one bit per byte of `word`, from the lowest byte up. A bit is set if its byte equals
+/// the corresponding byte of `pattern`.
 #[inline]
 fn equal_bytes(word: u64, pattern: u64) -> u64 {
-    // The top bit of byte `i`, at the bottom of it, is moved up by 56 - 7i bits: to bit `i` of the highest byte.
+    // After the shift, the top bit of byte `i` is in the lowest bit of this byte. The
+    // multiplication moves it up by 56 - 7i bits, to bit `i` of the highest byte.
     (zero_bytes(word ^ pattern) >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
 
@@ -343,7 +347,7 @@ fn zero_bytes(word: u64) -> u64 {
 /// Zero if no byte of `word` is zero: this test is cheaper than determining which bytes are zero.
 #[inline]
 fn may_have_zero(word: u64) -> u64 {
-    // A byte borrows where it is zero; one above it may do so too.
+    // A byte borrows if it is zero; a byte above it may then borrow too, although it is not zero.
     word.wrapping_sub(EACH_BYTE) & !word & !LOW_SEVEN
 }
 
@@ -365,7 +369,7 @@ mod tests {
         }
     }
 
-    /// Every geometry of up to 5 sets of 20 ways, filled and emptied way by way.
+    /// Tests every geometry of up to 5 sets and 20 ways; each is filled and emptied way by way.
     #[test]
     fn every_small_geometry_finds_what_it_holds_and_only_that() {
         for sets in 1..=5u64 {

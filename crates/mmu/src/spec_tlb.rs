@@ -1,5 +1,5 @@
-//! The SpecTLB: it keeps large pages that are reserved but still mapped by base pages, and predicts
-//! the frames of these base pages (B10 section 6.2).
+//! The SpecTLB. Its entries are for large pages that are reserved but still mapped by base pages;
+//! from them it predicts the frames of these base pages (B10 section 6.2).
 //!
 //! ```text
 //!   TLB miss of (0b9, 00c, 0ae, 0c3 | 001)
@@ -41,7 +41,7 @@ pub struct SpecTlbParams {
     pub page_size: PageSize,
     /// Which pages make an entry.
     pub fill: SpecFill,
-    /// Whether an entry stays if it predicts a page and the walk faults.
+    /// Whether an entry stays if it made a prediction but the walk faulted.
     pub keeps_absent: bool,
 }
 
@@ -68,7 +68,7 @@ impl SpecFill {
     }
 }
 
-/// Where a walk has found an address.
+/// The page at which a walk of an address ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Spot {
     /// The physical address.
@@ -87,7 +87,7 @@ pub struct Spot {
 }
 
 impl Spot {
-    /// The largest run length that is distinguished.
+    /// The largest length of a run that is distinguished; longer runs have this length too.
     pub const RUN_MAX: u32 = 64;
 }
 
@@ -99,14 +99,14 @@ pub enum Speculation {
     None,
     /// The prediction was right.
     Right,
-    /// There was a prediction, but the walk faulted: no page is mapped there, or none that allows
-    /// the access.
+    /// There was a prediction, but the walk faulted: no page is mapped there, or the page does not
+    /// allow the access.
     WrongAbsent,
-    /// The prediction was in a reservation, but the page is elsewhere: it was placed after the reservation
-    /// was broken.
+    /// The predicted frame was in a reservation, but the page has another frame, because the page
+    /// was placed after the reservation was broken.
     WrongBroken,
-    /// The prediction was in a block that was no reservation: one page's addresses agreed by
-    /// chance.
+    /// The predicted frame was in a block that was never reserved: the addresses of one page agreed
+    /// by chance.
     WrongChance,
 }
 
@@ -219,8 +219,7 @@ impl SpecTlb {
         })
     }
 
-    /// Whether a page appears to be in a reservation. A page that is as large as a reservation is
-    /// never in one.
+    /// Whether a page appears to be in a reservation. A page of the large size itself never does.
     fn is_reserved(&self, va: VirtAddr, spot: &Spot) -> bool {
         let below = self.params.page_size.bytes() - 1;
         let agrees = (va.get() ^ spot.phys.get()) & below == 0;
@@ -228,7 +227,7 @@ impl SpecTlb {
         is_smaller
             && match self.params.fill {
                 SpecFill::Heuristic => agrees,
-                // A mark on a page that lies elsewhere is the operating system's mistake.
+                // A mark on a page at another position would be an error of the operating system.
                 SpecFill::Marks => agrees && spot.marked,
             }
     }

@@ -87,7 +87,7 @@ impl TraceCache {
     }
 
     /// Fetches `bytes` bytes of code at `addr`, which decode to `uops` micro-ops. Returns whether
-    /// all of the code was present. Afterwards all of it is present.
+    /// all of this code was present. Code that was missing is inserted.
     pub fn fetch(&mut self, addr: VirtAddr, bytes: u32, uops: u32, asid: Asid) -> bool {
         let lines = u64::from(uops.div_ceil(self.params.line_uops).max(1));
         let mut built = 0;
@@ -112,7 +112,8 @@ impl TraceCache {
     /// Moves the line that begins at `start` to the front of its set. Returns whether the line was
     /// present.
     fn touch(&mut self, start: u64, asid: Asid) -> bool {
-        // Code is aligned to lines of 64 bytes as often as not: which of them it is spreads it.
+        // Much code is aligned to 64 bytes, so the bits above the offset in 64 bytes are included
+        // to spread lines over the sets.
         let set = (start >> 2 ^ start >> 6) % self.sets;
         let ways = self.params.ways as usize;
         let lines = &mut self.lines[set as usize * ways..][..ways];
@@ -132,7 +133,8 @@ mod tests {
 
     const SMALL: TraceCacheParams = TraceCacheParams { uops: 96, line_uops: 6, ways: 4 };
 
-    /// Compares random fetches with lists of the lines of each set, the newest first.
+    /// Compares random fetches with a model that lists the lines of each set, the most recent
+    /// first.
     #[test]
     fn lines_go_when_their_set_is_full() {
         let mut cache = TraceCache::new(SMALL).unwrap();

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A miss is forwarded to the next level and fills every level on the way back. A dirty victim is
-//! written to the next level after the line that replaces it has been fetched; the next level
-//! treats this write like any other. Levels are neither inclusive nor exclusive, and l1i does not
+//! written to the next level after the line that replaces it has been fetched. The next level
+//! treats this write like any other write. Levels are neither inclusive nor exclusive. l1i does not
 //! get data that is written through l1d.
 
 use addr::{Kind, PhysAddr};
@@ -37,7 +37,7 @@ pub enum Served {
 impl Served {
     /// All places, in the order of their numbers.
     pub const ALL: [Served; 5] = [Served::L1i, Served::L1d, Served::L2, Served::L3, Served::Memory];
-    /// The number of places; an array indexed by `served as usize` has this length.
+    /// The number of places: the length of an array that is indexed by `served as usize`.
     pub const COUNT: usize = 5;
 
     /// The name as machine files and results write it.
@@ -64,16 +64,16 @@ pub enum Requester {
 /// The parameters of all data caches; a cache without parameters does not exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HierarchyParams {
-    /// First level, fetches.
+    /// The first-level cache for fetches.
     pub l1i: Option<CacheParams>,
-    /// First level, loads and stores.
+    /// The first-level cache for loads and stores.
     pub l1d: Option<CacheParams>,
-    /// Second level.
+    /// The second-level cache.
     pub l2: Option<CacheParams>,
-    /// Third level.
+    /// The third-level cache.
     pub l3: Option<CacheParams>,
-    /// The cache that the walker's references access first; if absent, the first one for loads.
-    /// With [`Served::Memory`] the references bypass all caches.
+    /// The cache that the walker's references access first. `None` means the first cache for loads,
+    /// and [`Served::Memory`] means that the references bypass all caches.
     pub walker_enters: Option<Served>,
 }
 
@@ -96,7 +96,7 @@ pub struct Entrance {
 /// The data caches of a machine.
 #[derive(Clone, Debug)]
 pub struct Hierarchy {
-    /// The cache at each place; there is none at memory.
+    /// The cache at each place; the place for memory has no cache.
     caches: [Option<Cache>; Served::COUNT],
     /// The first place for each kind of access.
     program: [Served; Kind::COUNT],
@@ -104,14 +104,14 @@ pub struct Hierarchy {
     /// For each place: the next existing place, and the number of bits by which a line number there
     /// is shorter.
     behind: [(Served, u32); Served::COUNT],
-    /// The last cache whose simulated state is so large that it does not fit into the nearest caches of
-    /// the host's processor.
+    /// The last cache whose simulated state does not fit into the nearest caches of the host, the
+    /// computer that runs the simulation.
     far: Option<Served>,
 }
 
 impl Hierarchy {
-    /// Empty caches. The error has the cache that cannot be built, and why; if the cache at which
-    /// the walker enters does not exist, the error names [`Served::Memory`].
+    /// Empty caches. The error names the cache that cannot be built, and the reason. It names
+    /// [`Served::Memory`] if the cache at which the walker enters does not exist.
     pub fn new(params: &HierarchyParams) -> Result<Hierarchy, (Served, GeometryError)> {
         let mut caches = [const { None }; Served::COUNT];
         let all = [params.l1i, params.l1d, params.l2, params.l3];
@@ -190,7 +190,7 @@ impl Hierarchy {
         }
     }
 
-    /// Performs and counts a program's access of `kind` for which [`Hierarchy::hit`] returned
+    /// Completes and counts a program's access of `kind` for which [`Hierarchy::hit`] returned
     /// false.
     pub fn access_anew(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) -> Served {
         let (who, write) = (Requester::Program(kind), kind == Kind::Store);
@@ -215,8 +215,9 @@ impl Hierarchy {
         cache.is_repeat(phys, bytes, write).then_some(self.walker)
     }
 
-    /// The number of the walker's `reads` (address and bytes), counted from the first, that leave the cache
-    /// that they reach first unchanged ([`Hierarchy::is_repeated_walk`]), and the name of this cache.
+    /// Counts how many of the walker's `reads` (address and bytes), from the first one on, do not
+    /// change the cache that they reach first ([`Hierarchy::is_repeated_walk`]). Returns this
+    /// number and the place of the cache.
     #[inline(always)]
     pub fn repeated_reads(
         &self,
@@ -278,8 +279,8 @@ impl Hierarchy {
         self.cache(place).map(Cache::counts)
     }
 
-    /// Flushes those lines of the first level for whose address `goes` returns true; they cover at
-    /// most `bytes` bytes of memory. Dirty lines bypass all other caches.
+    /// Flushes the first-level lines for whose addresses `goes` returns true; the flushed addresses
+    /// cover at most `bytes` bytes of memory. Dirty lines are written directly to memory.
     pub fn flush_first(&mut self, bytes: u64, goes: impl Fn(PhysAddr) -> bool) {
         for place in [Served::L1i, Served::L1d] {
             if let Some(cache) = &mut self.caches[place as usize] {
@@ -355,7 +356,8 @@ impl Hierarchy {
         }
     }
 
-    /// The next existing place after `place`, and log2 of how many times longer its lines are.
+    /// The next existing place after `place`, and log2 of the ratio of its line size to the line
+    /// size at `place`.
     fn next(&self, place: Served) -> (Served, u32) {
         let next = [Served::L2, Served::L3]
             .into_iter()

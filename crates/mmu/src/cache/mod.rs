@@ -27,8 +27,8 @@ const EMPTY: u64 = u64::MAX;
 
 /// The number of hints that a cache keeps: enough for the lines of a first-level cache.
 const HINTS: usize = 2048;
-/// A cache with more lines keeps no hints: after a miss of the previous caches a hint is rarely
-/// right, and each wrong hint costs the read of a tag.
+/// A cache with more lines than this keeps no hints: after misses of the caches in front a hint is
+/// rarely right, and each wrong hint costs the read of a tag.
 const HINTED_LINES_MAX: usize = 1 << 14;
 
 /// The number of tags in one cache line of the host.
@@ -112,14 +112,14 @@ pub struct Cache {
     flushed: Flushed,
 }
 
-/// The tag of the most recently used line of each set, if using this line again changes nothing. No
-/// tags are kept if the policy counts uses, or if the number of sets is not a power of two.
+/// For each set, the tag of its most recently used line, if using this line again changes nothing.
+/// No tags are kept if the policy counts uses, or if the number of sets is not a power of two.
 #[derive(Clone, Debug)]
 struct Latest {
-    /// One tag for each set, or a single one, which stays empty.
+    /// One tag for each set, or a single tag that stays empty.
     tags: Box<[u64]>,
     mask: u64,
-    /// A mask that makes each tag empty if no tags are kept.
+    /// A mask that is combined with each tag, so that the tag is empty if no tags are kept.
     emptying: u64,
 }
 
@@ -154,7 +154,7 @@ impl Latest {
     }
 }
 
-/// Lines requested and lines missed: reads, then writes.
+/// Lines requested and lines missed; in each array, first for reads and then for writes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Traffic {
     asked: [u64; 2],
@@ -228,8 +228,8 @@ impl Cache {
         *flushed = Flushed::default();
     }
 
-    /// Removes the lines for whose address `goes` returns true; they cover at most `bytes` bytes of
-    /// memory. The next request for a removed line misses.
+    /// Removes the lines for whose addresses `goes` returns true; the removed addresses cover at
+    /// most `bytes` bytes of memory. The next request for a removed line misses.
     pub fn flush(&mut self, bytes: u64, goes: impl Fn(PhysAddr) -> bool) {
         self.flushed.times += 1;
         let lines = bytes.div_ceil(1 << self.line_shift);
@@ -248,8 +248,8 @@ impl Cache {
         }
     }
 
-    /// Whether the cache holds the line at the physical address `phys`: `None` if the cache does
-    /// not hold it, otherwise whether the line is dirty.
+    /// If the cache holds the line at the physical address `phys`, whether this line is dirty;
+    /// otherwise `None`.
     pub fn peek(&self, phys: PhysAddr) -> Option<bool> {
         let line = phys.get() >> self.line_shift;
         let slot = self.find(self.sets.set_of(line), line)?;
@@ -379,7 +379,8 @@ impl Cache {
         self.sets.find(set, line, |slot| self.tags[slot] >> 1 == line)
     }
 
-    /// Puts `line` into the first empty slot of `set`, which has one. Returns the slot.
+    /// Puts `line` into the first empty slot of `set`, which must have an empty slot. Returns the
+    /// slot.
     #[cold]
     #[inline(never)]
     fn take_empty(&mut self, set: usize, line: u64) -> usize {

@@ -1,4 +1,5 @@
-//! The slot of a set that was stamped longest ago: the common part of LRU and FIFO.
+//! Finds the slot of a set that was stamped longest ago: the common part of LRU (which stamps at
+//! each use) and FIFO (which stamps at insertion).
 //!
 //! ```text
 //!   stamps of a set   7  3  9  5  1  8        queue, when it was made:  4@1 1@3 3@5 0@7 5@8 2@9
@@ -15,8 +16,8 @@ use core::{hint::select_unpredictable, ops::Range};
 
 use super::rings::Rings;
 
-/// Sets with at most this many ways are searched. Larger sets are sorted, since `used` may have to search for
-/// the last use of each slot.
+/// Sets with at most this many ways are searched. Larger sets are sorted, since finding the last
+/// use of each slot (`used`) may take a search.
 const SEARCHED_WAYS_MAX: usize = 8;
 
 /// One stamp per slot, and the queues of large sets.
@@ -31,7 +32,7 @@ pub(super) struct Ages {
     unknown: usize,
 }
 
-/// The ways of the set that begins at slot `start`, sorted with the oldest first at the time when
+/// The ways of the set that begins at slot `start`. They were sorted, with the oldest first, when
 /// the queue was made.
 #[derive(Clone, Debug)]
 struct Queue {
@@ -74,7 +75,7 @@ impl Ages {
         }
     }
 
-    /// The clock: the last stamp, or later.
+    /// The clock, which is at least the last stamp.
     pub(super) fn now(&self) -> u64 {
         self.clock
     }
@@ -92,7 +93,7 @@ impl Ages {
             let start = set.start;
             let stamps = &self.stamps[set];
             let oldest = (1..stamps.len()).fold(0, |oldest, way| {
-                // Of two, the one to keep cannot be foretold.
+                // A processor cannot predict this comparison, so it is compiled without a branch.
                 select_unpredictable(stamps[way] < stamps[oldest], way, oldest)
             });
             return start + oldest;
@@ -100,8 +101,9 @@ impl Ages {
         self.rings.oldest(set.start).unwrap_or_else(|| self.oldest_unknown(set))
     }
 
-    /// The slot of `set` that was stamped longest ago, for a large set whose order is unknown. The
-    /// order of a set is established after a quarter as many of these searches as the set has ways.
+    /// The slot of `set` that was stamped longest ago, for a large set whose order is unknown.
+    /// After as many of these searches as a quarter of the set's ways, the slots are sorted and
+    /// their order is kept in a ring.
     #[cold]
     #[inline(never)]
     fn oldest_unknown(&mut self, set: Range<usize>) -> usize {
@@ -149,7 +151,8 @@ impl Ages {
         let way_bits = stamps.len().next_power_of_two().trailing_zeros();
         let stamp = |way: usize| stamps[way].max(used(set.start + way));
         loop {
-            // The way stays queued: if the caller does stamp it, it is skipped the next time.
+            // The way stays in the queue. If the caller stamps it, it is skipped in the next
+            // search.
             while let Some(&queued) = ways.get(*taken) {
                 let way = (queued & ((1 << way_bits) - 1)) as usize;
                 if stamp(way) - *base == queued >> way_bits {

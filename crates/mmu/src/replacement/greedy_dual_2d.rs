@@ -7,8 +7,8 @@
 //! ```
 //!
 //! An entry of the guest's table is at a guest-physical address. To read this entry again, the
-//! host's page table must first be walked for that address. Even if the cache holds the host's
-//! upper entries, at least the last reference of this walk is needed.
+//! host's page table must first be walked for that address. Even if the cache holds the upper
+//! entries of the host's table, this walk makes at least one reference.
 
 use core::ops::Range;
 

@@ -1,5 +1,6 @@
-//! Least frequently used: the entry with the fewest uses since its insertion is replaced; of
-//! several, the one in the lowest way. A new entry counts as used once.
+//! Least frequently used: the entry with the fewest uses since its insertion is replaced. If
+//! several entries have the fewest uses, the entry in the lowest way is replaced. A new entry
+//! counts as used once.
 
 use core::ops::Range;
 

@@ -6,9 +6,9 @@
 //!   set a..b is full ---> victim(a..b) -> the slot to reuse
 //! ```
 //!
-//! There is one file per policy. A policy is asked only about full sets: otherwise the empty slot
-//! of the lowest way is used. Policies serve everything that has sets and ways: TLBs, MMU caches,
-//! data caches.
+//! There is one file per policy. A policy is called only for full sets: if a set has empty slots,
+//! the one in the lowest way is used. All structures with sets and ways use these policies: TLBs,
+//! MMU caches, data caches.
 
 mod ages;
 mod fifo;
@@ -79,8 +79,8 @@ pub trait Replacement {
     /// may change the policy's state, so that the next call returns another slot.
     fn victim(&mut self, set: Range<usize>) -> usize;
 
-    /// Chooses the victim of `set`, which gets a new entry at once: the effect of
-    /// [`Replacement::victim`] and [`Replacement::inserted`] together.
+    /// Chooses the victim of `set`, whose slot immediately gets a new entry. This has the effect of
+    /// [`Replacement::victim`] followed by [`Replacement::inserted`].
     #[inline]
     fn replaced(&mut self, set: Range<usize>) -> usize {
         let slot = self.victim(set);
@@ -98,12 +98,13 @@ pub trait Replacement {
         0
     }
 
-    /// Sets the time of the last hit. No hit that was reported to the policy is later.
+    /// Sets the time of the last hit, which must not be earlier than any hit that was reported to
+    /// the policy.
     #[inline]
     fn set_now(&mut self, _now: u64) {}
 
-    /// Reports an earlier hit, in `slot` at `time`, to a policy that learns the times of hits. A
-    /// later hit may have been reported already.
+    /// Reports an earlier hit, in `slot` at `time`, to a policy that learns the times of hits.
+    /// Later hits may have been reported before it.
     #[inline]
     fn touched_at(&mut self, _slot: usize, _time: u64) {}
 
@@ -152,8 +153,8 @@ macro_rules! policies {
             }
         }
 
-        /// A policy chosen at run time. Its `match` takes the same branch on every access, so the
-        /// host's processor predicts it.
+        /// A policy chosen at run time. Its `match` takes one branch at every access, so the host's
+        /// processor predicts this branch.
         #[derive(Clone, Debug)]
         pub enum AnyReplacement {
             $(#[doc = concat!("See [`", stringify!($policy), "`].")] $policy($policy),)+
@@ -297,7 +298,7 @@ policies! {
     Lru "lru" |_slots, ways, _seed| Lru::new(ways);
     /// First in, first out.
     Fifo "fifo" |_slots, ways, _seed| Fifo::new(ways);
-    /// Any slot of the set with equal chances, from a seeded sequence.
+    /// Any slot of the set with equal probability, from a seeded sequence.
     Random "random" |_slots, _ways, seed| Random::new(seed);
     /// A binary tree of bits per set that point away from recently used ways.
     TreePlru "tree-plru" |_slots, ways, _seed| TreePlru::new(ways);
@@ -311,10 +312,10 @@ policies! {
     GreedyDual "greedy-dual" |_slots, ways, _seed| GreedyDual::new(ways);
     /// LRU in which entries of the lowest level are inserted three quarters down the order.
     FixedInsertion "fixed-insertion" |_slots, ways, _seed| FixedInsertion::new(ways);
-    /// LRU in which an entry is inserted below as many others as the set has entries of higher
-    /// levels.
+    /// LRU in which a new entry is inserted below as many other entries as the set has entries of
+    /// higher levels.
     ViLru "vi-lru" |_slots, ways, _seed| ViLru::new(ways);
-    /// Greedy Dual in which a guest's entry costs twice as much as a host's.
+    /// Greedy Dual in which loading a guest's entry costs twice as much as loading a host's entry.
     GreedyDual2d "greedy-dual-2d" |_slots, ways, _seed| GreedyDual2d::new(ways);
     /// VI-LRU in which a guest's entry is inserted above the host's entries of the same level.
     ViLru2d "vi-lru-2d" |_slots, ways, _seed| ViLru2d::new(ways);
@@ -360,12 +361,14 @@ impl FromStr for Policy {
     }
 }
 
-/// The slot of `set` with the smallest value; of several, the one of the lowest way.
+/// The slot of `set` with the smallest value. If several slots have this value, the one in the
+/// lowest way.
 #[inline]
 fn lowest(values: &[u64], set: Range<usize>) -> usize {
     let start = set.start;
     let values = &values[set];
-    // Four searches side by side: one alone waits for each comparison.
+    // Four searches are interleaved, because a single search would wait for the result of each
+    // comparison.
     let mut best = [(u64::MAX, usize::MAX); 4];
     let chunks = values.chunks_exact(4);
     let tail = values.len() - chunks.remainder().len();

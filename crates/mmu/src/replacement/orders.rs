@@ -14,7 +14,7 @@ use core::ops::Range;
 
 use prefetch_index::prefetch_index;
 
-/// The most ways of a set: a word has this many fields of four bits.
+/// The largest number of ways of a set: a word has this many fields of four bits.
 const WAYS_MAX: usize = 16;
 const PLACE_BITS: u32 = 4;
 const EACH_PLACE: u64 = 0x1111_1111_1111_1111;
@@ -54,14 +54,14 @@ impl Orders {
         prefetch_index(&self.words, self.set_of(slot));
     }
 
-    /// Makes `slot` the most recently used of its set.
+    /// Makes `slot` the most recently used slot of its set.
     #[inline(always)]
     pub(super) fn touch(&mut self, slot: usize) {
         let set = self.set_of(slot);
         let way = (slot - set * self.ways) as u64;
         let word = &mut self.words[set];
         let at = place_of(*word, way);
-        // Only the ways in the places up to its own move; the others stay.
+        // Only the ways in the places up to the place of this way are moved.
         let moved = u64::MAX >> (u64::BITS - PLACE_BITS - at);
         *word = *word & !moved | *word << PLACE_BITS & moved | way;
     }
@@ -72,7 +72,8 @@ impl Orders {
         let index = self.set_of(set.start);
         let word = &mut self.words[index];
         let way = *word >> (PLACE_BITS as usize * (self.ways - 1)) & (WAYS_MAX as u64 - 1);
-        // Behind the set's own places there may be anything: a way is looked for from the first on.
+        // The places beyond the set's ways may have arbitrary values, because ways are searched for
+        // from the first place on.
         *word = *word << PLACE_BITS | way;
         set.start + way as usize
     }
@@ -89,7 +90,7 @@ impl Orders {
 #[inline(always)]
 fn place_of(word: u64, way: u64) -> u32 {
     let other = word ^ EACH_PLACE.wrapping_mul(way);
-    // A borrow leaves a place that is zero, and no lower one can borrow from it.
+    // The lowest place that is zero is the first one to borrow, so it is found correctly.
     let zero = other.wrapping_sub(EACH_PLACE) & !other & EACH_PLACE << (PLACE_BITS - 1);
     zero.trailing_zeros() & !(PLACE_BITS - 1)
 }

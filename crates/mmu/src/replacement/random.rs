@@ -17,7 +17,7 @@ impl Random {
         Random { state: seed }
     }
 
-    /// The seed that would continue the sequence.
+    /// The seed with which another generator would continue this sequence.
     pub fn rest(&self) -> u64 {
         self.state
     }
@@ -64,7 +64,7 @@ mod tests {
                 assert_eq!(slot, again.victim(100..100 + ways));
                 counts[slot - 100] += 1;
             }
-            // 1000 draws a way: six standard deviations are 190.
+            // With 1000 draws per way, six standard deviations are 190.
             assert!(counts.iter().all(|count| (810..1190).contains(count)), "{counts:?}");
         }
     }

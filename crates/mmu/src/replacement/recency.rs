@@ -12,7 +12,7 @@ use core::ops::Range;
 /// The slots of each set, the most recently used first.
 #[derive(Clone, Debug)]
 pub(super) struct Recency {
-    /// The slots of all sets, set after set, each set in its order.
+    /// The slots of all sets. The slots of one set are adjacent and in the order of use.
     order: Box<[u32]>,
     /// For each slot: the position in `order` at which its set begins, and the number of ways of
     /// the set.
@@ -29,7 +29,8 @@ impl Recency {
             let start = sets.len() as u32;
             sets.extend(core::iter::repeat_n((start, ways as u32), ways));
         }
-        // Slots are filled from the first on; the one to be filled next is the least recent.
+        // Empty slots are filled from the first one on, so the first slot must be the least
+        // recently used.
         Recency {
             order: (0..sets.len() as u32).collect(),
             levels: vec![0; sets.len()].into_boxed_slice(),
@@ -42,7 +43,7 @@ impl Recency {
         self.sets[slot].1 as usize
     }
 
-    /// How many other entries in the set of `slot` have a level above `level`.
+    /// The number of other entries in the set of `slot` with a level above `level`.
     pub(super) fn above(&self, slot: usize, level: u8) -> usize {
         let (start, ways) = self.sets[slot];
         let set = start as usize..(start + ways) as usize;
@@ -54,7 +55,7 @@ impl Recency {
         self.levels[slot] = level;
     }
 
-    /// Moves `slot` to the position `position` of its set's order, counted from the most recently
+    /// Moves `slot` to position `position` in the order of its set; position 0 is the most recently
     /// used.
     pub(super) fn put(&mut self, slot: usize, position: usize) {
         let (start, ways) = self.sets[slot];

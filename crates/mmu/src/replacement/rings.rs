@@ -9,11 +9,11 @@
 //! ([`Rings::forget`]) may belong anywhere in the order: in that case the order is unknown until
 //! the set is sorted.
 
-/// The value for no slot and no head.
+/// The value that stands for neither a slot nor a head.
 const NONE: u32 = u32::MAX;
 
-/// One ring per large set. The elements are the slots, at the index of their number, and then the
-/// heads.
+/// One ring per large set. The elements are the slots, each at the index of its number, followed by
+/// the heads.
 #[derive(Clone, Debug)]
 pub(super) struct Rings {
     links: Box<[Link]>,
@@ -44,12 +44,12 @@ impl Rings {
         Rings { links: vec![unknown; links].into(), heads: heads.into() }
     }
 
-    /// Makes `slot` the youngest of its set.
+    /// Makes `slot` the youngest slot of its set.
     #[inline]
     pub(super) fn touch(&mut self, slot: usize) {
         let Some(&Link { older, younger }) = self.links.get(slot) else { return };
         let head = self.heads[slot];
-        // Of a set whose order is not known no slot has neighbours.
+        // If the order of a set is unknown, its slots have no neighbours.
         if older != NONE && younger != head {
             self.link(older, younger);
             let last = self.links[head as usize].older;

@@ -8,9 +8,9 @@
 //!      w0   w1   w2   w3         victim:  follow the bits down from node 1
 //! ```
 //!
-//! If the number of ways is not a power of two, the heap is still a tree over the ways, with leaves
-//! at two depths. Real designs with 12 or 48 ways build their trees differently; this is one
-//! possible form.
+//! The tree is stored as a heap. If the number of ways is not a power of two, its leaves are at two
+//! depths. Real designs with 12 or 48 ways build their trees differently; this is one possible
+//! form.
 //!
 //! All nodes on the path from a way to the root are set at once by two masks, which are precomputed
 //! for each way: node n is bit n of the set's word. A set with more ways than bits keeps its nodes
@@ -28,10 +28,11 @@ const WORD: usize = u64::BITS as usize;
 /// Tree pseudo-LRU for any number of ways.
 #[derive(Clone, Debug)]
 pub struct TreePlru {
-    /// The nodes of all sets: the bit of a node says to which child it points.
+    /// The nodes of all sets: the bit of a node is set if the node points to its right child.
     nodes: Box<[u64]>,
     places: Places,
-    /// The changes that touching a way makes to a set's word, in one table for each number of ways.
+    /// For each number of ways and each way, the changes that touching this way makes to the word
+    /// of a set.
     touches: Box<[Touch]>,
 }
 
@@ -68,7 +69,7 @@ struct Slot {
     start: u32,
     /// The number of slots of the set.
     ways: u32,
-    /// The index of the slot's touch, or [`CLIMB`].
+    /// The index in `touches` for this slot, or [`CLIMB`].
     touch: u32,
 }
 
@@ -103,7 +104,7 @@ impl TreePlru {
                 return None;
             }
         }
-        // So that the product is exact.
+        // These limits ensure that the product is exact.
         let fits = (1..=WORD).contains(&ways) && sets * ways <= 1 << 26;
         fits.then(|| TreePlru {
             nodes: vec![0; sets].into_boxed_slice(),
@@ -212,8 +213,8 @@ impl Replacement for TreePlru {
 mod tests {
     use super::*;
 
-    /// After all ways have been touched in order, a tree over a power of two ways evicts the first;
-    /// touching a way never makes it the victim.
+    /// After all ways have been touched in order, a tree over a power of two ways evicts the first
+    /// way. A way that was just touched is never the victim.
     #[test]
     fn the_victim_is_never_the_way_touched_last() {
         for ways in (1..=64usize).chain([96, 100, 128, 1000, 1024]) {
@@ -229,7 +230,7 @@ mod tests {
         }
     }
 
-    /// Sets of several sizes give the same victims together as separately.
+    /// Sets of several sizes have the victims that each set would have in a policy of its own.
     #[test]
     fn a_set_does_not_depend_on_the_others() {
         let of_sets = [4usize, 12, 16, 64, 3, 100];

@@ -1,6 +1,6 @@
 //! VI-LRU, LRU with a variable insertion point (B10 §4.3.2): a new entry is inserted below as many
-//! others as its set has entries of higher levels; when it is used again, it becomes the most
-//! recently used entry.
+//! other entries as its set has entries of higher levels. When the entry is used again, it becomes
+//! the most recently used entry.
 //!
 //! ```text
 //!   two L4 and six L3 entries are here: a new L2 entry becomes the ninth

@@ -7,14 +7,14 @@
 //! ```
 //!
 //! LRU has the inclusion property: an array of n entries holds all keys that an array of n - 1
-//! entries holds, and one more key. A key found at depth d is therefore a hit in every array of
-//! more than d entries, and the depths of a stream give the hits of all sizes (Mattson, Gecsei,
-//! Slutz and Traiger 1970).
+//! entries holds, and one more key. If a key is found at depth d, it is therefore a hit in every
+//! array of more than d entries. The depths that a stream has determine the hits of all sizes
+//! (Mattson, Gecsei, Slutz and Traiger 1970).
 //!
 //! Most touches find their key in the first few places, which are a plain list that is searched and
-//! shifted. Deeper keys are not kept in order: each has the time at which it left the list, and its
-//! depth is the number of keys with a later time, counted by a tree over the times (Bennett and
-//! Kruskal 1975, Olken 1981). A touch costs the logarithm of the depth.
+//! shifted. Deeper keys are not kept in order. Instead, each key has the time at which it was moved
+//! out of the list. Its depth is the number of keys with a later time, which a tree over the times
+//! counts (Bennett and Kruskal 1975, Olken 1981). A touch costs the logarithm of the depth.
 
 mod older;
 mod recent;
@@ -46,7 +46,8 @@ impl StackDistance {
         let depth = match self.recent.touch(key) {
             Ok(depth) => Some(depth),
             Err(pushed_out) => {
-                // With nothing pushed out, the list has one more than before.
+                // If `key` displaced no other key from the list, the list already includes `key`
+                // itself.
                 let younger = self.recent.len() - usize::from(pushed_out.is_none());
                 let depth = self.older.take(key).map(|depth| depth + younger);
                 if let Some(pushed_out) = pushed_out {

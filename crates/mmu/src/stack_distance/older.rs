@@ -1,4 +1,4 @@
-//! The deep part of an LRU stack: keys with the time at which they were added.
+//! The deep part of an LRU stack: keys with the times at which they were added.
 //!
 //! ```text
 //!   times    0 1 2 3 4 5 6 7 8 9            every push takes the next one
@@ -6,13 +6,13 @@
 //!   count    a tree over the times (Fenwick 1994), one leaf for 64 of them
 //! ```
 //!
-//! When the times are used up, the keys get consecutive times from 0 on, in their order, and later
-//! keys get the times after these.
+//! When all times are used up, the keys are renumbered: they get consecutive times from 0 on, in
+//! their order. Keys that are added later get the times after these.
 //!
-//! Keys are page numbers, and programs use pages that are near each other. Eight keys that differ only
-//! in their lowest bits share an entry of the map from keys to times. For 65536 adjacent keys the map
-//! takes 0.7 megabytes, where one entry per key would take two. For 65536 keys that are all far apart it
-//! takes five to eleven megabytes.
+//! Keys are page numbers, and programs use pages that are near each other. Eight keys that differ
+//! only in their lowest bits share an entry of the map from keys to times. For 65536 adjacent keys
+//! the map takes 0.7 megabytes; with one entry per key it would take two megabytes. For 65536 keys
+//! that are all far apart, it takes five to eleven megabytes.
 
 use std::collections::hash_map::Entry;
 
@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 /// The number of times per leaf of the tree, as bits of a word.
 const LEAF: usize = u64::BITS as usize;
 
-/// The number of keys, which differ only in their lowest bits, per entry of the map.
+/// The number of keys per entry of the map; these keys differ only in their lowest bits.
 const NEAR: usize = 8;
 /// The time of a key that is not in this part of the stack.
 const NONE: u32 = u32::MAX;
@@ -32,7 +32,8 @@ pub(super) struct Older {
     keys_max: usize,
     /// The number of keys.
     len: usize,
-    /// The times of the keys of each entry, or [`NONE`]; indexed as given by [`split`].
+    /// The times of the keys in each entry, or [`NONE`]; [`split`] gives the entry of a key and the
+    /// index in it.
     times: FxHashMap<u64, [u32; NEAR]>,
     /// The key of each time whose bit in `present` is set.
     keys: Box<[u64]>,
@@ -54,8 +55,8 @@ fn split(key: u64) -> (u64, usize) {
 impl Older {
     /// An empty structure for the last `keys_max` keys.
     pub(super) fn new(keys_max: usize) -> Older {
-        // With room for four times as many times as keys, compaction costs a third of a move per
-        // push.
+        // There is room for four times as many times as keys, so renumbering costs a third of a
+        // move per push.
         let times = (4 * keys_max).next_multiple_of(LEAF).max(4 * LEAF);
         Older {
             keys_max,
@@ -72,8 +73,9 @@ impl Older {
     /// Removes `key` if it is in this part of the stack, and returns the number of younger keys.
     pub(super) fn take(&mut self, key: u64) -> Option<usize> {
         let (entry, place) = split(key);
-        // An entry may stay without a time: its key is among the youngest now, and is pushed again when
-        // it leaves them. So there are at most as many such entries as youngest keys.
+        // An entry without any time stays in the map: its key is now among the youngest keys, and
+        // is pushed again when it leaves them. There are therefore at most as many entries without
+        // a time as there are youngest keys.
         let time = core::mem::replace(&mut self.times.get_mut(&entry)?[place], NONE);
         if time == NONE {
             return None;
@@ -145,7 +147,7 @@ impl Older {
         self.len -= 1;
     }
 
-    /// Gives the keys consecutive times from 0 on, in their order.
+    /// Renumbers the keys with consecutive times from 0 on, in their order.
     fn move_together(&mut self) {
         let mut next = 0;
         for leaf in 0..self.present.len() {

@@ -8,7 +8,8 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// The capacity: small enough that searching and shifting cost less than a tree.
+    /// The capacity of the list, which is so small that searching and shifting cost less than a
+    /// tree.
     pub(super) const KEYS: usize = 16;
 
     pub(super) fn new() -> Recent {
@@ -36,7 +37,8 @@ impl Recent {
         let Some(depth) = self.keys[..self.len].iter().position(|&held| held == key) else {
             return Err(self.push(key));
         };
-        // Not `copy_within`: most are a few steps deep, and a call costs more than these.
+        // A loop rather than `copy_within`: most keys are only a few steps deep, and a call would
+        // cost more than these steps.
         let mut before = key;
         for place in &mut self.keys[..=depth] {
             before = core::mem::replace(place, before);

@@ -1,4 +1,4 @@
-//! Entries for several adjacent pages of one size, aligned as a block, under one tag.
+//! Entries for an aligned block of several adjacent pages of one size, under one tag.
 //!
 //! ```text
 //!   block of 4 pages     | 0 | 1 | 2 | 3 |
@@ -12,10 +12,11 @@
 //! ```
 //!
 //! Sub-block TLBs are modelled after Talluri and Hill (1994). *Coalesced* is CoLT's set-associative
-//! TLB (Pham and others 2012): a run of pages in adjacent frames at any position. *Whole*, an entry
-//! for four pages of 4K in an aligned 16K, is modelled after AMD's processors since Zen. *Mosaic*
-//! (Gosakan and others 2023) stores for each page its number among the few frames that its address
-//! allows; the caller that fills the entry determines which pages have such frames.
+//! TLB (Pham and others 2012), in which an entry is for a run of pages in adjacent frames at any
+//! position. *Whole* is modelled after AMD's processors since Zen, in which an entry can be for
+//! four pages of 4K in an aligned 16K. *Mosaic* (Gosakan and others 2023) stores for each page its
+//! number among the few frames that its address allows; the caller that fills the entry determines
+//! which pages have such frames.
 //!
 //! This module decides which pages of a block are inserted together with the missing page, from the
 //! page table's translations of all pages of the block. Pages in one entry have equal rights,
@@ -43,8 +44,8 @@ pub struct BlockParams {
 pub enum BlockKind {
     /// A frame and rights for each page.
     CompleteSubblock,
-    /// One frame for all pages, each of which has the same offset in an aligned block of frames as
-    /// in its own block.
+    /// One aligned block of frames for all pages: each page has the frame at its own position in
+    /// the block.
     PartialSubblock,
     /// One frame for a run of pages in adjacent frames.
     Coalesced,
@@ -98,7 +99,7 @@ impl BlockParams {
 #[derive(Clone, Debug)]
 pub(super) struct Blocks {
     pub(super) params: BlockParams,
-    /// For entries with a frame for each page: frame and rights, by slot and page.
+    /// The frame and rights by slot and page, if entries have a frame for each page.
     own: Box<[(PhysAddr, Rights)]>,
 }
 
@@ -119,8 +120,8 @@ impl Blocks {
         self.own[slot * self.params.pages as usize + index] = page;
     }
 
-    /// The pages of a block to be inserted together with page number `index`, as a bit mask; `pages`
-    /// must have a translation for that page. `bytes` is the page size.
+    /// A bit mask of the pages of a block that are inserted together with page number `index`.
+    /// `pages` must have a translation for this page. `bytes` is the page size.
     fn taken(&self, pages: &[Option<(PhysAddr, Rights)>], index: usize, bytes: u64) -> u64 {
         let all = |is_in: &dyn Fn(usize) -> bool| {
             (0..pages.len()).filter(|&at| is_in(at)).fold(0, |bits, at| bits | 1u64 << at)
@@ -155,9 +156,9 @@ impl Tlb {
         self.blocks.as_ref().map(|blocks| blocks.params)
     }
 
-    /// Like [`Tlb::fill`], but for a block: `pages` has, for each page of the block around `page`,
-    /// frame and rights from the page table, or `None` if it is not mapped. The element of `page`
-    /// itself must not be `None`.
+    /// Like [`Tlb::fill`], but for a block. For each page of the block around `page`, `pages` has
+    /// the frame and the rights from the page table, or `None` if the page is not mapped. The
+    /// element of `page` itself must not be `None`.
     pub fn fill_block(
         &mut self,
         page: Page,
@@ -183,7 +184,7 @@ impl Tlb {
         let number = self.number(page.start(), size);
         let array = array as usize;
         let set = self.arrays[array].sets.set_of(number);
-        // Which entries of the block become one with the new one.
+        // Which present entries of the block are merged with the new entry.
         let kind_of_block = blocks.params.kind;
         let joins = |slot: &Slot| {
             slot.asid() == asid
@@ -230,8 +231,8 @@ impl Tlb {
         true
     }
 
-    /// The translations that the entry covering `va` has for the pages of the aligned group of
-    /// `pages` pages around `va`.
+    /// Finds the entry that covers `va`, and returns its translations for the pages of the aligned
+    /// group of `pages` pages around `va`.
     pub fn block_around(
         &self,
         va: VirtAddr,

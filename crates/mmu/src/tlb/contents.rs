@@ -30,9 +30,10 @@ pub struct Occupants {
 }
 
 impl Tlb {
-    /// The contents for `asid`, if these contents determine all later evictions as long as nothing
-    /// is flushed. `None` if the policy learns from hits, if there are several arrays or entries
-    /// for several pages, or if an entry is global.
+    /// The contents as seen from the space `asid`. From them, a caller can compute all later
+    /// evictions as long as nothing is flushed. `None` if this is impossible: if the policy learns
+    /// from hits, if there are several arrays or entries for several pages, or if an entry is
+    /// global.
     pub fn occupants(&self, asid: Asid) -> Option<Occupants> {
         let [Array { sets, .. }] = &self.arrays[..] else { return None };
         if self.paired || self.blocks.is_some() || !self.going.is_empty() {
@@ -67,8 +68,8 @@ impl Tlb {
         Some(Occupants { slots: found, sequence })
     }
 
-    /// Reports the hits of all entries that were hit, and keeps the entries: called at the end of a
-    /// run, or before labels change their meaning.
+    /// Reports the hits of all entries that were hit; the entries stay. It is called at the end of
+    /// a run, or before labels change their meaning.
     pub fn drain(&mut self, evicted: &mut impl FnMut(Evicted)) {
         for (index, slot) in self.slots.iter_mut().enumerate() {
             if slot.is_empty() {
@@ -103,9 +104,9 @@ impl Tlb {
         })
     }
 
-    /// The entries that may translate an address of `range` in `asid`, with their labels: for a
-    /// range of few pages, the entries found by a search for each page, which takes a time that
-    /// does not depend on the number of entries; for a longer range, all entries that serve `asid`.
+    /// The entries that may translate an address of `range` in `asid`, with their labels. In a
+    /// range of few pages, each page is searched for, which takes a time that does not depend on
+    /// the number of entries. For a longer range, all entries that serve `asid` are returned.
     pub fn entries_for(&self, range: VirtRange, asid: Asid) -> Vec<(TlbEntry, u32)> {
         let pages = range.pages(self.smallest);
         if pages.clone().nth(SEARCHED_MAX).is_some() {
@@ -139,14 +140,14 @@ impl Tlb {
         counts
     }
 
-    /// The number of entries replaced by other pages' entries so far.
+    /// The number of entries that entries of other pages have replaced so far.
     pub fn counts_of_evictions(&self) -> u64 {
         self.retired.evictions
     }
 
     /// Resets the counts to zero; the entries stay.
     pub fn forget_counts(&mut self) {
-        // Hits that are counted in entries and shortcuts.
+        // Resets the hits that are counted in entries and shortcuts.
         self.drain(&mut |_| {});
         let Tlb {
             space: _,

@@ -26,8 +26,8 @@ use super::{
 };
 use crate::SetArray;
 
-/// A TLB that is borrowed for lookups in one space, many of which miss. Its parts are borrowed
-/// separately, so that they need not be located for each lookup.
+/// A TLB that is borrowed for many lookups in one space, many of which miss. The parts of the TLB
+/// are borrowed separately, so that they need not be located for each lookup.
 #[derive(Debug)]
 pub struct DenseTlb<'a> {
     sets: &'a mut SetArray,
@@ -45,7 +45,7 @@ pub struct DenseTlb<'a> {
     absent: &'a mut Option<(VirtAddr, Asid)>,
 }
 
-/// A slot that contains the requested translation.
+/// The slot in which a lookup found the requested translation.
 #[derive(Clone, Copy, Debug)]
 pub struct DenseHit {
     slot: usize,
@@ -65,7 +65,7 @@ impl Tlb {
             return None;
         }
         let Array { sets, first } = self.arrays.get_mut(usize::from(only.array))?;
-        // Earlier lookups are no longer known.
+        // The results of earlier lookups are dropped.
         (self.is_apart, self.was_used, self.absent) = (true, true, None);
         Some(DenseTlb {
             sets,
@@ -146,8 +146,8 @@ impl DenseTlb<'_> {
         *self.absent = Some((va, self.space));
     }
 
-    /// Whether inserting the entry `there` of the TLB `behind` for `va`, which misses in this TLB,
-    /// would replace exactly one entry.
+    /// `va` misses in this TLB and hits the entry `there` in the TLB `behind`. Returns whether
+    /// inserting this entry here would replace exactly one entry.
     #[inline(always)]
     pub fn is_replaced(&self, va: VirtAddr, behind: &DenseTlb<'_>, there: DenseHit) -> bool {
         self.is_full_for(va, behind.slots[there.slot].is_global())
@@ -167,8 +167,8 @@ impl DenseTlb<'_> {
         self.replace(va, entry, evicted);
     }
 
-    /// Whether inserting `entry`, which is of this space and misses in this TLB, would replace
-    /// exactly one entry.
+    /// Whether inserting `entry` would replace exactly one entry. `entry` must be for this space,
+    /// and its page must miss in this TLB.
     #[inline(always)]
     pub fn is_replaced_by(&self, entry: &TlbEntry) -> bool {
         entry.page.size() == self.size && self.is_full_for(entry.page.start(), entry.global)
@@ -183,7 +183,7 @@ impl DenseTlb<'_> {
     /// Whether inserting an entry for `va`, which missed, would replace exactly one entry.
     #[inline(always)]
     fn is_full_for(&self, va: VirtAddr, is_global: bool) -> bool {
-        // A global one may be here for another space.
+        // The TLB may already hold a global entry for the page that was inserted for another space.
         self.sets.is_full(self.set_of(va).0) && !(self.is_mixed && is_global)
     }
 

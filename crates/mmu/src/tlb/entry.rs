@@ -9,11 +9,11 @@ pub struct TlbEntry {
     pub asid: Asid,
     /// Whether the entry is global: valid in every space.
     pub global: bool,
-    /// The allowed accesses: in a paired TLB those of the even and of the odd page. In other TLBs
-    /// the first element is used and the second ignored.
+    /// The allowed accesses. In a paired TLB, element 0 is for the even page and element 1 for the
+    /// odd page; in other TLBs only element 0 is used.
     pub rights: [Rights; 2],
-    /// The frame. In a paired TLB, the frames of the even and of the odd page; a page without a
-    /// frame misses. In other TLBs the first element is used and the second ignored.
+    /// The frames. In a paired TLB, element 0 is for the even page and element 1 for the odd page;
+    /// a page without a frame misses. In other TLBs only element 0 is used.
     pub frames: [Option<PhysAddr>; 2],
 }
 
@@ -100,21 +100,23 @@ pub struct Evicted {
     pub hits: [u64; Kind::COUNT],
 }
 
-/// Bits of `Slot::flags`: the rights to fetch, load and store of the even page or of the only page.
+/// Bits of `Slot::flags` with the rights to fetch, load and store, for the even page of a pair or
+/// for the only page.
 const RIGHTS: u8 = Rights::READ.bits() | Rights::WRITE.bits() | Rights::EXECUTE.bits();
 /// The distance in bits, in `Slot::flags`, from the rights of the even page to those of the odd
 /// page.
 const ODD: u32 = 4;
-/// Bit of `Slot::flags`: access from user mode, for both pages of a pair.
+/// The bit of `Slot::flags` that allows access from user mode, for both pages of a pair.
 const USER: u8 = Rights::USER.bits();
-/// Bit of `Slot::flags`: the entry is global.
+/// The bit of `Slot::flags` that marks a global entry.
 const GLOBAL: u8 = 1 << 7;
 
 /// A slot for an entry: everything that a hit needs, in one cache line of the host.
 ///
 /// The slot matches an address if `address & mask == base`. The mask covers one page, or both pages
-/// of a pair with two frames. No address matches an empty slot. For a block the mask covers the
-/// whole block; the second frame is then a bit mask of the pages that the entry translates.
+/// of a pair with two frames; for a block it covers the whole block. No address matches an empty
+/// slot. In a slot for a block, the field of the second frame is a bit mask of the pages that the
+/// entry translates.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(super) struct Slot {
@@ -175,8 +177,8 @@ impl Slot {
         Slot { hits: [0; Kind::COUNT], asid, ..*self }
     }
 
-    /// A slot with an entry for the block of `pages` pages around a page, with the frame of the block's
-    /// first page and a bit mask of the translated pages.
+    /// A slot with an entry for the block of `pages` pages around a page. The entry has the frame
+    /// of the block's first page and a bit mask of the translated pages.
     pub(super) fn block(
         (page, pages): (Page, u64),
         (first, bits): (PhysAddr, u64),
@@ -205,19 +207,19 @@ impl Slot {
         self
     }
 
-    /// In a TLB of blocks: the bit mask of the block's pages that the entry translates.
+    /// For a TLB of blocks. The bit mask of the block's pages that the entry translates.
     #[inline]
     pub(super) fn bits(&self) -> u64 {
         self.frames[1]
     }
 
-    /// In a TLB of blocks: the index, in the block, of the page at `addr`.
+    /// For a TLB of blocks. The index, in the block, of the page at `addr`.
     #[inline]
     pub(super) fn index(&self, addr: VirtAddr) -> usize {
         ((addr.get() & !self.mask) >> self.size.shift()) as usize
     }
 
-    /// In a TLB of blocks: whether the entry translates `addr`, which the block covers.
+    /// For a TLB of blocks. Whether the entry translates `addr`, which must be in the block.
     #[inline]
     pub(super) fn has(&self, addr: VirtAddr) -> bool {
         self.frames[1] >> self.index(addr) & 1 == 1
@@ -233,7 +235,7 @@ impl Slot {
         self.flags & (RIGHTS | USER) == rights.bits() & (RIGHTS | USER)
     }
 
-    /// In a TLB of blocks: whether a page that the entry translates overlaps `range`.
+    /// For a TLB of blocks. Whether a page that the entry translates overlaps `range`.
     pub(super) fn translates_some_of(&self, range: VirtRange) -> bool {
         let last = self.base + !self.mask;
         if self.base > range.last().get() || range.start().get() > last {

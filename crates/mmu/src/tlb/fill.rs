@@ -8,8 +8,9 @@
 //!                                                  empty, or the policy's victim goes
 //! ```
 //!
-//! If misses are frequent, nearly every insertion is of the first kind. Such an insertion needs no
-//! search for the tag, and no update of the counts of entries per page size, which do not change.
+//! If misses are frequent, nearly every insertion is of the first kind. An insertion of this kind
+//! does not search for the tag. It does not update the counts of entries per page size either,
+//! because they do not change.
 
 use core::ops::Range;
 
@@ -23,10 +24,10 @@ use crate::{BlockParams, TlbCounts};
 
 impl Tlb {
     /// Inserts `entry` with `label`, and reports the entry that was removed for it: an entry with
-    /// the same tag or, if the set is full, the policy's victim. Returns whether the TLB holds
-    /// pages of this size; if not, nothing happens. `kind` is the access that caused the insertion;
-    /// it affects only the speed of later lookups.
-    // Inlined whatever its size: an entry that is handed over in memory costs as much again.
+    /// an equal tag or, if the set is full, the policy's victim. Returns whether the TLB can hold
+    /// pages of this size; if it cannot, nothing is changed. `kind` is the access that caused the
+    /// insertion; it affects only the speed of later lookups.
+    // Inlined whatever its size, because passing an entry in memory would double the cost.
     #[inline(always)]
     pub fn fill(
         &mut self,
@@ -168,7 +169,7 @@ impl Tlb {
     }
 
     /// Chooses the victim among a set's `slots`, which are all in use, and reports to the policy
-    /// that the victim's slot gets a new entry at once.
+    /// that the victim's slot immediately gets a new entry.
     #[inline(always)]
     pub(super) fn replaced(&mut self, slots: Range<usize>) -> usize {
         if self.ahead == Ahead::No && self.going.is_empty() {
@@ -179,8 +180,8 @@ impl Tlb {
         victim
     }
 
-    /// Makes an empty slot for `entry`, and removes all entries that a lookup could confuse with
-    /// it.
+    /// Empties a slot for `entry`, and removes all entries whose tags a lookup could not
+    /// distinguish from the tag of `entry`.
     fn make_room(
         &mut self,
         entry: &TlbEntry,
@@ -234,17 +235,17 @@ impl Tlb {
         }
     }
 
-    /// The first of a set's `slots` that [`Tlb::hits`] announced as the next victim; the
-    /// announcement is removed.
+    /// The first of a set's `slots` that [`Tlb::hits`] marked as the next victim; the mark is
+    /// removed.
     #[inline]
     fn going_of(&mut self, slots: &Range<usize>) -> Option<usize> {
         let at = self.going.iter().position(|slot| slots.contains(slot))?;
         self.going.remove(at)
     }
 
-    /// Reports to the policy all hits that the shortcuts have recorded. This is worthwhile if several
-    /// misses follow each other without a span in between: victims can then be chosen without reading
-    /// the shortcuts.
+    /// Reports to the policy all hits that the shortcuts have recorded. This is worthwhile if
+    /// several misses follow each other without a span between them, because victims can then be
+    /// chosen without reading the shortcuts.
     #[cold]
     #[inline(never)]
     fn catch_up(&mut self) {
@@ -321,7 +322,7 @@ impl Tlb {
         }
     }
 
-    /// Records whether all entries are of one size.
+    /// Updates the record of whether all entries are of one size.
     fn note_only(&mut self) {
         let shift = self.live_sizes.trailing_zeros();
         let is_plain = self.live_sizes.is_power_of_two() && !self.paired && self.blocks.is_none();

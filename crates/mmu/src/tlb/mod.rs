@@ -7,19 +7,21 @@
 //!                   array -> set -> fingerprints -> slots: size, page and ASID equal? hit
 //! ```
 //!
-//! An entry that does not allow the access is not a hit: the lookup is a miss with a reason
-//! ([`Miss`]).
+//! A lookup that finds an entry which does not allow the access is not a hit but a miss with a
+//! reason ([`Miss`]).
 //!
-//! Shortcuts do not model hardware. Shortcuts record the slots in which pages were last found or
-//! inserted, by kind of access, so that the usual hit neither selects a set nor compares tags and
-//! rights, however associative the TLB is. A shortcut is removed with its entry, and all are
-//! removed when the ASID changes, so that a lookup has the same result as a search.
+//! Shortcuts do not model hardware. For each kind of access, shortcuts record the slots in which
+//! pages were last found or inserted. A usual hit therefore neither selects a set nor compares tags
+//! and rights, however associative the TLB is. A shortcut is removed with its entry, and all
+//! shortcuts are removed when the ASID changes. A lookup therefore always has the result of a
+//! search.
 //!
 //! A TLB never consults the page table. An entry stays, whether correct or stale, until it is
 //! replaced or flushed. If entries of several sizes cover an address, the smallest page is used.
 //!
-//! Hits are counted in the shortcut or slot that served them, and reported when the entry is
-//! removed: the cost of an access does not depend on how finely hits are classified later.
+//! Hits are counted in the shortcut or slot that served them, and are reported when the entry is
+//! removed. The cost of an access therefore does not depend on how finely hits are classified
+//! later.
 
 mod block;
 mod contents;
@@ -65,7 +67,7 @@ pub struct TlbCounts {
     pub denied: u64,
     /// Misses that found a pair without a frame for the page.
     pub invalid: u64,
-    /// Misses that found an entry for the block which does not translate the page.
+    /// Misses that found an entry for the page's block, which does not translate this page.
     pub tag_hits: u64,
     /// Entries for blocks inserted.
     pub block_fills: u64,
@@ -96,21 +98,21 @@ pub struct Tlb {
     policy: RefCell<TlbPolicy>,
     /// Whether the shortcuts have recorded hits that were not yet reported to the policy.
     ahead: Ahead,
-    /// Slots of entries that are replaced next, before the policy is asked; only for TLBs with one
-    /// set.
+    /// The slots of entries that are replaced next, without a call of the policy; only for TLBs
+    /// with one set.
     going: VecDeque<usize>,
     paired: bool,
-    /// Whether a search takes about as long as following a shortcut.
+    /// Whether sets are so small that a search takes about as long as following a shortcut.
     has_small_sets: bool,
     /// Whether the last lookup was by [`Tlb::lookup_apart`].
     is_apart: bool,
-    /// The number of low address bits that an entry's tag omits in addition to those that a page
-    /// number omits: for pages of the smallest size, and for other sizes.
+    /// The number of low bits of a page number that an entry's tag omits: first for pages of the
+    /// smallest size, then for other sizes.
     tag_shifts: (u32, u32),
     /// The data of entries for several pages of the smallest size, if the TLB has such entries.
     blocks: Option<Blocks>,
-    /// Whether the entry removed last had been hit, so that a shortcut for a new entry is
-    /// worthwhile at once.
+    /// Whether the entry that was removed last had been hit. If so, a shortcut for a new entry is
+    /// worthwhile immediately.
     was_used: bool,
     misses: [u64; Kind::COUNT],
     /// The address and space for which the last lookup found no entry with the tag, if nothing has
@@ -125,7 +127,7 @@ pub struct Tlb {
     live_sizes: u64,
     /// The only size that has entries, if there is one and no entry is for several pages.
     only: Option<OnlySize>,
-    /// Counts of entries that were reported and removed. Misses are counted in `misses`.
+    /// Counts of entries whose hits were reported. Misses are counted in `misses`.
     retired: TlbCounts,
 }
 
@@ -161,9 +163,9 @@ impl Tlb {
         Tlb::build(params, true)
     }
 
-    /// An empty TLB that is looked up when another one has missed, and therefore so rarely for one
-    /// page that shortcuts to small sets would cost more than they save. Such a TLB has no spans;
-    /// the results of lookups are those of any other TLB.
+    /// An empty TLB that is looked up only after another TLB has missed. Each page is therefore
+    /// looked up so rarely that shortcuts to small sets would cost more than they save. This TLB
+    /// has no spans; its lookups have the results of any other TLB.
     pub fn behind_another(params: &TlbParams) -> Result<Tlb, GeometryError> {
         Tlb::build(params, !has_small_sets(params))
     }
@@ -229,7 +231,8 @@ impl Tlb {
     }
 
     /// Keeps shortcuts for pages of the sizes `small` and, if given, `large`, instead of the
-    /// smallest size; most entries should have these sizes. This affects only the speed of lookups.
+    /// smallest size. The caller should choose the sizes that most entries have. This affects only
+    /// the speed of lookups.
     pub fn favour(&mut self, small: PageSize, large: Option<PageSize>) {
         if !self.shortcuts.are_kept() {
             return;
@@ -244,7 +247,7 @@ impl Tlb {
     }
 
     /// Looks up `va` for an access of `kind` in the space `asid`, and counts the lookup.
-    // Inlined whatever its size: handing a hit over in memory would cost more than finding it.
+    // Inlined whatever its size, because passing a hit in memory would cost more than finding it.
     #[inline(always)]
     pub fn lookup(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Result<Hit, Miss> {
         self.is_apart = false;
@@ -277,10 +280,10 @@ impl Tlb {
         self.lookup(va, asid, kind)
     }
 
-    /// Counts `count` accesses of `kind` to the page at `va`, which all hit. The last of them happens now,
-    /// unless `goes` is true: in that case the entry will be the next one replaced in its set,
-    /// without a call of the policy. Returns the entry's label, or `None` if the accesses do not
-    /// hit.
+    /// Counts `count` accesses of `kind` to the page at `va`, which all hit the entry of this page.
+    /// If `goes` is false, the last of these accesses is the most recent use. If `goes` is true,
+    /// the entry will be the next one replaced in its set, without a call of the policy. Returns
+    /// the entry's label, or `None` if there is no entry to hit.
     pub fn hits(
         &mut self,
         va: VirtAddr,
@@ -301,15 +304,15 @@ impl Tlb {
         Some(self.slots[slot].label())
     }
 
-    /// The result of a hit of `va` in `slot`.
+    /// The result of a lookup of `va` that hits in `slot`.
     #[inline(always)]
     fn hit_at(&self, slot: usize, va: VirtAddr) -> Hit {
         let hit = self.slots[slot].hit(va, self.paired);
         if self.blocks.is_none() { hit } else { self.own_hit(slot, va, hit) }
     }
 
-    /// `hit` in `slot`, with the frame and the rights of the page at `va` filled in, if entries for
-    /// blocks have them for each page.
+    /// Returns `hit`, which is in `slot`. If entries for blocks have a frame and rights for each
+    /// page, those of the page at `va` are filled in.
     fn own_hit(&self, slot: usize, va: VirtAddr, hit: Hit) -> Hit {
         let entry = &self.slots[slot];
         let blocks = self.blocks.as_ref().filter(|_| hit.size == self.smallest);
@@ -379,7 +382,7 @@ impl Tlb {
         }
     }
 
-    /// Counts a miss and returns its reason. `is_there` says whether there is an entry; if so, it
+    /// Counts a miss and returns its reason. `is_there` is true if an entry was found, which then
     /// denies the access.
     #[inline]
     fn count_miss(&mut self, va: VirtAddr, asid: Asid, is_there: bool) -> Miss {
@@ -471,8 +474,8 @@ impl Tlb {
         found.map(|slot| first + slot)
     }
 
-    /// Removes shortcuts to larger pages that cover `page`, which was just inserted: the smaller
-    /// page must be found.
+    /// Removes shortcuts to larger pages that cover `page`, which was just inserted, so that
+    /// lookups find the smaller page.
     #[inline(never)]
     fn distrust_shortcuts(&mut self, page: Page) {
         let Tlb { shortcuts, slots, policy, .. } = self;
@@ -482,15 +485,16 @@ impl Tlb {
         }
     }
 
-    /// Makes a shortcut for the whole granule at `va` to `slot`, in which a search for `va` ends,
-    /// and whose entry allows `kind`.
+    /// Makes a shortcut for the whole granule at `va` (see [`shortcuts`]) to `slot`. A search for
+    /// `va` must end in this slot, and its entry must allow `kind`.
     #[inline]
     fn link(&mut self, va: VirtAddr, kind: Kind, slot: usize) {
         if !self.shortcuts.are_kept() {
             return;
         }
         let (entry, (small, _)) = (&self.slots[slot], self.shortcuts.granules());
-        // Otherwise some of it may be in a smaller page.
+        // No shortcut is made if there are entries for pages smaller than the granule, because such
+        // a page may cover a part of it.
         let smaller_sizes = self.live_sizes & ((1 << small.shift()) - 1);
         if smaller_sizes == 0 {
             let phys = match self.blocks {

@@ -12,7 +12,7 @@ pub(super) enum TlbPolicy {
 }
 
 impl TlbPolicy {
-    /// The policy for `arrays` with the parameters `params`; `is_timed` says whether hits may be
+    /// The policy for `arrays` with the parameters `params`. `is_timed` is true if hits may be
     /// reported later by their times.
     pub(super) fn new(params: &TlbParams, arrays: &[Array], is_timed: bool) -> TlbPolicy {
         let ways_of_sets = arrays
@@ -36,7 +36,7 @@ impl TlbPolicy {
         }
     }
 
-    /// The policy, if it is one for all slots.
+    /// The policy, if all slots share one.
     pub(super) fn only(&self) -> Option<&AnyReplacement> {
         match self {
             TlbPolicy::Same(policy) => Some(policy),
@@ -82,8 +82,8 @@ impl TlbPolicy {
         }
     }
 
-    /// Reports that the last hit in `slot` counted by a span was at `time`. A later hit may have
-    /// been reported already. A policy that needs more than times gets a report of each hit
+    /// Reports that the last hit in `slot` that a span counted was at `time`. Later hits may have
+    /// been reported before. A policy that needs more than times has been notified of each hit
     /// immediately, and ignores this call.
     #[inline]
     pub(super) fn touched_at(&mut self, slot: usize, time: u64) {
@@ -114,7 +114,7 @@ impl TlbPolicy {
 
     #[inline(always)]
     pub(super) fn touched(&mut self, slot: usize) {
-        // The usual policy first, so that it is told by one comparison.
+        // The most usual policy is matched first, so that one comparison identifies it.
         match self {
             TlbPolicy::Same(AnyReplacement::Lru(policy)) => policy.touched(slot),
             TlbPolicy::Same(policy) => policy.touched(slot),
@@ -127,10 +127,10 @@ impl TlbPolicy {
         self.of(slot).inserted(slot);
     }
 
-    /// Chooses the victim, whose slot gets a new entry at once.
+    /// Chooses the victim, whose slot immediately gets a new entry.
     #[inline(always)]
     pub(super) fn replaced(&mut self, set: core::ops::Range<usize>) -> usize {
-        // The usual policies first, so that they are told by a comparison.
+        // The most usual policies are matched first, so that few comparisons identify them.
         match self {
             TlbPolicy::Same(AnyReplacement::Lru(policy)) => policy.replaced(set),
             TlbPolicy::Same(AnyReplacement::Random(policy)) => policy.replaced(set),

@@ -1,4 +1,5 @@
-//! Shortcuts to recently used pages: all data that a hit reads, in half a cache line of the host.
+//! Shortcuts to recently used pages. A shortcut has all data that a hit reads, in half a cache line
+//! of the host.
 //!
 //! ```text
 //!   va --hash of its page--> | base | base to frame | hits | slot |   va in the page? a hit
@@ -12,12 +13,12 @@
 //! shortcut is always correct: it is removed with its entry, and then reports the hits that it has
 //! recorded.
 //!
-//! Each kind of access has its own shortcuts, which exist only for entries that allow the kind:
-//! checking rights therefore costs a hit nothing. There are shortcuts for pages of two sizes, the
-//! *granules*, in separate tables. An entry for a page of another size, or for a pair, has one
-//! shortcut for each granule in it that is used. A shortcut for the large granule must be correct
-//! for the whole granule. So no shortcut for the large granule is made while there is an entry for
-//! a smaller page in the granule; `crowded` counts such entries.
+//! Each kind of access has its own shortcuts, which exist only for entries that allow this kind. A
+//! hit by a shortcut therefore needs no check of rights. There are shortcuts for pages of two
+//! sizes, the *granules*, in separate tables. An entry for a page of another size, or for a pair,
+//! has one shortcut for each granule in it that is used. A shortcut for the large granule must be
+//! correct for the whole granule. Therefore no shortcut for the large granule is made while there
+//! is an entry for a smaller page in it; `crowded` counts these entries.
 
 use std::cell::Cell;
 
@@ -118,7 +119,8 @@ impl Use {
 
 impl ShortcutTable {
     /// An empty table for pages of `granule`.
-    // Never inlined: its stack frame of 48 KiB would be probed at each call of the function that it is in.
+    // Never inlined: otherwise each call of the surrounding function would probe a stack frame of
+    // 48 KiB.
     #[cold]
     #[inline(never)]
     fn new(granule: PageSize) -> Box<ShortcutTable> {
@@ -236,8 +238,8 @@ impl Shortcuts {
         self.leading_to(va, kind).map(|shortcut| shortcut.slot as usize)
     }
 
-    /// Makes a shortcut for the granule at `va`, for accesses of `kind`, to `target`, whose page
-    /// has the size `of`. Returns the hits recorded by the shortcut that was replaced.
+    /// Makes a shortcut for the granule at `va`, for accesses of `kind`, to `target`; `of` is the
+    /// size of the page there. Returns the hits that the replaced shortcut had recorded.
     pub(super) fn link(
         &mut self,
         va: VirtAddr,
@@ -250,7 +252,7 @@ impl Shortcuts {
         let size = self.granule(granule)?;
         let number = granule * Kind::COUNT + kind as usize;
         if self.tables[number].is_none() {
-            // Both at once: a span looks into both.
+            // Both tables are created together, because a span reads both.
             self.tables[kind as usize] = Some(ShortcutTable::new(self.small));
             self.tables[Kind::COUNT + kind as usize] = self.large.map(ShortcutTable::new);
         }
@@ -416,8 +418,8 @@ fn index(va: VirtAddr, page_bits: u64) -> usize {
     ((va.get() & page_bits).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> SHIFT) as usize
 }
 
-/// The address of a page whose shortcut does not have this index: the first page, whose shortcut
-/// has index 0, or the one after it.
+/// The address of a page whose shortcut does not have this index: the page at address 0, whose
+/// shortcut has index 0, or the page after it.
 #[inline]
 fn elsewhere(index: usize, granule: PageSize) -> u64 {
     if index == 0 { granule.bytes() } else { 0 }

@@ -29,14 +29,15 @@ pub struct SpanTlb<'a, const LEARNS: u8> {
     policy: Option<&'a RefCell<TlbPolicy>>,
 }
 
-/// The policy learns nothing from hits: FIFO and random.
+/// The policy learns nothing from hits (FIFO and random replacement).
 pub const NOTHING: u8 = 0;
-/// The policy learns only the times of hits, which are kept until a victim is needed: LRU.
+/// The policy learns only the times of hits, which are stored until a victim is needed (LRU).
 pub const TIME: u8 = 1;
-/// Each hit is reported to the policy at once.
+/// Each hit is reported to the policy immediately.
 pub const EACH: u8 = 2;
 
-/// The TLBs of a span, by the number of the kind of access that they serve; each lookup selects one.
+/// The TLBs of a span, by the number of the kind of access that they serve; each lookup selects one
+/// of them.
 ///
 /// Of the two granules of a TLB, the *near* one is looked up first. Which granule is near for a kind
 /// affects only the speed of lookups: code is often in small pages while data is in large ones.
@@ -152,7 +153,7 @@ impl Tlb {
         self.policy.borrow().now()
     }
 
-    /// Ends a span: all times given in it were at most `now`.
+    /// Ends a span in which all given times were at most `now`.
     pub fn set_now(&mut self, now: u64) {
         self.policy.get_mut().set_now(now);
     }

@@ -6,8 +6,8 @@
 //!                                    path cache         tag of all indices,  data 1 table per level
 //! ```
 //!
-//! As in the thesis, ASIDs, valid bits and the field that says how much of a unified tag is
-//! compared are not included.
+//! As in the thesis, some bits are not included: ASIDs, valid bits, and the field that gives the
+//! number of compared bits of a unified tag.
 
 use super::{Design, WalkCacheParams};
 

@@ -50,8 +50,8 @@ pub enum Held {
     Absent,
     /// The cache holds the entry.
     Here,
-    /// The cache holds the entry with this node, but the page table now has another node there: a
-    /// flush is missing.
+    /// The cache holds the entry, which leads to this node, but the page table now has another node
+    /// there: a flush is missing.
     Stale(Node),
 }
 
@@ -69,7 +69,7 @@ pub trait WalkCache {
     /// are inserted; entries of the lowest level are not looked up.
     fn read(&mut self, va: VirtAddr, asid: Asid, reference: &Reference) -> Held;
 
-    /// Called at the end of the walk; `found` says whether it found a page.
+    /// Called at the end of the walk; `found` is true if the walk found a page.
     fn finish(&mut self, va: VirtAddr, asid: Asid, found: bool);
 
     /// Inserts the page at which the walk of `va` ended, as a node of level 0, in a cache that also
@@ -85,8 +85,8 @@ pub trait WalkCache {
     /// Removes at least all entries that a walk in `asid` could use.
     fn flush_asid(&mut self, asid: Asid);
 
-    /// Removes all entries. Entries tagged as the host's may stay, since the host has another page
-    /// table.
+    /// Removes all entries. Entries that are tagged as the host's may stay, since the host has
+    /// another page table.
     fn flush_all(&mut self);
 
     /// The number of searches so far. A search for each level counts (B10 table 4.4).

@@ -5,9 +5,9 @@
 //!   tag: ASID, va >> shift, shift  |  data: the table      the longest prefix that fits wins
 //! ```
 //!
-//! Prefixes can have any length, which suits guarded tables as well as trees whose levels have fixed
-//! prefixes. A guarded table's node that every address passes has an empty prefix (a shift of 64). Only
-//! lengths that occur in the array are searched for.
+//! Prefixes can have any length, which suits guarded tables as well as trees whose levels have
+//! fixed prefixes. In a guarded table, a node on the path of every address has an empty prefix (a
+//! shift of 64). Only lengths that occur in the array are searched for.
 
 use addr::{Asid, VirtAddr, VirtRange};
 use pagetable::Node;
@@ -54,7 +54,7 @@ impl PrefixArray {
         })
     }
 
-    /// The table with the longest prefix of `va`. The table that is found counts as used.
+    /// The table with the longest prefix of `va`, which then counts as used.
     #[inline]
     pub(super) fn longest(&mut self, va: VirtAddr, asid: Asid) -> Option<Node> {
         let mut shifts = self.live_shifts;

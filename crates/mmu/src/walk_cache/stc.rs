@@ -19,7 +19,7 @@ use crate::GeometryError;
 /// A split translation cache.
 #[derive(Clone, Debug)]
 pub struct Stc {
-    /// For each level of an entry: the array of tables of the level below.
+    /// For each level, the array for entries of this level; their tables have the level below.
     arrays: Box<[Option<PrefixArray>]>,
     searches: u64,
 }

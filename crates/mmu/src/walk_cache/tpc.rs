@@ -7,11 +7,11 @@
 //!
 //! A walk first looks for its whole path, then for shorter and shorter parts of the path. If a walk
 //! finds its whole path, this counts as a use of the path; any other walk inserts its own path.
-//! Therefore `n` entries are the last `n` paths walked (B10 lemma A.1.1). A walk that finds no page
-//! has no path: it neither uses nor inserts a path. A path that ends in a large page is shorter,
-//! and is a part of a longer path if one is present. A path and all its parts are in one set, which
-//! its last table but one selects, so that only one set is searched. A flush that concerns any part
-//! of an entry removes the whole entry.
+//! Therefore a cache of `n` entries holds the last `n` walked paths (B10 lemma A.1.1). A walk that
+//! finds no page has no path: it neither uses nor inserts a path. A path that ends in a large page
+//! is shorter, and is a part of a longer path if one is present. A path and all its parts are in
+//! one set, which its last table but one selects, so that only one set is searched. A flush that
+//! concerns any part of an entry removes the whole entry.
 
 use addr::{Asid, VirtAddr, VirtRange};
 use pagetable::{Node, Reference};
@@ -37,8 +37,8 @@ pub struct Tpc {
 #[derive(Clone, Debug, Default)]
 struct UnderWay {
     nodes: Vec<Node>,
-    /// The number of nodes that a cached path supplied; the next field has the slot of this path as
-    /// long as it is present.
+    /// The number of nodes that a cached path supplied. The next field has the slot of this path,
+    /// as long as the path is present.
     served: usize,
     by: Option<usize>,
 }
@@ -155,7 +155,7 @@ impl WalkCache for Tpc {
         (path.va, path.asid) = (va, asid);
         let walk = &mut self.under_way[of(asid)];
         core::mem::swap(&mut path.nodes, &mut walk.nodes);
-        // The path that was there may serve the other dimension's walk.
+        // The replaced path may have served the walk of the other dimension.
         for walk in &mut self.under_way {
             walk.by = walk.by.filter(|by| *by != slot);
         }

@@ -8,10 +8,10 @@
 //!   0b9 |  x |  x |  042
 //! ```
 //!
-//! The entries of levels that a walk skips do not count as used: they age and are replaced. The array
-//! is searched for the longest prefix first, once per level. If the cache also holds pages, as a
-//! TLB does, a page has the longest prefix and replaces the whole walk. If prefixes can have any
-//! length (a guarded table), one search finds the longest prefix, as in a ternary
+//! The entries of levels that a walk skips do not count as used, so they are replaced earlier. The
+//! array is searched for the longest prefix first, once per level. If the cache also holds pages,
+//! as a TLB does, a page has the longest prefix and replaces the whole walk. If prefixes can have
+//! any length (a guarded table), one search finds the longest prefix, as in a ternary
 //! content-addressable memory.
 
 use addr::{Asid, VirtAddr, VirtRange};

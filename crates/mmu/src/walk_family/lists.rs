@@ -9,9 +9,9 @@
 //!              ^-------------------------/     head there
 //! ```
 //!
-//! One word, with a bit per member, says which members a use concerns, and another word says which
-//! members hold a node: one load gives the answer for all members. Empty slots are older than all
-//! others.
+//! One word has a bit for each member that a use concerns, and another word has a bit for each
+//! member that holds a node. A single load therefore gives the answer for all members. Empty slots
+//! count as older than all other slots.
 
 use super::{WalkCacheFamily, entry_of};
 
@@ -38,8 +38,8 @@ pub(super) struct Lists {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     node: u32,
-    /// The slot used next after this one; the following field has the slot used last before this
-    /// one.
+    /// The slot that was used next after this one. The following field has the slot that was used
+    /// last before this one.
     newer: u8,
     older: u8,
 }
@@ -135,7 +135,7 @@ impl Lists {
     }
 }
 
-/// Moves `slot`, which is not the head, to the end of the ring, next to the head.
+/// Moves `slot`, which is not the head, in the ring to the place just before the head.
 #[inline]
 fn move_behind(ring: &mut [Slot], slot: u8, head: u8) {
     let [slot_at, head_at] = [slot, head].map(usize::from);

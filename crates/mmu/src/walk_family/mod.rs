@@ -11,11 +11,11 @@
 //! Each member behaves exactly like an [`AnyWalkCache`](crate::AnyWalkCache) with its parameters.
 //! The contents of a cache with LRU follow from the order of uses:
 //!
-//! * If a walk uses the same entries in all sizes, one stack serves all members (`stack`): page-table
-//!   caches, path caches, and the lowest level of split translation caches.
+//! * If a walk uses the same entries whatever the size of the cache, one stack serves all members
+//!   (`stack`): page-table caches, path caches, and the lowest level of split translation caches.
 //! * In a translation cache, entries that a walk skips do not count as used, and how many entries a
-//!   walk skips depends on the cache's size. Members then have their own lists, over nodes that
-//!   record which members hold them (`lists`).
+//!   walk skips depends on the cache's size. In this case each member has its own list, and each
+//!   node records which members hold it (`lists`).
 //!
 //! Nodes are identified by small numbers. A table on the path to given addresses keeps its number
 //! until it is flushed.
@@ -56,18 +56,18 @@ enum Caches {
 }
 
 impl WalkCacheFamily {
-    /// The most members, since each is a bit of a word.
+    /// The largest number of members, since each member is a bit of a word.
     pub const MEMBERS_MAX: usize = u64::BITS as usize;
-    /// The most entries of a member, since the number of a slot is one byte.
+    /// The largest number of entries of a member, since the number of a slot is one byte.
     pub const ENTRIES_MAX: u32 = 1 << u8::BITS;
 
     /// Whether a cache with these parameters can be a member, if all pages have one size or, with
     /// `mixed`, several sizes.
     pub fn takes(params: &WalkCacheParams, mixed: bool) -> bool {
         let small = |entries: u32| (1..=Self::ENTRIES_MAX).contains(&entries);
-        // Where tables are valid for any length of prefix they may change places under one, and
-        // paths may be parts of others, as they also are where walks end at several levels:
-        // neither is what a stack keeps account of.
+        // A stack cannot represent two cases. If prefixes can have any length, a table may be
+        // replaced by another one without a flush. A path may also be a part of another path, as it
+        // may be if walks end at several levels.
         (params.tree.spans.is_some() || params.design == Design::Utc)
             && (params.design != Design::Tpc || !mixed)
             && params.replacement == Policy::Lru
@@ -75,9 +75,9 @@ impl WalkCacheFamily {
             && params.arrays.iter().all(|array| small(array.entries) && array.ways == array.entries)
     }
 
-    /// Empty caches for `members`, the first in the lowest bit, with `mixed` as in [`Self::takes`].
-    /// `None` if there are no members or too many, if their designs differ, or if one cannot be a
-    /// member.
+    /// Empty caches for `members`; the first member has the lowest bit. For `mixed` see
+    /// [`Self::takes`]. `None` if there are no members or too many, if their designs differ, or if
+    /// one of them cannot be a member.
     pub fn new(members: &[&WalkCacheParams], mixed: bool) -> Option<WalkCacheFamily> {
         let first = members.first()?;
         let alike = |one: &&WalkCacheParams| {
@@ -94,8 +94,8 @@ impl WalkCacheFamily {
         Some(WalkCacheFamily { caches })
     }
 
-    /// A walk along the path `way`, from the root down; `found` says whether it found a page.
-    /// `held` receives, for each step, the members that need not read the entry.
+    /// Performs a walk along the path `way`, from the root down; `found` is true if the walk found
+    /// a page. For each step, `held` receives the members that need not read its entry.
     #[inline]
     pub fn walk(&mut self, way: &[Step], found: bool, held: &mut [u64]) {
         match &mut self.caches {
@@ -105,7 +105,7 @@ impl WalkCacheFamily {
         }
     }
 
-    /// Flushes the entries that lead to `nodes`, which must be all nodes of a range of addresses,
+    /// Flushes the entries that lead to `nodes`. These must be all nodes of a range of addresses,
     /// of a space or of all spaces, together with the nodes above them. Page-table caches, whose
     /// tags do not say which addresses an entry is for, remove all entries.
     pub fn forget(&mut self, nodes: &[u32]) {
@@ -126,8 +126,8 @@ impl WalkCacheFamily {
     }
 }
 
-/// For each level, the result of `build` for the number of entries that each member has there; 0
-/// means no array. Level 0 is used by unified arrays.
+/// For each level, the result of `build` for the members' numbers of entries at that level; 0 means
+/// no array. Level 0 is used by unified arrays.
 fn by_level<T>(
     members: &[&WalkCacheParams],
     build: impl Fn(usize, &[u32]) -> T,

@@ -8,7 +8,7 @@ use crate::WalkCacheParams;
 #[derive(Clone, Debug)]
 pub(super) struct PageTableCaches {
     /// The stack for each level of the table that holds the entries; a unified cache has a single
-    /// one, at level 0.
+    /// stack, at level 0.
     stacks: Box<[Option<Stack>]>,
     split: bool,
 }

@@ -16,7 +16,7 @@ use crate::WalkCacheParams;
 #[derive(Clone, Debug)]
 pub(super) struct PathCaches {
     paths: Stack,
-    /// For each node, the path through it that was walked last, if it is still held.
+    /// For each node, the last walked path through the node, if the path is still held.
     latest: Vec<Option<u32>>,
     /// For each path, its first node: if this node is flushed, the whole path is removed.
     firsts: Vec<u32>,

@@ -1,4 +1,4 @@
-//! Arrays of several sizes for which the same accesses count as uses, as one LRU stack.
+//! One LRU stack for arrays of several sizes, for which equal accesses count as uses.
 //!
 //! ```text
 //!   depth     0   1   2   3   4         an array of n entries holds the first n
@@ -45,7 +45,8 @@ impl Stack {
         }
     }
 
-    /// Uses `node`: the arrays that do not hold it insert it. Returns the arrays that held it.
+    /// Records a use of `node`; the arrays that do not hold `node` insert it. Returns the arrays
+    /// that held it before.
     #[inline]
     pub(super) fn touch(&mut self, node: u32) -> u64 {
         let present = std::mem::replace(entry_of(&mut self.present, node, false), true);

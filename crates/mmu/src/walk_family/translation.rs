@@ -8,7 +8,7 @@ use crate::WalkCacheParams;
 #[derive(Clone, Debug)]
 pub(super) struct TranslationCaches {
     /// The array for each level of the table that holds the entries; a unified cache has a single
-    /// one, at level 0.
+    /// array, at level 0.
     arrays: Box<[Option<Array>]>,
     split: bool,
 }
@@ -37,7 +37,8 @@ impl TranslationCaches {
 
     #[inline]
     pub(super) fn walk(&mut self, way: &[Step], held: &mut [u64]) {
-        // From the lowest table up: who starts there skips all above.
+        // From the lowest table up: a member that holds an entry starts there and skips all entries
+        // above it.
         let mut skipping = 0;
         for (step, held) in way.iter().zip(held.iter_mut()).rev() {
             skipping |= match self.array(step) {

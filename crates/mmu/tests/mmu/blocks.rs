@@ -1,5 +1,5 @@
-//! TLBs with entries for blocks of pages against a list of entries that write every page down, and
-//! against TLBs with an entry for each page.
+//! Compares TLBs whose entries are for blocks of pages with a model, in which an entry lists each
+//! of its pages, and with TLBs that have an entry for each page.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const LARGE: PageSize = PageSize::SIZE_2M;
 
 type Known = (PhysAddr, Rights);
 
-/// An entry with each of its pages.
+/// An entry, with a list of its pages.
 #[derive(Clone)]
 struct Entry {
     size: PageSize,
@@ -40,7 +40,7 @@ impl Entry {
     }
 }
 
-/// One array of 4K and 2M, in sets of ways.
+/// A model TLB with one array for pages of 4K and 2M, as a list of sets with their ways.
 struct Model {
     blocks: BlockParams,
     sets: Vec<(Vec<Option<Entry>>, ModelPolicy)>,
@@ -107,7 +107,7 @@ impl Model {
         Err(miss)
     }
 
-    /// The pages that come in with `page`, where `table` says what is mapped.
+    /// The pages that are inserted together with `page`; `table` has all mapped pages.
     fn pages(&self, page: Page, table: &Table) -> BTreeMap<u64, Known> {
         let own = |number: u64| table.small.get(&number).copied();
         let alone = || BTreeMap::from([(page.number(), table.at(page).unwrap())]);
@@ -216,13 +216,13 @@ impl Model {
     }
 }
 
-/// Whether an entry becomes one with a new one at the same places.
+/// Whether an entry is merged with a new entry for the same block.
 fn joins(entry: &Entry, whose: (Asid, bool), size: PageSize, kind: BlockKind) -> bool {
     let joined = [BlockKind::CompleteSubblock, BlockKind::PartialSubblock];
     (entry.asid, entry.global) == whose && size == SMALL && joined.contains(&kind)
 }
 
-/// What is mapped, in all spaces alike.
+/// The mapped pages, which are the same in all spaces.
 #[derive(Default)]
 struct Table {
     small: BTreeMap<u64, Known>,
@@ -240,7 +240,8 @@ impl Table {
         [SMALL, LARGE].map(|size| va.page(size)).into_iter().find(|page| self.at(*page).is_some())
     }
 
-    /// Maps the page at `va`: mostly beside the page before it, often in its place of a block.
+    /// Maps the page at `va`: mostly to the frame after that of the previous page, and often at its
+    /// own position in a block of frames.
     fn map(&mut self, rng: &mut Rng, va: VirtAddr) {
         let number = va.page(SMALL).number();
         let before = number.checked_sub(1).and_then(|before| self.small.get(&before).copied());
@@ -258,7 +259,7 @@ impl Table {
         }
     }
 
-    /// What a refill of a TLB with blocks of so many pages is told.
+    /// The translations that a refill passes to a TLB with blocks of `pages` pages.
     fn around(&self, page: Page, pages: u64) -> Vec<Option<Known>> {
         let first = page.number() / pages * pages;
         let at = |number: u64| VirtAddr::new(number << page.size().shift()).page(page.size());
@@ -334,7 +335,7 @@ fn a_tlb_with_blocks_does_what_a_list_of_all_pages_does() {
                     let page = table.page(va).unwrap();
                     let allows = table.at(page).is_some_and(|(_, rights)| rights.allows(kind));
                     if hit.is_err() && allows {
-                        // What forbids the access is dropped first, as a processor does.
+                        // The entry that forbids the access is flushed first, as a processor does.
                         if hit == Err(Miss::Denied) {
                             tlb.flush_page(va, asid, &mut |gone| seen.push(gone));
                             let covers = |entry: &Entry| {
@@ -351,7 +352,7 @@ fn a_tlb_with_blocks_does_what_a_list_of_all_pages_does() {
                         model.fill(page, whose, &table, label, &mut expected);
                     }
                 }
-                // A page goes or moves, and is flushed.
+                // Pages are unmapped or moved, and flushed.
                 950..975 => {
                     let bytes = rng.pick(&[1, 4096, 3 << 12, 1 << 16, 1 << 22]);
                     let range = VirtRange::new(va, bytes).unwrap();
@@ -392,7 +393,8 @@ fn a_tlb_with_blocks_does_what_a_list_of_all_pages_does() {
                     assert_eq!(held.len(), pages, "{}", context());
                     for entry in held {
                         assert!(tlb.peek(entry.page.start(), entry.asid).is_some());
-                        // A page is searched for, and of many pages all entries are looked at.
+                        // One page is searched for; for a range of many pages, all entries are
+                        // examined.
                         for pages in [1, 1000] {
                             let range = VirtRange::new(entry.page.start(), pages * SMALL.bytes());
                             let found = tlb.entries_for(range.unwrap(), entry.asid);
@@ -415,7 +417,7 @@ fn a_tlb_with_blocks_does_what_a_list_of_all_pages_does() {
     }
 }
 
-/// Misses of a stream over `table`, nothing of which is ever flushed.
+/// The number of misses of a stream of accesses to `table`, without any flush.
 fn misses(params: &TlbParams, stream: &[VirtAddr], table: &Table) -> u64 {
     let mut tlb = Tlb::new(params).unwrap();
     let pages = params.blocks.map_or(1, |blocks| u64::from(blocks.pages));
@@ -437,7 +439,8 @@ fn misses(params: &TlbParams, stream: &[VirtAddr], table: &Table) -> u64 {
     misses
 }
 
-/// In a fully associative TLB under LRU without flushes, entries for blocks add no miss; in sets they can.
+/// In a fully associative TLB with LRU replacement and without flushes, entries for blocks never
+/// cause additional misses. In a set-associative TLB they can.
 #[test]
 fn blocks_never_add_a_miss_to_full_lru() {
     let mut fewer = [0; BlockKind::ALL.len()];

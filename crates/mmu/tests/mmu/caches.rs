@@ -1,4 +1,4 @@
-//! Data caches against lists searched in order, under random geometries and streams.
+//! Compares data caches with lists that are searched in order, for random geometries and streams.
 
 use addr::{Kind, PhysAddr};
 use mmu::{CacheParams, GeometryError, Hierarchy, HierarchyParams, Policy, Requester, Served};
@@ -8,7 +8,7 @@ use crate::model::{Rng, cache::ModelHierarchy};
 const SEEDS: u64 = 400;
 const STEPS: u64 = 3000;
 
-/// A small cache of any geometry, in so many of a hundred cases.
+/// A small cache of random geometry in `percent` of a hundred cases, otherwise `None`.
 fn random_cache(rng: &mut Rng, percent: u64, line_shift: u32) -> Option<CacheParams> {
     let line_bytes = 1 << line_shift;
     let ways = rng.pick(&[1, 2, 3, 4, 8, 11, 12, 16, 20]);
@@ -23,7 +23,8 @@ fn random_cache(rng: &mut Rng, percent: u64, line_shift: u32) -> Option<CachePar
     rng.chance(percent).then_some(params)
 }
 
-/// Any of the four caches, with lines that do not get shorter.
+/// Random parameters: each of the four caches may exist, and the lines of a level are never shorter
+/// than those of the level in front.
 fn random_params(rng: &mut Rng) -> HierarchyParams {
     let mut line_shift = 4 + rng.below(3) as u32;
     let (l1i, l1d) = (random_cache(rng, 60, line_shift), random_cache(rng, 80, line_shift));
@@ -47,7 +48,8 @@ fn caches_do_what_lists_searched_in_order_do() {
             (Hierarchy::new(&params).unwrap(), ModelHierarchy::new(&params));
         let span = rng.pick(&[1 << 9, 1 << 12, 1 << 15]);
         let base = rng.pick(&[0, 1 << 40, u64::MAX - (1 << 16)]);
-        // Those that change nothing are only counted, in bulk, as sweeps do; in every second case.
+        // In every second case, accesses that change nothing are only counted and reported
+        // together, as sweeps do.
         let in_bulk = seed % 2 == 0;
         let (mut repeats, mut walks) = ([0; Kind::COUNT], [0; 2]);
         for step in 0..STEPS {
@@ -139,7 +141,7 @@ fn caches_that_cannot_be_are_refused_with_place_and_reason() {
     }
 }
 
-/// A machine without caches has only memory.
+/// In a machine without caches, memory serves all accesses.
 #[test]
 fn without_caches_memory_serves() {
     let mut caches = Hierarchy::new(&HierarchyParams::default()).unwrap();

@@ -1,4 +1,4 @@
-//! TLBs, MMU caches and data caches against models that search every entry in order.
+//! Compares TLBs, MMU caches and data caches with models that search every entry in order.
 
 mod blocks;
 mod caches;

@@ -1,11 +1,12 @@
-//! The table of offsets against lists.
+//! Compares the table of offsets with lists.
 
 use addr::{Asid, PageSize, PhysAddr, VirtAddr};
 use mmu::{Offsets, OffsetsParams, Speculation, Spot};
 
 use crate::model::Rng;
 
-/// Per set: instruction, space, offset, counter; the least recently used first.
+/// For each set, its entries as (instruction, space, offset, counter); the least recently used
+/// entry is first.
 type Lists = Vec<Vec<(u64, u16, u64, u32)>>;
 
 fn walked(
@@ -62,7 +63,7 @@ fn every_geometry_says_what_lists_say() {
         for step in 0..800 {
             let (va, instruction) = (rng.below(1 << 20), rng.below(24));
             let asid = rng.below(2) as u16;
-            // An instruction has one offset mostly.
+            // Most accesses of an instruction have the same offset.
             let offset =
                 if rng.chance(80) { 1 << 20 | instruction << 12 } else { rng.below(4) << 12 };
             let found = rng.chance(90).then(|| (va + offset, rng.below(64) as u32));

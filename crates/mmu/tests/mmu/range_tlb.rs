@@ -1,4 +1,4 @@
-//! The range TLB against a list of ranges in the order of their use.
+//! Compares the range TLB with a list of ranges in the order of use.
 
 use addr::{Asid, Kind, PhysAddr, Rights, VirtAddr, VirtRange};
 use mmu::{Miss, Policy, RangeEntry, RangeTlb, RangeTlbParams};
@@ -20,7 +20,7 @@ fn a_range_tlb_does_what_a_list_does() {
         let (entries, spaces) = (rng.pick(&[1, 2, 5, 32]), rng.pick(&[1, 3]));
         let params = RangeTlbParams { entries, replacement: Policy::Lru, seed: 1 };
         let mut tlb = RangeTlb::new(params).unwrap();
-        // The least recently used first.
+        // The least recently used range is first.
         let mut list: Vec<RangeEntry> = Vec::new();
         for step in 0..600 {
             let va = VirtAddr::new((rng.below(76) << 12) + rng.below(4096));
@@ -79,7 +79,7 @@ fn a_range_tlb_does_what_a_list_does() {
     }
 }
 
-/// Merged fills against a list whose entries are sets of pages.
+/// Compares merging insertions with a list whose entries are sets of pages.
 #[test]
 fn what_continues_a_range_becomes_one_with_it() {
     let mut merged = 0;
@@ -88,7 +88,7 @@ fn what_continues_a_range_becomes_one_with_it() {
         let entries = rng.pick(&[1, 2, 5, 32]);
         let params = RangeTlbParams { entries, replacement: Policy::Lru, seed: 1 };
         let mut tlb = RangeTlb::new(params).unwrap();
-        // Space, offset, rights and pages; the least recently used first.
+        // The entries as (space, offset, rights) and pages; the least recently used entry is first.
         let mut list: Vec<((u16, u64, Rights), Vec<u64>)> = Vec::new();
         for step in 0..300 {
             let (start, count) = (rng.below(48), 1 + rng.below(8));

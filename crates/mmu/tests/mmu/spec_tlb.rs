@@ -1,4 +1,4 @@
-//! The SpecTLB against a list in order of use.
+//! Compares the SpecTLB with a list in the order of use.
 
 use addr::{Asid, PageSize, PhysAddr, VirtAddr};
 use mmu::{Policy, SpecFill, SpecTlb, SpecTlbParams, Speculation, Spot};
@@ -13,8 +13,8 @@ fn params(entries: u32, ways: u32, replacement: Policy, fill: SpecFill) -> SpecT
     SpecTlbParams { entries, ways, replacement, seed: 1, page_size, fill, keeps_absent: false }
 }
 
-/// One that never thinks: per set a list of (large page, space, first byte, reserved), the next
-/// to go first.
+/// The reference model: for each set, a list of (large page, space, address of its frame,
+/// reserved). The entry that is replaced next is first.
 struct List {
     params: SpecTlbParams,
     sets: Vec<Vec<(u64, Asid, u64, bool)>>,
@@ -59,7 +59,8 @@ impl List {
     }
 }
 
-/// Where a random operating system has put a page: a large page's place, its own, or none.
+/// The random position of a page: at its position in a large page, at any other position, or not
+/// mapped.
 fn spot(rng: &mut Rng, va: u64, asid: Asid) -> Option<Spot> {
     let large = (va / M2 * 7 + u64::from(asid.0)) % 64 * M2;
     let size =
@@ -101,7 +102,8 @@ fn every_geometry_says_what_a_list_says() {
     }
 }
 
-/// B10 section 6.2.2: one page of 512 agrees by chance where pages are placed at random.
+/// If pages are placed at random, the addresses of one page in 512 agree by chance (B10 section
+/// 6.2.2).
 #[test]
 fn random_places_make_an_entry_once_in_512() {
     let params = params(1, 1, Policy::Lru, SpecFill::Heuristic);
@@ -125,8 +127,8 @@ fn random_places_make_an_entry_once_in_512() {
         });
         filled.push(count.count() as f64);
     }
-    // Each page for itself: counts of batches are binomial, so that their mean is 8 and their variance
-    // nearly as much. Six standard deviations of both.
+    // Pages are independent, so the counts of batches have a binomial distribution, with a mean of
+    // 8 and a variance of nearly 8. The test allows six standard deviations of both.
     let (count, mean) = (batches as f64, filled.iter().sum::<f64>() / batches as f64);
     let variance = filled.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / (count - 1.0);
     assert!((mean - 8.0).abs() < 6.0 * (8.0 / count).sqrt(), "{mean} of {pages}");

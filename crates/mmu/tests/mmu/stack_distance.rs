@@ -1,11 +1,11 @@
-//! Stack distances against a list kept in order, and against TLBs of every size.
+//! Compares stack distances with a list in the order of use, and with TLBs of every size.
 
 use addr::{Asid, Kind, PageSize, PhysAddr, Rights, VirtAddr};
 use mmu::{ArrayParams, Policy, StackDistance, Tlb, TlbEntry, TlbParams};
 
 use crate::model::Rng;
 
-/// The stack as a list, youngest first.
+/// A model of the stack: a list with the youngest key first.
 struct ModelStack(Vec<u64>);
 
 impl ModelStack {
@@ -25,7 +25,8 @@ fn depths_are_those_of_a_list_kept_in_order() {
         let span = rng.pick(&[3, 16, 20, 70, 300, 5000]);
         let (mut stack, mut model) = (StackDistance::new(depth_max), ModelStack(Vec::new()));
         for step in 0..4000 {
-            // Keys near the last ones, and keys from anywhere, page numbers and hashes alike.
+            // Half of the keys are small, and the others are from the whole span. With odd seeds,
+            // the keys are hashes instead of page numbers.
             let key = if rng.chance(50) { rng.below(span.min(20)) } else { rng.below(span) };
             let key = if seed % 2 == 0 { key } else { key.wrapping_mul(0x9e37_79b9_7f4a_7c15) };
             let expected = model.touch(key).filter(|&depth| depth < depth_max);
@@ -38,7 +39,8 @@ fn depths_are_those_of_a_list_kept_in_order() {
 fn a_key_that_was_forgotten_was_never_touched() {
     for seed in 0..40 {
         let mut rng = Rng(seed);
-        // All keys have room: one that was lost would not come back when a younger one is forgotten.
+        // The stack has room for all keys: a key that was dropped for lack of room would not return
+        // when a younger key is removed.
         let span = rng.pick(&[3, 16, 17, 20, 70, 300]);
         let (mut stack, mut model) = (StackDistance::new(300), ModelStack(Vec::new()));
         for step in 0..4000 {

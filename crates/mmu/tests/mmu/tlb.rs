@@ -1,4 +1,4 @@
-//! The TLB against a list searched in order, under random geometries and streams.
+//! Compares the TLB with a list that is searched in order, for random geometries and streams.
 
 use addr::{Asid, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use mmu::{
@@ -15,8 +15,8 @@ fn sizes() -> [PageSize; 4] {
     [12, 13, 15, 21].map(|shift| PageSize::from_shift(shift).unwrap())
 }
 
-/// Any geometry: one to three arrays, one to four page sizes, all policies, odd numbers of sets
-/// and ways, pairs.
+/// A random geometry, with one to three arrays, one to four page sizes, any policy, odd numbers of
+/// sets and ways, and pairs.
 fn random_params(rng: &mut Rng) -> TlbParams {
     let mut left: Vec<PageSize> = sizes().to_vec();
     let arrays = (0..1 + rng.below(3)).map(|_| {
@@ -25,7 +25,7 @@ fn random_params(rng: &mut Rng) -> TlbParams {
         let page_sizes = page_sizes.collect();
         let ways = rng.pick(&[1, 2, 3, 4, 6, 7, 8, 9, 12, 16, 17, 24, 33, 48, 65]);
         let sets = rng.pick(&[1, 1, 1, 2, 3, 4, 5, 8]);
-        // LRU has a way of its own to learn of hits.
+        // LRU is chosen more often, because hits are reported to it in a special way.
         let replacement = if rng.chance(30) { Policy::Lru } else { rng.pick(&Policy::ALL) };
         ArrayParams { page_sizes, entries: sets * ways, ways, replacement, seed: rng.next() }
     });
@@ -37,7 +37,7 @@ fn random_params(rng: &mut Rng) -> TlbParams {
     TlbParams { arrays, paired: rng.chance(30), blocks: None }
 }
 
-/// An address in one of a few pages of every size, some of them far apart.
+/// A random address in a small number of pages of every size, some of which are far apart.
 fn random_addr(rng: &mut Rng, pages: u64) -> VirtAddr {
     let far = rng.pick(&[0, 0, 0, 1 << 30, 0xffff_8000_0000_0000]);
     VirtAddr::new(far + (rng.below(pages) << 12) + rng.below(4096))
@@ -48,7 +48,7 @@ fn random_entry(rng: &mut Rng, va: VirtAddr, params: &TlbParams, asid: Asid) -> 
         params.arrays.iter().flat_map(|array| &array.page_sizes).copied().collect();
     let size = if rng.chance(97) { rng.pick(&held) } else { rng.pick(&sizes()) };
     let frame = |rng: &mut Rng| PhysAddr::new(rng.below(1 << 40)).align_down(size);
-    // Nothing is allowed at times, and everything mostly.
+    // Mostly all accesses are allowed, and sometimes none.
     let rights = |rng: &mut Rng| {
         if rng.chance(70) { Rights::ALL } else { Rights::from_bits(rng.below(16) as u8) }
     };
@@ -61,19 +61,21 @@ fn random_entry(rng: &mut Rng, va: VirtAddr, params: &TlbParams, asid: Asid) -> 
     entry
 }
 
-/// Physical address and label.
+/// The physical address and the label of a hit.
 type Place = (PhysAddr, u32);
 
-/// The clock of all TLBs, the granules that spans ask for, and which of them comes first.
+/// The clock of all TLBs, the granules that spans request, and for each kind whether the large
+/// granule is searched first.
 struct Spanning {
     clock: u64,
     granules: (PageSize, Option<PageSize>),
     large_first: [bool; 4],
-    /// Whether misses are taken to be dense for a while: there are no spans then.
+    /// Whether misses are currently treated as dense, so that no spans are used.
     is_dense: bool,
 }
 
-/// A lookup by itself, or first in a span, often one for pages of the sizes that are favoured.
+/// Looks up an address, either in a span first or only by an ordinary lookup. The spans are mostly
+/// for the favoured page sizes.
 fn lookup(
     rng: &mut Rng,
     tlb: &mut Tlb,
@@ -84,13 +86,14 @@ fn lookup(
 ) -> Result<Place, Miss> {
     spanning.is_dense ^= rng.chance(1);
     if !spanning.is_dense && rng.chance(80) {
-        // The clock is the caller's, who may have other TLBs.
+        // The clock belongs to the caller, which may have other TLBs.
         spanning.clock = tlb.now().max(spanning.clock) + 1 + rng.below(3);
         spanning.large_first[kind as usize] ^= rng.chance(10);
         let other = (rng.pick(&sizes()), None);
         let granules = if rng.chance(90) { spanning.granules } else { other };
         let largest = granules.1.unwrap_or(granules.0);
-        // A page is found whole or not at all, and one that is not must be looked up.
+        // A span must find either the whole page or nothing; if it finds nothing, an ordinary
+        // lookup follows.
         let bytes = 1 + rng.below(largest.bytes() - va.offset_in(largest)) as u32;
         let bytes = if rng.chance(90) { bytes } else { largest.bytes() as u32 };
         let in_page = va.offset_in(largest) + u64::from(bytes) <= largest.bytes();
@@ -126,7 +129,7 @@ fn lookup(
     })
 }
 
-/// The first lookup of a span.
+/// Makes the first lookup of a span.
 fn first<const LEARNS: u8>(
     span: Option<SpanTlb<'_, LEARNS>>,
     granules: (PageSize, Option<PageSize>),
@@ -195,7 +198,7 @@ fn a_tlb_does_what_a_list_searched_in_order_does() {
                         );
                     }
                 }
-                // A fill without a miss: a prefetch, or a second refill.
+                // An insertion without a miss, as by a prefetch or a second refill.
                 900..950 => {
                     let entry = random_entry(&mut rng, va, &params, of);
                     let label = rng.next() as u32;
@@ -246,13 +249,14 @@ fn a_tlb_does_what_a_list_searched_in_order_does() {
     }
 }
 
-/// One TLB behind another: what each counts and hands out, whichever way an access takes.
+/// Two TLBs, one behind the other, with their models. Counts and reported hits must agree,
+/// whichever functions make an access.
 struct Levels {
     tlbs: [Tlb; 2],
     models: [ModelTlb; 2],
     seen: [Vec<Evicted>; 2],
     expected: [Vec<Evicted>; 2],
-    /// What was filled, by its label.
+    /// The inserted entries, by label.
     entries: Vec<TlbEntry>,
 }
 
@@ -267,7 +271,7 @@ impl Levels {
         }
     }
 
-    /// The models' way: a lookup in each, and fills.
+    /// Makes an access in the models: lookups, and insertions after misses.
     fn expect(&mut self, va: VirtAddr, asid: Asid, kind: Kind, new: &TlbEntry) -> Option<Place> {
         let [near, far] = &mut self.models;
         let [near_gone, far_gone] = &mut self.expected;
@@ -285,7 +289,7 @@ impl Levels {
         None
     }
 
-    /// By lookups that ask for each access, as a fill does.
+    /// Makes an access with separate lookups and insertions ([`Tlb::lookup_apart`], [`Tlb::fill`]).
     fn one_by_one(
         &mut self,
         va: VirtAddr,
@@ -313,7 +317,8 @@ impl Levels {
         near.fill(new, label, kind, &mut |gone| self.seen[0].push(gone));
     }
 
-    /// Several in a row with both borrowed, as far as that goes: how many of them were done, with what they found.
+    /// Makes several accesses in a row with both TLBs borrowed ([`Tlb::dense`]), as far as
+    /// possible. Returns the results of the accesses that were made.
     fn at_once(
         &mut self,
         accesses: &[(VirtAddr, Kind, TlbEntry)],
@@ -416,7 +421,7 @@ fn accesses_at_once_do_what_they_do_one_by_one() {
                 }
             }
             for level in 0..2 {
-                // Nobody needs to hear of an entry that goes without a hit.
+                // The removal of an entry without hits need not be reported.
                 for gone in [&mut levels.seen[level], &mut levels.expected[level]] {
                     gone.retain(|gone| gone.hits != [0; 3]);
                     gone.sort_unstable();
@@ -429,11 +434,12 @@ fn accesses_at_once_do_what_they_do_one_by_one() {
             levels.seen.iter_mut().chain(&mut levels.expected).for_each(Vec::clear);
         }
     }
-    // Each way was taken: full misses at once, hits of either level at once, and accesses by themselves.
+    // Each of the three ways to make an access was used often: borrowed with a miss of both levels,
+    // borrowed with a hit of either level, and separate.
     assert!(ran.iter().all(|ran| *ran > 10_000), "{ran:?}");
 }
 
-/// What is handed out at evictions, flushes and the end adds up to what was counted.
+/// The hits that are reported at evictions, at flushes and at the end add up to the counted hits.
 #[test]
 fn hits_handed_out_are_all_hits() {
     for policy in Policy::ALL {

@@ -1,5 +1,5 @@
-//! The MMU caches against lists searched in order, over random trees, geometries and walks; the
-//! sizes of B10 table 4.2; the coverage theorems of its appendix A.
+//! Compares the MMU caches with lists that are searched in order, over random trees, geometries and
+//! walks. Also tests the sizes of B10 table 4.2 and the coverage theorems of B10 appendix A.
 
 use addr::{Asid, VirtAddr, VirtRange};
 use mmu::{AnyWalkCache, Design, GeometryError, Held, Policy, WalkCache, WalkCacheParams};
@@ -14,8 +14,8 @@ use crate::model::{
 const SEEDS: u64 = 400;
 const STEPS: u64 = 600;
 
-/// Runs one walk as a walker does, with the host's walks `below` it: before each of its references,
-/// and of the page that it finds, one of them. Gives what the cache answered.
+/// Runs one walk as a walker does. One of the host's walks in `below` precedes each of its
+/// references, and one precedes the page that it finds. Returns the answers of the cache.
 fn run_nested(
     cache: &mut impl FnMut(Ask<'_>) -> Answer,
     tree: &TreeShape,
@@ -29,7 +29,7 @@ fn run_nested(
     let skipped = match start.level {
         0 => walk.references.len() + 1,
         _ if start == root(tree) => 0,
-        // What was exchanged without a flush is not followed further.
+        // If the table was exchanged without a flush, the walk is not followed further.
         _ => walk.references.iter().position(past).map_or(walk.references.len(), |n| n + 1),
     };
     let mut held = Vec::new();
@@ -55,17 +55,17 @@ fn run_nested(
     said
 }
 
-/// One walk, from the root.
+/// A complete walk from the root.
 struct OneWalk {
     va: u64,
     asid: Asid,
     references: Vec<Reference>,
     found: bool,
-    /// What comes in at its end, where pages are held.
+    /// The page that is inserted at the end of the walk, if the cache holds pages.
     page: Option<Node>,
 }
 
-/// A walk of any address of `tree` that finds its page, or nothing.
+/// A walk of a random address, which mostly finds its page.
 fn random_walk(rng: &mut Rng, params: &WalkCacheParams, asid: Asid) -> OneWalk {
     let tree = &params.tree;
     let va = random_address(rng, tree.address_bits.into());
@@ -79,7 +79,7 @@ fn random_walk(rng: &mut Rng, params: &WalkCacheParams, asid: Asid) -> OneWalk {
     }
 }
 
-/// Guest and host in one cache: the host's walks run within the guest's.
+/// Tests a cache that guest and host share: the host's walks run inside the guest's walks.
 #[test]
 fn a_shared_mmu_cache_does_what_a_list_searched_in_order_does() {
     for seed in 0..SEEDS {
@@ -124,7 +124,7 @@ fn a_shared_mmu_cache_does_what_a_list_searched_in_order_does() {
     }
 }
 
-/// Runs one walk as a walker does. Gives what the cache answered.
+/// Runs one walk as a walker does. Returns the answers of the cache.
 fn run(
     cache: &mut impl FnMut(Ask<'_>) -> Answer,
     tree: &TreeShape,
@@ -237,7 +237,7 @@ fn an_mmu_cache_does_what_a_list_searched_in_order_does() {
         let mut cache = AnyWalkCache::new(&params).unwrap();
         let mut model = ModelWalkCache::new(&params);
         let asids = rng.pick(&[1, 3]);
-        // Tables that are exchanged without a flush are followed as they were.
+        // If tables are exchanged without a flush, walks still follow the old tables.
         let mut generation = 0;
         for step in 0..STEPS {
             let context = || format!("seed {seed}, step {step}, {params:?}");
@@ -249,7 +249,7 @@ fn an_mmu_cache_does_what_a_list_searched_in_order_does() {
                     let mut found = rng.chance(95);
                     let mut references = walk(tree, va, asid, leaf, generation);
                     if tree.spans.is_none() && rng.chance(10) {
-                        // A guard on the way does not match.
+                        // A guard on the path does not match.
                         references.truncate(1 + rng.below(references.len() as u64) as usize);
                         let last = references.last_mut().unwrap();
                         last.leads = last.next().map_or(Leads::Nowhere, Leads::Elsewhere);
@@ -285,7 +285,8 @@ fn an_mmu_cache_does_what_a_list_searched_in_order_does() {
     }
 }
 
-/// B10 table 4.2: 52 bits of physical address, four levels; and the same at 46 bits and five.
+/// Tests the sizes of B10 table 4.2, which is for physical addresses of 52 bits and four levels,
+/// and the corresponding sizes for 46 bits and five levels.
 #[test]
 fn the_bits_of_an_entry_are_those_of_the_thesis() {
     let bits = |design: Design, levels: u8, physical: u32| {
@@ -309,7 +310,7 @@ fn the_bits_of_an_entry_are_those_of_the_thesis() {
         (Design::Uptc, 4, 52, vec![49], vec![40]),
         (Design::Sptc, 4, 52, vec![49; 3], vec![40; 3]),
         (Design::Utc, 4, 52, vec![27], vec![40]),
-        // Lowest level first: the thesis lists them the other way round.
+        // The lowest level is first here; the thesis has the opposite order.
         (Design::Stc, 4, 52, vec![27, 18, 9], vec![40; 3]),
         (Design::Tpc, 4, 52, vec![27], vec![120]),
         (Design::Uptc, 5, 46, vec![43], vec![34]),
@@ -320,7 +321,8 @@ fn the_bits_of_an_entry_are_those_of_the_thesis() {
     }
 }
 
-/// Caches of LRU over one stream of walks, and whether one always covers what another does.
+/// Runs one stream of walks on two LRU caches. Returns whether the cache `larger` always holds all
+/// nodes that `of` holds.
 fn covers(of: &WalkCacheParams, larger: &WalkCacheParams, seed: u64) -> bool {
     let mut rng = Rng(seed);
     let mut caches = [of, larger].map(|params| AnyWalkCache::new(params).unwrap());
@@ -343,7 +345,7 @@ fn lru(design: Design, entries: u32) -> WalkCacheParams {
     WalkCacheParams { design, arrays, replacement: Policy::Lru, seed: 1, pages: false, tree }
 }
 
-/// Lemmas A.1.1 and A.1.2 and theorem A.1.3.
+/// Tests lemmas A.1.1 and A.1.2 and theorem A.1.3 of B10.
 #[test]
 fn a_path_cache_holds_what_a_unified_cache_of_as_many_entries_holds() {
     for seed in 0..60 {
@@ -357,7 +359,8 @@ fn a_path_cache_holds_what_a_unified_cache_of_as_many_entries_holds() {
     }
 }
 
-/// Lemma A.1.2: no entry without an entry for a table below it.
+/// Tests lemma A.1.2 of B10: if a cache holds an entry of an upper level, it also holds an entry
+/// for a table below it.
 #[test]
 fn a_unified_lru_cache_holds_no_table_without_one_below_it() {
     for (seed, design) in (0..40).flat_map(|seed| [(seed, Design::Uptc), (seed, Design::Utc)]) {
@@ -385,14 +388,14 @@ fn a_unified_lru_cache_holds_no_table_without_one_below_it() {
     }
 }
 
-/// Lemmas A.2.1 and A.2.2 and theorem A.2.3.
+/// Tests lemmas A.2.1 and A.2.2 and theorem A.2.3 of B10.
 #[test]
 fn a_split_page_table_cache_holds_what_a_path_cache_of_as_many_entries_holds() {
     for seed in 0..60 {
         for entries in [1, 2, 3, 5, 8, 24] {
             let (paths, split) = (lru(Design::Tpc, entries), lru(Design::Sptc, entries));
             assert!(covers(&paths, &split, seed), "seed {seed}, {entries} entries");
-            // Lemma A.2.1: of the lowest level both hold the same.
+            // Lemma A.2.1: both caches hold the same entries of the lowest level.
             let mut lowest = lru(Design::Sptc, entries);
             lowest.arrays.truncate(1);
             assert!(covers(&lowest, &paths, seed), "seed {seed}, {entries} entries, lowest");
@@ -400,7 +403,8 @@ fn a_split_page_table_cache_holds_what_a_path_cache_of_as_many_entries_holds() {
     }
 }
 
-/// The note after theorem A.2.3: smaller upper levels break it.
+/// Tests the note after theorem A.2.3 of B10: the theorem does not hold if the arrays of upper
+/// levels are smaller.
 #[test]
 fn smaller_upper_levels_break_the_second_theorem() {
     let mut split = lru(Design::Sptc, 8);

@@ -1,4 +1,4 @@
-//! MMU caches of many sizes in one structure against each of them alone.
+//! Compares a family of MMU caches of many sizes with each of these caches separately.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,10 +17,10 @@ use crate::model::{
 const SEEDS: u64 = 300;
 const STEPS: u64 = 500;
 
-/// Numbers of nodes by what they are valid for.
+/// The numbers of nodes, by the addresses and space for which the nodes are valid.
 #[derive(Default)]
 struct Numbers {
-    /// The tables that there are; none ever goes, whatever is flushed.
+    /// All tables so far; no table is removed, whatever is flushed.
     exist: HashSet<(u64, u8, Asid)>,
     of: HashMap<(u64, u8, Asid), u32>,
     next: u32,
@@ -46,14 +46,14 @@ impl Numbers {
         self.exist.contains(&(va >> shift, shift, asid))
     }
 
-    /// The numbers that go, which may be given again.
+    /// Removes the numbers for which `goes` returns true, and returns them; they may be reused.
     fn forget(&mut self, goes: impl Fn(&(u64, u8, Asid)) -> bool) -> Vec<u32> {
         let gone = self.of.extract_if(|tag, _| goes(tag)).map(|(_, number)| number);
         gone.collect()
     }
 }
 
-/// By step, whether `cache` spares the walk its entry.
+/// For each step, whether the walk need not read its entry because `cache` holds or skips it.
 fn alone(
     cache: &mut AnyWalkCache,
     tree: &TreeShape,
@@ -72,7 +72,8 @@ fn alone(
     held
 }
 
-/// Members of one design; of a split one with and without arrays of their own at each level.
+/// Random members of one design. In a split design, levels have equal or different numbers of
+/// entries, or no array.
 fn random_members(rng: &mut Rng) -> Vec<WalkCacheParams> {
     let design = rng.pick(&Design::ALL);
     let trees = [x86(4), x86(5), x86(3), if design == Design::Utc { guarded() } else { x86(4) }];
@@ -114,7 +115,7 @@ fn a_member_of_a_family_does_what_it_does_alone() {
             members.iter().map(|params| AnyWalkCache::new(params).unwrap()).collect();
         let mut numbers = Numbers::default();
         let asids = rng.pick(&[1, 3]);
-        // All pages have one size, but a guarded table's may end at any level.
+        // All pages have one size. In a guarded table the path to a page may end at any level.
         let leaf = rng.pick(&[1, 1, 2]);
         for step in 0..STEPS {
             let va = random_address(&mut rng, tree.address_bits.into());
@@ -192,6 +193,6 @@ fn only_caches_that_are_alike_but_for_their_size_are_a_family() {
     let other = unified(Design::Tpc, 8, 8, Policy::Lru);
     assert!(WalkCacheFamily::takes(&other, false));
     assert!(WalkCacheFamily::new(&[&fits, &other], false).is_none());
-    // Where pages are of several sizes, the path to a larger one is a part of others.
+    // If pages have several sizes, the path to a large page is a part of other paths.
     assert!(!WalkCacheFamily::takes(&other, true) && WalkCacheFamily::takes(&fits, true));
 }

@@ -5,7 +5,7 @@ use mmu::{CacheCounts, CacheParams, HierarchyParams, Random, Requester, Requests
 use super::policy::ModelPolicy;
 
 struct Set {
-    /// Line and whether it is dirty.
+    /// For each way, its line and whether the line is dirty.
     ways: Vec<Option<(u64, bool)>>,
     policy: ModelPolicy,
 }
@@ -18,7 +18,7 @@ struct ModelCache {
     counts: CacheCounts,
 }
 
-/// The caches of a path are found by their places.
+/// The model of a hierarchy; a path through it finds each cache by its place.
 pub(crate) struct ModelHierarchy {
     caches: Vec<ModelCache>,
     walker_enters: Served,
@@ -39,7 +39,7 @@ impl ModelCache {
         }
     }
 
-    /// Uses the line of `addr` if it is there.
+    /// Accesses the line of `addr` if the cache holds it. Returns whether it does.
     fn used(&mut self, addr: u64, write: bool) -> bool {
         let line = addr / self.line_bytes;
         let sets = self.sets.len() as u64;
@@ -56,7 +56,7 @@ impl ModelCache {
         false
     }
 
-    /// Takes in the line of `addr`; gives the address of the dirty line that goes.
+    /// Inserts the line of `addr`. Returns the address of the replaced line if that line was dirty.
     fn taken(&mut self, addr: u64, dirty: bool) -> Option<u64> {
         let line = addr / self.line_bytes;
         let sets = self.sets.len() as u64;
@@ -94,7 +94,7 @@ impl ModelHierarchy {
         }
     }
 
-    /// The caches that a request passes, in order.
+    /// The caches that a request reaches, in order.
     fn path(&self, enters: Served) -> Vec<usize> {
         let on_path = |place: Served| place == enters || place > enters && place >= Served::L2;
         (0..self.caches.len()).filter(|&cache| on_path(self.caches[cache].place)).collect()
@@ -145,7 +145,8 @@ impl ModelHierarchy {
         self.caches.iter().find(|cache| cache.place == place).map(|cache| cache.counts)
     }
 
-    /// Whether the line of `addr` is at `place`, and if so whether it is dirty.
+    /// If the cache at `place` holds the line of `addr`, whether the line is dirty; otherwise
+    /// `None`.
     pub(crate) fn peek(&self, place: Served, addr: u64) -> Option<bool> {
         let cache = self.caches.iter().find(|cache| cache.place == place)?;
         let line = addr / cache.line_bytes;

@@ -24,7 +24,7 @@ impl Rng {
         self.next() % end
     }
 
-    /// Whether an event of `percent` chances in a hundred happens.
+    /// True with a probability of `percent` per cent.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

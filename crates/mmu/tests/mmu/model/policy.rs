@@ -1,4 +1,4 @@
-//! The policies, one set at a time, by their definitions.
+//! The replacement policies of one set, implemented directly by their definitions.
 
 use mmu::{Policy, Random, Replacement};
 
@@ -9,14 +9,14 @@ pub(crate) struct ModelPolicy {
     order: Vec<usize>,
     counts: Vec<u64>,
     used: Vec<bool>,
-    /// What Greedy Dual still credits each way with.
+    /// The remaining credit of each way under Greedy Dual.
     credits: Vec<u64>,
-    /// SRRIP's two bits.
+    /// SRRIP's two bits for each way.
     predictions: Vec<u8>,
     /// The level of each entry, 0 for none.
     levels: Vec<u8>,
     costs: Vec<u64>,
-    /// By heap number of an inner node: whether it points to its right child.
+    /// For each inner node, by its heap number, whether it points to its right child.
     right: Vec<bool>,
 }
 
@@ -46,7 +46,7 @@ impl ModelPolicy {
         self.point_away(1, way);
     }
 
-    /// A new entry of `level`, 1 for a page; 0 where entries come from no table.
+    /// Records a new entry of `level`: 1 for a page, and 0 if entries do not come from page tables.
     pub(crate) fn inserted(&mut self, way: usize, level: u8, host: bool) {
         let others = self.levels.iter().enumerate().filter(|(other, _)| *other != way);
         let rank = 2 * level + u8::from(!host);
@@ -70,12 +70,12 @@ impl ModelPolicy {
         self.point_away(1, way);
     }
 
-    /// The way was emptied.
+    /// Records that the way was emptied.
     pub(crate) fn removed(&mut self, way: usize) {
         self.levels[way] = 0;
     }
 
-    /// The way to replace. `random` is what all sets draw from.
+    /// The way to replace. `random` is the sequence that all sets share.
     pub(crate) fn victim(&mut self, random: &mut Random) -> usize {
         let ways = self.order.len();
         match self.policy {
@@ -88,7 +88,7 @@ impl ModelPolicy {
                 let least = self.credits.iter().copied().min().unwrap();
                 self.credits.iter_mut().for_each(|credit| *credit -= least);
                 let spent = self.order.iter().copied().filter(|way| self.credits[*way] == 0);
-                // `min_by_key` keeps the first, which is the oldest.
+                // Of equal elements, `min_by_key` returns the first, which is the oldest.
                 spent.min_by_key(|way| self.costs[*way]).unwrap()
             }
             Policy::Srrip => loop {
@@ -120,7 +120,8 @@ impl ModelPolicy {
         self.order.push(way);
     }
 
-    /// From the root down: every node whose subtree holds the way points to the other child.
+    /// From the root down, makes every node whose subtree contains the way point to the child that
+    /// does not contain it.
     fn point_away(&mut self, node: usize, way: usize) {
         let ways = self.order.len();
         let holds = |mut leaf: usize, node: usize| {

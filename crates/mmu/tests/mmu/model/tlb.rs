@@ -1,4 +1,4 @@
-//! A TLB as a list of entries in ways of sets.
+//! A model TLB: a list of sets, each with its ways and their entries.
 
 use addr::{Asid, Kind, Page, PageSize, PhysAddr, VirtAddr, VirtRange};
 use mmu::{Evicted, Miss, Policy, Random, TlbCounts, TlbEntry, TlbParams};
@@ -26,7 +26,8 @@ struct Array {
 pub(crate) struct ModelTlb {
     paired: bool,
     arrays: Vec<Array>,
-    /// One sequence for all arrays if they have one policy, else one each.
+    /// One random sequence for all arrays if they have the same policy, otherwise one for each
+    /// array.
     random: Vec<Random>,
     pub(crate) counts: TlbCounts,
 }
@@ -53,7 +54,7 @@ impl ModelTlb {
         }
     }
 
-    /// The first page of the unit that has one tag, as a number of such units.
+    /// The number of the page, or of the pair, that has one tag.
     fn number(&self, page: Page) -> u64 {
         if self.paired { page.number() / 2 } else { page.number() }
     }
@@ -62,7 +63,7 @@ impl ModelTlb {
         entry.frames[if self.paired { (page.number() % 2) as usize } else { 0 }]
     }
 
-    /// Physical address and label.
+    /// Looks up `va`. Returns the physical address and the label.
     pub(crate) fn lookup(
         &mut self,
         va: VirtAddr,
@@ -179,7 +180,7 @@ impl ModelTlb {
         flushed
     }
 
-    /// Whether `entry`'s page, or one of its pair, has a byte in `range`.
+    /// Whether the page of `entry`, or a page of its pair, overlaps `range`.
     pub(crate) fn touches(paired: bool, entry: &TlbEntry, range: VirtRange) -> bool {
         let size = entry.page.size();
         range.pages(size).any(|page| {

@@ -1,4 +1,4 @@
-//! Trees of tables that stand for no format, and walks of them.
+//! Abstract trees of tables, which are not those of a particular format, and walks of these trees.
 
 use addr::{Asid, PhysAddr, Rights};
 use mmu::{Design, WalkArray};
@@ -16,7 +16,7 @@ pub(crate) fn x86(levels: u8) -> TreeShape {
     }
 }
 
-/// A tree whose levels cover as much as they like, as a guarded table's.
+/// A tree whose levels can cover any number of address bits, like a guarded table.
 pub(crate) fn guarded() -> TreeShape {
     TreeShape { levels: 6, address_bits: 64, entry_shift: 4, table_shift: 5, spans: None }
 }
@@ -30,8 +30,8 @@ pub(crate) fn root(tree: &TreeShape) -> Node {
     Node { table: PhysAddr::new(1 << 40), level: tree.levels, shift: 64, rights: Rights::ALL }
 }
 
-/// Numbers that stand for the bits of an address down to `shift` in a space and a generation of
-/// its tables: one table for each.
+/// The address of a table. It is a hash of the address bits above `shift`, the space, and the
+/// generation of the tables.
 fn table_of(va: u64, shift: u8, asid: Asid, generation: u64) -> PhysAddr {
     let word = (va >> shift).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ u64::from(shift).wrapping_mul(0xbf58_476d_1ce4_e5b9)
@@ -52,7 +52,8 @@ pub(crate) fn walk(
     let own_root = PhysAddr::new(root(tree).table.get() | u64::from(asid.0) << 20);
     let (mut table, mut level, mut shift) = (own_root, tree.levels, 64);
     loop {
-        // Where levels cover as much as they like, some are left out and some cover less.
+        // If levels can cover any number of bits, some levels are skipped and some cover fewer
+        // bits.
         let next = match &tree.spans {
             Some(spans) => (level > leaf).then(|| (level - 1, spans[usize::from(level) - 2])),
             None => {
@@ -83,7 +84,7 @@ pub(crate) fn walk(
     }
 }
 
-/// Addresses that share some upper bits and not others.
+/// A random address; such addresses share some of their upper bits.
 pub(crate) fn random_address(rng: &mut Rng, bits: u32) -> u64 {
     let shift = rng.pick(&[12, 21, 30, 39, 48]);
     let upper = rng.below(3) << 50 | rng.below(2) << 55 | rng.below(4) << 40;

@@ -1,4 +1,4 @@
-//! The MMU caches as lists that are searched in order.
+//! Models of the MMU caches, as lists that are searched in order.
 
 use addr::{Asid, VirtAddr, VirtRange};
 use mmu::{Design, Held, Random, WalkCacheParams};
@@ -6,7 +6,8 @@ use pagetable::{Leads, Node, Reference};
 
 use super::policy::ModelPolicy;
 
-/// What is remembered: by the address of an entry, or by an address that nodes are valid for.
+/// A cached entry. It is identified by the address of a page-table entry, or by an address for
+/// which its nodes are valid.
 #[derive(Clone, Debug)]
 struct Entry {
     entry: u64,
@@ -31,10 +32,12 @@ pub(crate) struct ModelWalkCache {
     design: Design,
     arrays: Vec<Array>,
     params: WalkCacheParams,
-    /// The guest's walk, and the host's within it: what it has passed, and what served it.
+    /// For the guest's walk and for the host's walk inside it, the nodes on the path so far; the
+    /// next field has the cached path that served the walk.
     ways: [Vec<Node>; 2],
     served: [Option<(usize, usize, usize, u64)>; 2],
-    /// Counts what comes in, so that what a way was filled with is told from what it held.
+    /// The number of insertions so far. It distinguishes the entries that a way has held one after
+    /// the other.
     time: u64,
     pub(crate) searches: u64,
 }
@@ -72,7 +75,7 @@ impl ModelWalkCache {
         matches!(self.design, Design::Uptc | Design::Sptc)
     }
 
-    /// All that a lookup could find, in any set: (array, set, way, node).
+    /// All nodes that a lookup could find, in any set, as (array, set, way, node).
     fn towards(&self, va: u64, asid: Asid) -> Vec<(usize, usize, usize, Node)> {
         let mut found = Vec::new();
         for (number, array) in self.arrays.iter().enumerate() {
@@ -175,7 +178,7 @@ impl ModelWalkCache {
         match self.served[who] {
             Some((set, way, length, since)) if self.ways[who].len() == length => {
                 let set = &mut self.arrays[0].sets[set];
-                // Unless the other dimension's walk has put its path there.
+                // The walk of the other dimension may have inserted its path there.
                 if set.ways[way].as_ref().is_some_and(|entry| entry.since == since) {
                     set.policy.touched(way);
                 }
@@ -210,7 +213,7 @@ impl ModelWalkCache {
         self.flush(|entry, _| physical || entry.asid != Asid::HOST);
     }
 
-    /// The page at which a walk has ended, where pages are held.
+    /// Inserts the page at which a walk ended, if the cache holds pages.
     pub(crate) fn page(&mut self, va: VirtAddr, asid: Asid, page: Node) {
         let key = va.get() >> page.shift;
         let sets = self.arrays[0].sets.len() as u64;
