@@ -1,4 +1,5 @@
-//! The kernel's part of using a page table over a direct map of physical memory, without std.
+//! The code that a kernel must provide to use a page table over a direct map of physical memory,
+//! without std.
 //!
 //! This is a library with its own panic handler. If anything below it linked std, there would be
 //! two panic handlers, and it would not compile; every run of the tests builds it.
@@ -64,7 +65,8 @@ impl Memory for DirectMap<'_> {
     addr::exchanges_of_one_user!();
 }
 
-/// A space with `pages` pages of the kernel from `start` on, the first of them in `frame`.
+/// Creates a space with `pages` pages of the kernel from `start` on; the first page has the frame
+/// `frame`.
 pub fn kernel_space(
     table: &mut X86_64,
     memory: &mut DirectMap<'_>,
@@ -79,7 +81,7 @@ pub fn kernel_space(
     let first = Translation { global: true, ..Translation::new(page, frame, rights) };
     match table.map(space, first, pages, memory, frames) {
         Ok(flush) => {
-            // No processor has run in this space: nobody can have anything of it to forget.
+            // No processor has run in this space, so no TLB has an entry to flush.
             flush.done(frames);
             Ok(space)
         }

@@ -17,15 +17,16 @@
 //!       52 bits: frame bits 51:48 in 15:12 with granules of 64K; 51:50 in 9:8, in place of SH, with others
 //! ```
 //!
-//! The root consists of two tables side by side. The first is for TTBR0_EL1 and maps the addresses from 0
-//! up. The second, for TTBR1_EL1, maps the addresses below the end of the address space; it lies half the
-//! [root table's size](Format::table_size) above the first. [`Aarch64`] returns the value for each
-//! register.
+//! The root consists of two adjacent tables. The first is for TTBR0_EL1 and maps the addresses from
+//! 0 up. The second is for TTBR1_EL1 and maps the addresses below the end of the address space. Its
+//! offset from the first is half the [root table's size](Format::table_size). [`Aarch64`] returns
+//! the value for each register.
 //!
-//! *Usage* (FEAT_HAFDBS). A walker sets AF. DBM means that the page may be written: AP\[2\] (read-only) is
-//! set while the page is clean, and the first store clears it. When a page loses the right to write, its
-//! dirty state is kept in the OS's bit 55. If walkers set no bits, AF is always set, so that no
-//! access faults because of AF, and the OS keeps the referenced and dirty bits.
+//! *Usage* (FEAT_HAFDBS). A walker sets AF. DBM means that the page may be written: AP\[2\]
+//! (read-only) is set while the page is clean, and the walker clears it at the first store. When a
+//! page loses the right to write, its dirty state is kept in the OS's bit 55. If walkers set no
+//! bits, AF is always set, so that no access faults because of AF, and the OS keeps the referenced
+//! and dirty bits.
 //!
 //! *population* is the number of entries in use in the next table, kept in bits that hardware ignores. *NA*
 //! (with bit 0 clear) marks a page that is mapped but allows no access; *MK* is the page's mark. A page that
@@ -35,7 +36,7 @@
 //! *Break before make* (section D8.16). An entry with another page size or another contiguous bit
 //! must not directly replace an entry that a TLB may hold. Resizing a page therefore invalidates
 //! the entry first, and writes the new entry when processors have flushed the old one. With
-//! FEAT_BBM at level 2 ([`Aarch64::with_bbm2`]) one exchange is enough.
+//! FEAT_BBM at level 2 ([`Aarch64::with_bbm2`]), one exchange of the entry is enough.
 //!
 //! Not supported: the block sizes that only 52-bit addresses have (512G, 64G, 4T), runs of 16 blocks of 1G (16G,
 //! with a granule of 4K), hierarchical rights (APTable and similar fields) and permission overlays.
@@ -77,7 +78,7 @@ const HIGH_BITS: u32 = 6;
 const POPULATION: u64 = mask(LOW_BITS) << LOW_SHIFT | mask(HIGH_BITS) << HIGH_SHIFT;
 
 const ENTRY_SHIFT: u32 = 3;
-/// The least alignment of a table, in bytes.
+/// The smallest alignment of a table, in bytes.
 const TABLE_BYTES_MIN: u64 = 64;
 
 const fn mask(bits: u32) -> u64 {
@@ -125,9 +126,9 @@ pub type Aarch64<const GRANULE: u8 = 12, const BITS: u8 = 48, const MARKS: bool 
 #[derive(Clone, Debug)]
 pub struct Aarch64Entries<const GRANULE: u8, const BITS: u8, const MARKS: bool> {
     spans: [VirtRange; 2],
-    /// The bits of an entry that tell whether it leads to a table, and to which: see
-    /// [`Format::next_table`]. It is a field and not a constant, since the compiler would split a
-    /// constant into two masks.
+    /// The bits of an entry that determine whether the entry leads to a table, and to which table:
+    /// see [`Format::next_table`]. It is a field and not a constant, since the compiler would split
+    /// a constant into two masks.
     next_bits: u64,
     bbm2: bool,
 }
@@ -219,7 +220,7 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Aarch64Entries<GRANUL
         Self::OFFSET_BITS + Self::INDEX_BITS * (level as u32 - 1)
     }
 
-    /// log2 of the number of entries that one page with the contiguous bit has.
+    /// log2 of the number of entries of a page with the contiguous bit.
     const fn run_bits(level: u8) -> u32 {
         match (GRANULE, level) {
             (12, _) => 4,
@@ -328,7 +329,8 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Format
 
     #[inline]
     fn holds(&self, addr: VirtAddr) -> bool {
-        // All bits above are 0, or all are 1: with one more, all but the lowest of them are 0.
+        // The bits above the address must be all 0 or all 1. After adding 1 to them, all except the
+        // lowest are then 0.
         addr.get().wrapping_add(1 << Self::ADDRESS_BITS) >> (Self::ADDRESS_BITS + 1) == 0
     }
 
@@ -352,7 +354,7 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Format
             return (index & mask(Self::INDEX_BITS)) << ENTRY_SHIFT;
         }
         if Self::HALF_BYTES == 1 << (Self::ROOT_BITS + ENTRY_SHIFT) {
-            // The half is the lowest of the bits above, which all are alike.
+            // All bits above the index are equal; the lowest of them selects the half.
             return (index & mask(Self::ROOT_BITS + 1)) << ENTRY_SHIFT;
         }
         let half = (addr.get() >> 63) * Self::HALF_BYTES;
@@ -408,7 +410,7 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Format
 
     #[inline]
     fn next_table(&self, entry: u64, _level: u8) -> Option<PhysAddr> {
-        // No bit of a frame is in the lowest byte.
+        // The lowest byte contains no bit of a frame.
         let kept = entry & self.next_bits;
         let table = kept.wrapping_sub(TABLE);
         let table = if Self::LPA || Self::DS { Self::frame(table) } else { table };
@@ -454,7 +456,8 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Format
 
     #[inline]
     fn other_size(&self, entry: u64, _addr: VirtAddr, size: PageSize) -> u64 {
-        // A page of the size of an entry is no run, at whatever level.
+        // A page that is as large as the memory covered by one entry of some level has a single
+        // entry, so it has no contiguous bit.
         let is_run = (1..=Self::LEVELS).all(|level| size.shift() != Self::shift(level));
         if (entry & CONTIGUOUS != 0) == is_run { 0 } else { CONTIGUOUS }
     }
@@ -543,7 +546,7 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Format
             let bits = self.other_rights(entry, rights);
             return (bits != 0).then(|| self.invert(level, at, bits, memory));
         }
-        // Whether AP[2] is to change depends on what a walker makes of it meanwhile.
+        // The new value of AP[2] depends on whether a walker has changed it in the meantime.
         loop {
             let new = Self::with_rights(entry, rights);
             if new == entry {
@@ -565,7 +568,7 @@ impl<const GRANULE: u8, const BITS: u8, const MARKS: bool> Format
         usage: Usage,
         memory: &mut impl Memory,
     ) -> Option<u64> {
-        // A walker does not set again bits that it has set, so inverting them clears them.
+        // A walker does not change bits that are already set, so inverting these bits clears them.
         let written = if usage.dirty && Self::is_written(entry) { READ_ONLY } else { 0 };
         let bits = self.usage_bits(usage) & entry | written;
         (bits != 0).then(|| self.invert(level, at, bits, memory))

@@ -45,7 +45,7 @@ const COARSE: u64 = 1;
 const PAGE: u64 = 2;
 /// C and B set: cacheable and bufferable, for ordinary memory.
 const MEMORY: u64 = 3 << 2;
-/// In an entry of type 0: set if the entry is of a page that is mapped but allows no access.
+/// In an entry of type 0, this bit is set if the entry maps a page that allows no access.
 const NO_ACCESS: u64 = 1 << 2;
 const AP_SHIFT: u32 = 10;
 const AP: u64 = 3;
@@ -60,7 +60,7 @@ const TABLE: u64 = 0xffff_fc00;
 
 /// Distance in bytes from the hardware's word of a small page to the OS's word.
 const BESIDE: u64 = 1 << 10;
-/// The algorithms see an entry as 64 bits: the hardware's word, and above it the usage bits.
+/// The algorithms treat an entry as 64 bits: the hardware's word, with the usage bits above it.
 const REFERENCED: u64 = 1 << 32;
 const DIRTY: u64 = 2 << 32;
 const MARKED: u64 = 4 << 32;
@@ -69,7 +69,7 @@ const OWN_SHIFT: u32 = 32;
 /// lowest bits of the OS's word.
 const SECTION_OWN_SHIFT: u32 = 12;
 const OWN: u64 = 7;
-/// Set if the 64 bits are of a small page, clear for a section.
+/// This bit is set in the 64 bits of a small page, and clear in those of a section.
 const SMALL: u64 = 1 << 63;
 
 const SIZES: [PageSize; 2] = [PageSize::SIZE_4K, SECTION];
@@ -109,7 +109,7 @@ impl Default for Arm {
     }
 }
 
-/// The type and access bits in the entry of a page, small or a section.
+/// The type and access bits in the entry of a small page or a section.
 #[inline]
 fn rights_bits(rights: Rights, is_small: bool) -> u64 {
     let user = u64::from(rights.contains(Rights::USER));
@@ -118,7 +118,8 @@ fn rights_bits(rights: Rights, is_small: bool) -> u64 {
     in_fields(access, is_small) | if nothing { NO_ACCESS } else { PAGE | MEMORY }
 }
 
-/// `access` in each AP field of an entry: one in a section's, four in a small page's.
+/// `access` in each AP field of an entry. The entry of a section has one field, the entry of a
+/// small page four.
 #[inline]
 fn in_fields(access: u64, is_small: bool) -> u64 {
     if is_small { (access * EACH_QUARTER) << SMALL_AP_SHIFT } else { access << AP_SHIFT }
@@ -343,7 +344,8 @@ impl Format for ArmEntries {
         new: u64,
         memory: &mut impl Memory,
     ) -> Result<(), u64> {
-        // No walker changes the OS's word: whoever changes entries does so one after the other.
+        // No walker changes the OS's word, and changes of entries by the OS exclude each other, so
+        // a plain store is enough.
         let (from, to) = (word(level, current), word(level, new));
         match memory.compare_exchange_u32(at, from, to) {
             Ok(()) if level == 1 => {

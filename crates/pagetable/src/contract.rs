@@ -43,9 +43,9 @@ impl Space {
 /// own mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// A walk has found the page: the accessed bit.
+    /// The accessed bit: a walk has found the page.
     pub referenced: bool,
-    /// A walk for a store has found the page: the dirty bit.
+    /// The dirty bit: a walk for a store has found the page.
     pub dirty: bool,
     /// The operating system has marked the page, in a bit that hardware ignores for translations.
     /// Always false if the format has no such bit.
@@ -59,12 +59,12 @@ pub struct Mapping {
     pub translation: Translation,
     /// The page's usage bits.
     pub usage: Usage,
-    /// The OS's note beside the entry ([`PageTable::map_noted`]), or 0. Operations that change a page
-    /// but leave it mapped do not read the note and report 0.
+    /// The OS's note beside the entry ([`PageTable::map_noted`]), or 0. Operations that change a
+    /// page but leave it mapped do not read the note; they report 0.
     pub note: u32,
 }
 
-/// The physical memory that a page table takes, in bytes.
+/// The physical memory that a page table uses, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Footprint {
     /// Bytes of nodes, buckets and tables in use.
@@ -121,7 +121,7 @@ pub enum Lent {
         /// copy.
         is_page: bool,
     },
-    /// The copy existed already.
+    /// The entry had been copied before.
     There,
     /// The lender has no entry at the address.
     Absent,
@@ -131,8 +131,8 @@ pub enum Lent {
 ///
 /// Operations on a range skip holes; their cost depends on how much is mapped, and not on the
 /// range's length. An operation that fails leaves table and memory as they were. `each` is called
-/// for every page that an operation changes, with the page as it was before, by ascending address
-/// unless documented otherwise.
+/// for every page that an operation changes, with the state of the page before the change. The
+/// calls are by ascending address unless documented otherwise.
 pub trait PageTable {
     /// The supported page sizes, ascending; the first is the base page.
     fn page_sizes(&self) -> &[PageSize];
@@ -186,8 +186,8 @@ pub trait PageTable {
         self.map_noted(space, (first, count), &[], memory, frames)
     }
 
-    /// Like [`PageTable::map`], with a note for each page, which is stored if the page's entry has
-    /// room for one. If `notes` is empty, all notes are 0.
+    /// Like [`PageTable::map`], but also stores a note for each page whose entry has room for a
+    /// note. If `notes` is empty, all notes are 0.
     fn map_noted(
         &mut self,
         space: Space,
@@ -206,7 +206,7 @@ pub trait PageTable {
         false
     }
 
-    /// Changes the note of the page that holds `addr`, if its entry has room for one.
+    /// Changes the note of the page that holds `addr`, if the page's entry has room for a note.
     fn set_note(
         &mut self,
         _space: Space,
@@ -271,11 +271,12 @@ pub trait PageTable {
     /// whole page. If `to` is larger than the mapped pages, each new page must be completely mapped by
     /// adjacent and aligned frames with equal rights and attributes. A refused request changes nothing.
     ///
-    /// `forget` is called once, after the entries have been exchanged, with a token that names the replaced
-    /// pages. `forget` must have every processor flush these pages, and return when all have done
-    /// so. It is not called if nothing has to be flushed. After `forget` has returned, `resize`
-    /// transfers usage bits that hardware has set in the old entries to the new pages, writes
-    /// entries that had to be invalidated, and frees the frames of removed tables.
+    /// `forget` is called once, after the entries have been exchanged, with a token that names the
+    /// replaced pages. `forget` must make every processor flush these pages, and return when all
+    /// processors have flushed them. It is not called if nothing has to be flushed. After `forget`
+    /// has returned, `resize` transfers usage bits that hardware has set in the old entries to the
+    /// new pages, writes entries that had to be invalidated, and frees the frames of removed
+    /// tables.
     ///
     /// A walk finds a page at every moment, unless the format says that hardware needs break-before-make
     /// (AArch64 without FEAT_BBM at level 2). For such hardware, walks find no page while `forget` runs, and
@@ -385,10 +386,11 @@ pub trait PageTable {
         each: &mut impl FnMut(Mapping),
     );
 
-    /// The memory that all spaces together take.
+    /// The memory that all spaces together use.
     fn footprint(&self) -> Footprint;
 
-    /// The memory that `space` alone takes: 0 if it does not exist or shares all of its tables.
+    /// The memory that only `space` uses. It is 0 if the space does not exist or shares all of its
+    /// tables.
     fn footprint_of(&self, space: Space) -> Footprint;
 }
 
@@ -409,7 +411,7 @@ pub struct TreeShape {
     pub spans: Option<Vec<u8>>,
 }
 
-/// A page table whose walk descends from a root: a walk can start at any table on the way.
+/// A page table whose walks descend from a root. A walk can also start at any table on the path.
 pub trait Tree: PageTable {
     /// The properties of the format that an MMU cache needs.
     fn shape(&self) -> TreeShape;
@@ -421,9 +423,9 @@ pub trait Tree: PageTable {
     /// The node at which a walk in `space` starts if no MMU cache has a lower node on its path.
     fn root(&self, space: Space) -> Node;
 
-    /// Like [`PageTable::walk`], but starts at the table `start`. An earlier walk must have passed
-    /// that table for an address with the same bits from `start.shift` up, and no token since then
-    /// may have named it in [`Flush::tables`].
+    /// Like [`PageTable::walk`], but starts at the table `start`. An earlier walk, of an address
+    /// that agrees with `addr` in the bits from `start.shift` up, must have passed this table. No
+    /// later token may have named the table in [`Flush::tables`].
     fn walk_from(
         &self,
         start: Node,

@@ -9,7 +9,7 @@ use crate::Space;
 /// Why an operation was refused. The table is as it was before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// A page to be mapped is mapped already, wholly or in part.
+    /// A page that is to be mapped is already mapped, completely or in part.
     AlreadyMapped {
         /// The first mapped page among the addresses.
         page: Page,
@@ -37,7 +37,7 @@ pub enum Error {
     Unfit(Unfit),
     /// A table is needed and no frame is free for it.
     OutOfFrames(OutOfFrames),
-    /// The space does not exist, or no longer.
+    /// The space never existed or has ended.
     NoSpace(Space),
 }
 
@@ -66,7 +66,8 @@ pub enum Unfit {
     Memory(MemoryType),
     /// A protection key, for which entries have no bits.
     Key(u8),
-    /// A further space, beyond this number of spaces that the tags can distinguish.
+    /// One more space than this number, which is the largest number of spaces that tags can
+    /// distinguish.
     Spaces(u64),
 }
 

@@ -9,7 +9,7 @@
 //!
 //! A table that has become empty is unlinked at once, but an MMU cache may still lead to it. The
 //! frame of such a table is therefore kept in the token, and is not reused before the flush. In a
-//! guarded table, mapping a page moves nodes too: in that case the token of `map` names the nodes
+//! guarded table, mapping a page can move nodes. In that case the token of `map` names the nodes
 //! that moved, and no page.
 
 use alloc::{boxed::Box, vec::Vec};
@@ -27,7 +27,7 @@ use crate::Space;
 #[derive(Debug)]
 pub struct Flush {
     space: Space,
-    /// Whether the whole space must be flushed; then `pages` and `range` do not matter.
+    /// Whether the whole space must be flushed; if so, `pages` and `range` are ignored.
     whole: bool,
     pages: u64,
     /// The smallest range that holds all pages to be flushed, if there are any.
@@ -42,8 +42,8 @@ pub struct Flush {
 
 /// The frames of removed tables: usually none or one.
 ///
-/// This is one enum, so that code that handles a token distinguishes the common cases by a single
-/// test.
+/// This is one enum, so that a single test distinguishes the common cases in code that handles a
+/// token.
 #[derive(Debug)]
 enum Tables {
     Stay,
@@ -164,8 +164,7 @@ impl Flush {
         flush
     }
 
-    /// A token that requires a flush of all of `space`; `global` says whether global pages are
-    /// included.
+    /// A token that requires a flush of all of `space`, including global pages if `global` is true.
     pub const fn whole(space: Space, global: bool) -> Flush {
         let mut flush = Flush::nothing(space);
         flush.whole = true;
@@ -178,8 +177,8 @@ impl Flush {
         self.space
     }
 
-    /// A token with the same scope but without the frames to be freed: for a caller that flushes
-    /// later, while no processor runs.
+    /// A token with the scope of this one, but without the frames to be freed. It is for a caller
+    /// that flushes later, while no processor runs.
     pub fn without_frames(&self) -> Flush {
         let mut flush = Flush { tables: Tables::Stay, ..*self };
         if let Tables::More(more) = &self.tables
@@ -273,8 +272,8 @@ impl Flush {
         }
     }
 
-    /// This token, which has no frame yet, together with the frame of one removed table. Written so that the
-    /// compiler keeps the token in registers.
+    /// Adds the frame of one removed table to this token, which has no frame yet. The function
+    /// takes and returns the token by value, so that the compiler keeps it in registers.
     #[inline(always)]
     pub(crate) fn with_table(self, frame: PhysAddr, size: PageSize) -> Flush {
         Flush { unlinked: true, tables: Tables::of_one(frame, size), ..self }

@@ -26,11 +26,12 @@ pub enum Entry {
 /// Levels count down to 1 as in [`crate::Reference::level`]. An entry is passed as 64 bits: its 8
 /// bytes in memory, or its 4 bytes zero-extended. These laws hold for every level and value:
 ///
-/// * zero is [`Entry::Empty`], and no other value that these functions make is empty;
-/// * [`Format::translation`] of [`Format::page`] gives back frame, [granted](Format::granted) rights and
-///   global bit;
-/// * [`Format::decode`] of [`Format::table`] gives back the table, [`Format::population`] the
-///   population; neither depends on the other, nor on the usage bits.
+/// * the value zero is [`Entry::Empty`], and no other value that these functions return is empty;
+/// * [`Format::translation`] of a value that [`Format::page`] returned has the frame, the
+///   [granted](Format::granted) rights and the global bit of the page;
+/// * [`Format::decode`] of a value that [`Format::table`] returned has the table, and
+///   [`Format::population`] returns its population. Table, population and usage bits are
+///   independent of each other.
 ///
 /// The default methods suit formats that software defines: page entries allow any rights, and
 /// entries that lead to tables restrict nothing and have no usage bits.
@@ -38,10 +39,10 @@ pub trait Format {
     /// The largest number of levels of any table in this format.
     const LEVELS_MAX: u8;
 
-    /// Whether some pages are *replicated*: such a page has several entries, side by side in one
-    /// table of the level that [`Format::level_of`] returns. The number of entries is the page's
-    /// size divided by the memory that one entry of that table covers. The usage of a replicated
-    /// page is the usage of all its entries together.
+    /// Whether some pages are *replicated*: such a page has several adjacent entries in one table
+    /// of the level that [`Format::level_of`] returns. The number of entries is the page's size
+    /// divided by the memory that one entry of that table covers. The usage of a replicated page is
+    /// the usage of all its entries together.
     const REPLICATES: bool = false;
 
     /// Whether an entry that leads to a table counts the entries in use in that table. If hardware
@@ -139,8 +140,8 @@ pub trait Format {
     fn present(&self, entry: u64) -> bool;
 
     /// Accumulates the rights that entries leading to tables allow: `passed` is the value for the
-    /// entries before, `entry` is the next entry. All ones stand for no entry so far; otherwise the
-    /// value's encoding is the format's choice, so that this step is cheap.
+    /// entries before, `entry` is the next entry. A value of all ones means that no entry was
+    /// passed yet. All other values are encoded as the format chooses, so that this step is cheap.
     #[inline]
     fn pass(&self, passed: u64, _entry: u64) -> u64 {
         passed
@@ -155,7 +156,7 @@ pub trait Format {
     /// The entry that leads to a table with `population` entries in use.
     fn table(&self, table: PhysAddr, population: u64) -> u64;
 
-    /// How many entries are in use in the table that `entry` leads to. The count is in bits that
+    /// The number of entries in use in the table that `entry` leads to. The count is in bits that
     /// hardware ignores, so that a table can be freed with its last page without a search. Never
     /// called if the format [does not count](Format::COUNTS).
     fn population(&self, entry: u64) -> u64;
@@ -179,8 +180,9 @@ pub trait Format {
     /// pages.
     fn page(&self, level: u8, page: &Translation, frame: PhysAddr) -> u64;
 
-    /// The bits to invert in a page's entry for `addr`, so that it becomes the entry of a page of `size` at
-    /// the same level. 0 if entries do not encode the page size. Never includes bits that walkers set.
+    /// The bits to invert in a page's entry for `addr`, so that it becomes the entry of a page of
+    /// `size` at this level. 0 if entries do not encode the page size. The result never includes
+    /// bits that walkers set.
     #[inline]
     fn other_size(&self, _entry: u64, _addr: VirtAddr, _size: PageSize) -> u64 {
         0
@@ -193,8 +195,8 @@ pub trait Format {
         false
     }
 
-    /// The entry of a page between break and make: invalid for hardware, a page for the OS. Never called if
-    /// the format does not [break](Format::breaks).
+    /// The entry of a page during break-before-make, when it is invalid for hardware but still maps
+    /// a page for the OS. Never called if the format does not [break](Format::breaks).
     #[inline]
     fn broken(&self, _entry: u64) -> u64 {
         0
@@ -203,8 +205,8 @@ pub trait Format {
     /// The translation that the entry at `level` gives for the page that holds `addr`.
     fn translation(&self, entry: u64, level: u8, addr: VirtAddr) -> Translation;
 
-    /// The bits to invert in a page's entry so that it gets these rights. Never includes bits that
-    /// walkers set, and does not depend on them.
+    /// The bits to invert in a page's entry so that the page gets these rights. The result neither
+    /// includes bits that walkers set nor depends on them.
     #[inline]
     fn other_rights(&self, entry: u64, rights: Rights) -> u64 {
         let (mask, bits) = pte::rights_bits(rights);
@@ -217,10 +219,10 @@ pub trait Format {
         !rights.contains(self.translation(entry, level, VirtAddr::new(0)).rights)
     }
 
-    /// Whether a walk that ends at this page entry, which is [present](Format::present), allows an access of
-    /// this kind. `rights` are the rights that the entry and all entries before it allow. If
-    /// entries that lead to tables restrict no rights, a format may test the page entry instead, if
-    /// that is cheaper.
+    /// Whether an access of this kind is allowed after a walk that ends at this page entry, which
+    /// is [present](Format::present). `rights` are the rights that the entry and all entries before
+    /// it allow. If entries that lead to tables restrict no rights, a format may test the page
+    /// entry instead, if that is cheaper.
     #[inline]
     fn permits(&self, _entry: u64, rights: Rights, kind: Kind) -> bool {
         rights.allows(kind)
@@ -295,14 +297,15 @@ pub trait Format {
         }
     }
 
-    /// Reads the entry at `at` of a table of `level`, in code that often changes populations:
-    /// [`Format::write_population`] may just have stored a part of the entry.
+    /// Reads the entry at `at` of a table of `level` shortly after [`Format::write_population`] may
+    /// have stored a part of the entry. It is used by code that often changes populations.
     #[inline]
     fn read_counted(&self, level: u8, at: PhysAddr, memory: &impl Memory) -> u64 {
         self.read(level, at, memory)
     }
 
-    /// Writes the entry at `at`, which was empty, so that no walker changes it at the same time.
+    /// Writes the entry at `at`. The entry must have been empty, since walkers do not change empty
+    /// entries.
     #[inline]
     fn write(&self, level: u8, at: PhysAddr, entry: u64, memory: &mut impl Memory) {
         if self.entry_bytes(level) == 8 {

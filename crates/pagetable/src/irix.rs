@@ -18,9 +18,10 @@
 //! size is changed in place. Two spaces can map the same frames with different page sizes. The
 //! disadvantage is that large pages do not make the table smaller.
 //!
-//! G98 says only that there are three levels. The bits of each level are an assumption: enough for
-//! the 47 address bits of the programs that are recorded today (the R10000 has 44), with a level-1
-//! table that covers a page of 16M. Entries that lead to tables are those of [`crate::Split`].
+//! G98 says only that there are three levels. The number of index bits of each level is an
+//! assumption. The levels together have enough bits for the 47 address bits of the programs that
+//! are recorded today (the R10000 has 44), and a level-1 table covers a page of 16M. Entries that
+//! lead to tables have the layout of [`crate::Split`].
 
 use alloc::vec::Vec;
 
@@ -32,7 +33,7 @@ use crate::{Entry, Format, Geometry, Radix, Translation};
 const LEVELS: u8 = 3;
 const SIZE_SHIFT: u32 = 9;
 const SIZE: u64 = 0x7 << SIZE_SHIFT;
-/// log2 of the page sizes of the R10000's TLB; each size is four times the one before.
+/// log2 of the page sizes of the R10000's TLB; each size is four times the previous size.
 const SHIFTS: [u8; 7] = [12, 14, 16, 18, 20, 22, 24];
 const ADDRESS_END: u64 = 1 << 47;
 

@@ -23,7 +23,7 @@
 //! A table keeps its entries in a [`Memory`] and allocates frames for them from a [`Frames`]. Both
 //! are passed to each operation, so that many tables, the VM layer and a walker share them. A walk
 //! returns its memory accesses as [`Reference`]s in order, without their cost. This crate does no
-//! IO, prints nothing, and does not depend on whether it is simulated.
+//! IO, prints nothing, and works in a simulator and in a kernel alike.
 //!
 //! ```
 //! use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
@@ -60,12 +60,13 @@
 //!
 //! # A framebuffer
 //!
-//! Memory that is not ordinary is mapped with [`Attributes`](addr::Attributes): its memory type and, on
-//! x86-64, a protection key. First the kernel loads, on each processor, the register that defines the memory
-//! types: IA32_PAT on x86-64 ([`X86Entries::PAT`]), MAIR_EL1 on AArch64 ([`Aarch64Entries::MAIR`]). RISC-V has no
-//! such register; firmware switches Svpbmt on. [`X86_64`], [`Aarch64`] and [`Riscv`] return the
-//! values that the processor's registers must have for their entries. A format that cannot express
-//! the type refuses the page with [`Unfit::Memory`].
+//! Memory that is not ordinary, such as a framebuffer, is mapped with
+//! [`Attributes`](addr::Attributes): a memory type and, on x86-64, a protection key. First the
+//! kernel loads, on each processor, the register that defines the memory types: IA32_PAT on x86-64
+//! ([`X86Entries::PAT`]), MAIR_EL1 on AArch64 ([`Aarch64Entries::MAIR`]). RISC-V has no such
+//! register; firmware switches Svpbmt on. [`X86_64`], [`Aarch64`] and [`Riscv`] return the values
+//! that the processor's registers must have for their entries. A format that cannot express the
+//! type refuses the page with [`Unfit::Memory`].
 //!
 //! ```
 //! use addr::{Attributes, MemoryType, PageSize, PhysAddr, Rights, VirtAddr};

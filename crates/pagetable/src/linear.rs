@@ -11,13 +11,13 @@
 //!                                                                  in unmapped memory
 //! ```
 //!
-//! One load reads any entry, if the TLB holds the page of the array that contains the entry.
-//! Otherwise the load misses the TLB too, and its translation is loaded from the same array one
-//! level up, and so on. At most five nested misses occur; for the last one, the root is read by its
-//! physical address. The pages of the array form a radix tree: each table of that tree *is* a page
-//! of the array. The linear table is therefore represented as a tree of six levels
-//! ([`Split::linear`]), and [`LinearArray`] computes where in virtual memory its tables lie. A
-//! machine whose TLB has missed `va` then does
+//! A single load reads any entry, if the TLB holds the page of the array that contains the entry.
+//! Otherwise the load misses the TLB too, and the translation of that page is loaded from another
+//! entry of the array, which belongs to the next level up, and so on. At most five nested misses
+//! occur; for the last one, the root is read by its physical address. The pages of the array form a
+//! radix tree: each table of that tree *is* a page of the array. The linear table is therefore
+//! represented as a tree of six levels ([`Split::linear`]), and [`LinearArray`] computes where in
+//! virtual memory its tables lie. A machine whose TLB has missed `va` then does
 //!
 //! ```text
 //!   for level in 1..=5:  does the TLB hold table_page(va, level)?  yes: start there

@@ -11,8 +11,9 @@
 //! [`PageTable`] is generic over memory, frames and callbacks, so that a kernel with a fixed table
 //! has no indirect call in a walk. Code that chooses the table at run time (a simulated machine),
 //! or that is written once for all tables (the HAT layer), mounts a table in its memory and calls
-//! the table through this trait. The contract is that of [`PageTable`]. Only the references of a
-//! walk are appended to a list, so that a walk makes one indirect call and not one per reference.
+//! the table through this trait. The contract is that of [`PageTable`]. The only difference is that
+//! the references of a walk are appended to a list, so that a walk makes a single indirect call
+//! instead of one per reference.
 
 use alloc::vec::Vec;
 
@@ -203,14 +204,14 @@ pub struct Mount<T, M> {
 }
 
 impl<T: PageTable, M: Memory> Mount<T, M> {
-    /// `table`, which has no spaces yet, in `memory`; its walks start at the root.
+    /// Mounts `table`, which has no spaces yet, in `memory`. Walks start at the root.
     pub const fn new(table: T, memory: M) -> Mount<T, M> {
         Mount { table, memory, tree: None, subtrees: None }
     }
 }
 
 impl<T: Tree, M: Memory> Mount<T, M> {
-    /// `table`, which has no spaces yet, in `memory`; its walks can start below the root.
+    /// Mounts `table`, which has no spaces yet, in `memory`. Walks can start below the root.
     pub const fn tree(table: T, memory: M) -> Mount<T, M> {
         Mount { table, memory, tree: Some(TreeCalls::NEW), subtrees: None }
     }
@@ -220,10 +221,11 @@ impl<T: Tree + SubtreeTable, M: Memory> Mount<T, M>
 where
     for<'a> &'a M: Memory,
 {
-    /// `table`, which has no spaces yet, in a `memory` that several processors share: disjoint
-    /// subtrees can be changed at the same time ([`Mounted::subtrees`]). The table must not keep
-    /// state from one operation to the next ([`Radix::forgetful`](crate::Radix::forgetful));
-    /// otherwise each operation needs exclusive access to the space.
+    /// Mounts `table`, which has no spaces yet, in a `memory` that several processors share.
+    /// Disjoint subtrees can be changed at the same time ([`Mounted::subtrees`]). The table must
+    /// not keep state from one operation to the next
+    /// ([`Radix::forgetful`](crate::Radix::forgetful)); otherwise each operation needs exclusive
+    /// access to the space.
     ///
     /// ```
     /// # use addr::Memory;
@@ -236,8 +238,8 @@ where
     /// }
     /// ```
     ///
-    /// A table that cannot be walked while it is changed has no subtrees; mounting it here is
-    /// refused at compile time:
+    /// A table that cannot be walked while it is changed has no subtrees. Mounting it with this
+    /// function is refused at compile time:
     ///
     /// ```compile_fail
     /// # use addr::Memory;

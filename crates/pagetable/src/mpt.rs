@@ -17,8 +17,9 @@
 //!
 //! Pointers of 32 bits restrict tables to the first 4 GiB of physical memory. Tables are aligned to
 //! frames, so the lower bits of a pointer count the entries in use in the next table. A page entry
-//! has 32 bits too (24 for the frame: 64 GiB). An entry for a pair of pages, the unit of the
-//! R4700's TLB, ends with two 32-bit pointers into the kernel's mapping tree: the pages' notes.
+//! has 32 bits too (24 for the frame: 64 GiB). An entry for a pair of pages, which is what an entry
+//! of the R4700's TLB holds, ends with two 32-bit pointers into the kernel's mapping tree: the
+//! notes of the two pages.
 
 use addr::{PageSize, PhysAddr, VirtAddr, VirtRange};
 

@@ -1,4 +1,4 @@
-//! Nodes smaller than a frame: frames divided into equal pieces.
+//! Allocation of nodes that are smaller than a frame: a frame is divided into nodes of one size.
 //!
 //! ```text
 //!   frame  | node | node | free | node | free | ...  unused end |
@@ -88,7 +88,7 @@ impl Pool {
         frame.wrapping_add(index as u64 * self.node_bytes)
     }
 
-    /// Frees a node; if it was the last one in its frame, the frame is in `flush`.
+    /// Frees a node. If it was the last node in its frame, the frame is added to `flush`.
     pub(crate) fn put(&mut self, node: PhysAddr, flush: &mut Flush) {
         let frame = node.align_down(FRAME);
         let index = (node.offset_in(FRAME) / self.node_bytes) as usize;

@@ -11,8 +11,9 @@
 //!    +---------+----------------------+----+---------------------------+
 //! ```
 //!
-//! A narrow entry can name as many frames as the `EntryLo` register of the R4x00: 64 GiB in all. P
-//! is set in the entry of every mapped page, even of a page that allows no access.
+//! A narrow entry can hold the frame numbers that fit into the `EntryLo` register of the R4x00,
+//! which address 64 GiB. P is set in the entry of every mapped page, even if the page allows no
+//! access.
 
 use addr::{Memory, Page, PhysAddr, Rights};
 
@@ -108,7 +109,8 @@ impl Width {
             }
             let others = all & !((FLAGS as u32) << shift);
             let new = others | ((new.0 & FLAGS) as u32) << shift;
-            // It fails where the flags of a neighbor have changed meanwhile.
+            // The exchange fails if the flags of another page in this word have changed in the
+            // meantime; then it is tried again.
             if memory.compare_exchange_u32(word, all, new).is_ok() {
                 return Ok(());
             }

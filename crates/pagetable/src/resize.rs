@@ -7,9 +7,10 @@
 //!   exchange  -->  `forget`: hardware forgets the pages as they were  -->  complete  -->  free the tables that went
 //! ```
 //!
-//! [`PageTable::resize`](crate::PageTable::resize) does all four steps. The caller provides `forget`, which
-//! is called between the exchange and the completion. No caller can therefore leave out the completion:
-//! without the completion AArch64 would have no page, and bits that hardware has set would be lost.
+//! [`PageTable::resize`](crate::PageTable::resize) does all four steps. The caller provides
+//! `forget`, which is called between the exchange and the completion. No caller can therefore omit
+//! the completion. Without the completion, the page would not be mapped on AArch64, and bits that
+//! hardware has set would be lost.
 //!
 //! An operating system splits a page when only a part of it is to change (G98 §6.7), and merges pages when
 //! all parts of a larger one are mapped (G98 §6.8). Every organisation keeps the old pages until the new
@@ -34,7 +35,7 @@ pub(crate) struct Pending {
     pub(crate) at: PhysAddr,
     /// The new entry to be written, if the old one was invalidated for break-before-make.
     pub(crate) made: Option<u64>,
-    /// A removed table, in whose entries hardware may have set usage bits since.
+    /// A removed table. Hardware may have set usage bits in its entries after the exchange.
     pub(crate) went: Option<PhysAddr>,
 }
 
@@ -47,7 +48,8 @@ pub(crate) struct Pending {
 /// beyond an end of `range`.
 pub fn resized(before: &[Mapping], range: VirtRange, to: PageSize) -> Result<Vec<Mapping>, Error> {
     let mut after: Vec<Mapping> = Vec::new();
-    // Where the next part of a larger page must begin, until all of it is there.
+    // The address at which the next part of a larger page must begin, until all parts have been
+    // found.
     let mut missing: Option<VirtAddr> = None;
     for mapping in before {
         let Translation { page, frame, .. } = mapping.translation;

@@ -123,9 +123,9 @@ pub type Sv57<const MARKS: bool = true> = Riscv<5, MARKS>;
 #[derive(Clone, Debug)]
 pub struct RiscvEntries<const LEVELS: u8, const MARKS: bool, const HALVES: usize = 2> {
     spans: [VirtRange; HALVES],
-    /// The bits of an entry that tell whether it leads to a table, and to which: see
-    /// [`Format::next_table`]. It is a field and not a constant, since the compiler would split a
-    /// constant into two masks.
+    /// The bits of an entry that determine whether the entry leads to a table, and to which table:
+    /// see [`Format::next_table`]. It is a field and not a constant, since the compiler would split
+    /// a constant into two masks.
     next_bits: u64,
     svnapot: bool,
     svpbmt: bool,
@@ -195,7 +195,7 @@ impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Format
 
     #[inline]
     fn holds(&self, addr: VirtAddr) -> bool {
-        // All bits from the sign bit up are equal, or else they carry on.
+        // If all bits from the sign bit up are equal, the sum has only zeros above the address.
         let half = 1u64 << (Self::ADDRESS_BITS - 1);
         addr.get().wrapping_add(half) >> Self::ADDRESS_BITS == 0
     }
@@ -271,7 +271,7 @@ impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Format
 
     #[inline]
     fn next_table(&self, entry: u64, _level: u8) -> Option<PhysAddr> {
-        // No bit of the number is in the lowest byte.
+        // The lowest byte contains no bit of the frame number.
         let kept = entry & self.next_bits;
         (kept as u8 == VALID as u8)
             .then_some(PhysAddr::new(kept.wrapping_sub(VALID) << FRAME_SHIFT))
@@ -303,7 +303,7 @@ impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Format
         let memory = match page.attributes.memory {
             MemoryType::WriteBack => 0,
             MemoryType::WriteCombining => 1 << PBMT_SHIFT,
-            // Uncached memory has been refused.
+            // This value never occurs for uncached memory, which was refused before.
             MemoryType::Uncached | MemoryType::Device => 2 << PBMT_SHIFT,
         };
         ppn | global | memory | rights_bits(page.rights)
@@ -314,7 +314,7 @@ impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Format
         if (entry & NAPOT != 0) == (size == SIZE_64K) {
             return 0;
         }
-        // The frame is as far into one of 64K as the page is.
+        // The frame has the position in a frame of 64K that the page has in a page of 64K.
         let number = addr.get() >> FRAME_SHIFT & NAPOT_BITS;
         NAPOT | number ^ NAPOT_CODE
     }

@@ -1,5 +1,5 @@
-//! The entries of the SPARC reference MMU (The SPARC Architecture Manual, version 8, appendix H), which the
-//! SuperSPARC of K94's SPARCcenter has.
+//! The entries of the SPARC reference MMU (The SPARC Architecture Manual, version 8, appendix H),
+//! which is the MMU of the SuperSPARC processors in K94's SPARCcenter.
 //!
 //! ```text
 //!   va   | 8: level 3 | 6: level 2 | 6: level 1 | 12: offset |      pages of 16M, 256K, 4K
@@ -35,8 +35,8 @@ const TABLE: u64 = 1;
 const PAGE: u64 = 2;
 const ACCESS_SHIFT: u32 = 2;
 const ACCESS: u64 = 7 << ACCESS_SHIFT;
-/// In an invalid entry: set if the entry is of a page that is mapped but allows no access. A
-/// further bit says whether the user may access that page.
+/// In an invalid entry, this bit is set if the entry maps a page that allows no access. Another bit
+/// records whether the page has the user right.
 const NO_ACCESS: u64 = 1 << 2;
 const NO_ACCESS_USER: u64 = 1 << 3;
 const REFERENCED: u64 = 1 << 5;

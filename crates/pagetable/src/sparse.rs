@@ -8,10 +8,10 @@
 //!             written frames         512 x u64 each; number 0 stays zeros
 //! ```
 //!
-//! One load finds the slot of a frame, without hashing, and one more load reads the word. A frame
-//! that has never been written is no special case for a read. The slots of the first TiB are an
-//! array that grows with the highest frame written. Frames are allocated from the bottom up, so
-//! only few are above 1 TiB; their slots are in an ordered map.
+//! One load finds the slot of a frame, without hashing, and another load reads the word. Reads need
+//! no special case for frames that have never been written. The slots of the first TiB are an array
+//! that grows with the highest frame written. Frames are allocated from the bottom up, so only few
+//! frames are above 1 TiB; the slots of these frames are in an ordered map.
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
@@ -246,7 +246,7 @@ mod tests {
                 let bytes = rng.random_range(1..6) * 8;
                 let bytes = bytes.min(memory.bytes() - start);
                 memory.zero(PhysAddr::new(start), bytes);
-                // A frame that nobody has written stays nobody's.
+                // Clearing a frame that was never written does not make it a written frame.
                 for byte in start..start + bytes {
                     model.entry(byte).and_modify(|value| *value = 0);
                 }

@@ -1,4 +1,4 @@
-//! A radix tree with any split of the address.
+//! A radix tree in which the address can be split into indices of any length.
 //!
 //! ```text
 //!   va  | sign |  index, root  |  ...  | index, level 1 | 12: offset |
@@ -41,7 +41,7 @@ const POPULATION_LOW: u64 = (1 << POPULATION_LOW_BITS) - 1;
 const POPULATION: u64 =
     POPULATION_HIGH << POPULATION_HIGH_SHIFT | POPULATION_LOW << POPULATION_LOW_SHIFT;
 
-/// A radix tree with any split of the address.
+/// A radix tree in which the address can be split into indices of any length.
 pub type Split = Radix<SplitEntries>;
 
 /// The entry layout of [`Split`].

@@ -61,16 +61,16 @@ pub trait SubtreeTable {
     /// The index of the entry for `addr` in a table of `level`.
     fn index(&self, level: u8, addr: VirtAddr) -> u64;
 
-    /// The level of the lowest table for which an operation with this `intent` on `range` changes
-    /// only entries of this table and of tables below it; the level of the root if the operation
-    /// needs the whole space.
+    /// The level of the lowest table below which an operation with this `intent` on `range` can
+    /// stay, so that it changes only entries of this table and of tables below it. The level of the
+    /// root means that the operation needs the whole space.
     ///
     /// This function may be called at any time. The result stays valid only while the caller
     /// prevents other operations from changing the tables from the root down to that table.
     fn covering(&self, space: Space, range: VirtRange, intent: Intent, memory: &impl Memory) -> u8;
 
-    /// Like [`crate::PageTable::map`], below the table of `level`, which is not the root; with a
-    /// note for each page, or with `notes` empty.
+    /// Like [`crate::PageTable::map`], below the table of `level`, which is not the root. `notes`
+    /// has a note for each page, or is empty.
     fn map_below(
         &self,
         level: u8,

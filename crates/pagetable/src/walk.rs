@@ -23,19 +23,19 @@ use addr::{Attributes, Page, PhysAddr, Rights, VirtAddr};
 pub struct Reference {
     /// The physical address.
     pub addr: PhysAddr,
-    /// How many bytes are read or written.
+    /// The number of bytes that are read or written.
     pub bytes: u8,
     /// Whether the reference writes to the entry.
     pub write: bool,
     /// In a tree, the level of the table that holds the entry: the number of levels for the root, 1
-    /// for entries of base pages. In tables of other kinds always 1, and 0 in a cache of
-    /// translations in front of a table.
+    /// for entries of base pages. In tables of other kinds the level is always 1; in a cache of
+    /// translations in front of a table it is 0.
     pub level: u8,
-    /// The table, if any, to which the read entry leads.
+    /// The table to which the entry leads, if it leads to one.
     pub leads: Leads,
 }
 
-/// The table, if any, to which an entry leads that a walk has read.
+/// Whether, and to which table, an entry leads that a walk has read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leads {
     /// To no table: the entry is empty or maps a page, or the reference is a write.
@@ -151,8 +151,8 @@ impl Translation {
     /// The physical address of `addr`, which lies in the page.
     #[inline]
     pub const fn apply(&self, addr: VirtAddr) -> PhysAddr {
-        // This uses no mask of the page's size, because the size is known later than the page's
-        // start.
+        // No mask of the page size is used, because the processor knows the page's start earlier
+        // than its size.
         PhysAddr::new(self.frame.get() | addr.get() ^ self.page.start().get())
     }
 }

@@ -15,8 +15,8 @@
 //! ```
 //!
 //! *NA* (bit 9, with P = 0) and *MK* (bit 10) belong to the OS, and bits 3 and 4 are the memory
-//! type, as in [`crate::X86_64`]. There is no room for the population of a table: hardware ignores
-//! only five bits of an entry that leads to a table, and a table has up to 1024 entries.
+//! type, as in [`crate::X86_64`]. There is no room for the population of a table: a table has up to
+//! 1024 entries, but hardware ignores only five bits of an entry that leads to a table.
 //!
 //! With PAE the root is four directories. A processor does not read the pointers to these
 //! directories in a walk: it loads all four when the space changes (§4.4.1). In this format the
@@ -231,7 +231,7 @@ impl<const PAE: bool, const MARKS: bool> Format for X86Entries32<PAE, MARKS> {
 
     #[inline]
     fn pass(&self, passed: u64, entry: u64) -> u64 {
-        // NX forbids when set, the others when clear.
+        // NX forbids an access if it is set; the other bits forbid it if they are clear.
         passed & (entry ^ NO_EXECUTE)
     }
 

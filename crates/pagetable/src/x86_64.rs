@@ -19,7 +19,7 @@
 //! Three fields belong to the OS, in bits that hardware ignores. *population* (bits 52 to 61 of an
 //! entry that leads to a table) counts the entries in use in that table. *NA* (bit 9, with P = 0)
 //! marks a page that is mapped but allows no access, which hardware sees as not present. Bit 10,
-//! *MK*, is the mark of a page, such as B10 section 6.2.1 uses for pages in reservations.
+//! *MK*, is the mark of a page, which B10 section 6.2.1 uses for pages in reservations.
 //!
 //! An NA entry stores the bits of its frame, 12 to 51, inverted. Processors with L1 Terminal Fault
 //! (Intel 2018, CVE-2018-3620) look up the frame of an entry in the first-level cache before they
@@ -32,11 +32,12 @@
 //! update. A plain store to the upper half, where the population is, therefore loses no bit of the
 //! lower half.
 //!
-//! *MT* is PWT and PCD (bits 3 and 4), which select one of the first four fields of the register IA32_PAT: a
-//! kernel loads [`X86Entries::PAT`] there (SDM vol. 3A §12.12). Bit PAT (7, or 12 in larger pages) is always
-//! 0. *key* is the protection key (bits 59 to 62, §4.6.2), which processors use if CR4.PKE or CR4.PKS is set
-//! and ignore otherwise. A walk of this format returns the key and does not apply it, since the
-//! register with the keys' rights is part of a thread's state.
+//! *MT* is PWT and PCD (bits 3 and 4), which select one of the first four fields of the register
+//! IA32_PAT: a kernel loads [`X86Entries::PAT`] there (SDM vol. 3A §12.12). The bit PAT (7, or 12
+//! in larger pages) is always clear. *key* is the protection key (bits 59 to 62, §4.6.2), which
+//! processors use if CR4.PKE or CR4.PKS is set and ignore otherwise. A walk of this format returns
+//! the key and does not apply it, since the register with the keys' rights is part of a thread's
+//! state.
 //!
 //! x86-64 cannot express a page that may be written or executed but not read.
 
@@ -98,12 +99,12 @@ pub type X86_64<const LEVELS: u8 = 4, const MARKS: bool = true, const HALVES: us
 #[derive(Clone, Debug)]
 pub struct X86Entries<const LEVELS: u8, const MARKS: bool, const HALVES: usize = 2> {
     spans: [VirtRange; HALVES],
-    /// The bits of an entry that tell whether it leads to a table, and to which. It is a field and
-    /// not a constant, since the compiler would split a constant into two masks, and the second
-    /// mask costs 5 % of a walk.
+    /// The bits of an entry that determine whether the entry leads to a table, and to which table.
+    /// This is a field and not a constant, since the compiler would split a constant into two
+    /// masks, and the second mask would cost 5 % of a walk.
     next_bits: u64,
-    /// `one` is a population of one, and the next field the mask of a population. Both are fields,
-    /// since a constant would take an instruction of its own.
+    /// `one` is the encoding of a population of one, and the next field is the mask of the
+    /// population. Both are fields, since a constant would take an additional instruction.
     one: u64,
     population: u64,
 }
@@ -162,7 +163,8 @@ impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Format
 
     #[inline]
     fn holds(&self, addr: VirtAddr) -> bool {
-        // Canonical: all bits from the sign bit up are equal, or else they carry on.
+        // In a canonical address all bits from the sign bit up are equal, so that the sum has only
+        // zeros above the address.
         let half = 1u64 << (Self::ADDRESS_BITS - 1);
         addr.get().wrapping_add(half) >> Self::ADDRESS_BITS == 0
     }
@@ -235,7 +237,7 @@ impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Format
 
     #[inline]
     fn pass(&self, passed: u64, entry: u64) -> u64 {
-        // NX forbids when set, the others when clear.
+        // NX forbids an access if it is set; the other bits forbid it if they are clear.
         passed & (entry ^ NO_EXECUTE)
     }
 
@@ -309,7 +311,8 @@ impl<const LEVELS: u8, const MARKS: bool, const HALVES: usize> Format
 
     #[inline]
     fn exceeds(&self, entry: u64, _level: u8, allowed: Rights) -> bool {
-        // In the bits of entries: those of `allowed` do not change from one page to the next.
+        // The rights are compared as bits of entries, because the bits of `allowed` are computed
+        // only once for many pages.
         let grants = |entry: u64| (entry ^ NO_EXECUTE) & (RIGHTS ^ NO_ACCESS);
         grants(entry) & !grants(rights_bits(allowed)) != 0
     }

@@ -10,15 +10,15 @@ use addr::{Frames, Memory, OutOfFrames, PageSize, PhysAddr};
 pub(crate) struct Arena {
     start: *mut u8,
     bytes: u64,
-    /// The address of the first frame that was never handed out. Frame 0 is never handed out: its
-    /// address has no meaning in an entry.
+    /// The address of the first frame that was never allocated. Frame 0 is never allocated, because
+    /// the address 0 has no meaning in an entry.
     next: u64,
     free: Vec<Vec<PhysAddr>>,
 }
 
 /// A kernel's direct map of an [`Arena`], beside the allocator of its frames: the number to add to
-/// a physical address. The sum is computed on integers, as in the tables that ours are compared
-/// with.
+/// a physical address. The sum is computed on integers, as in the tables of other crates with which
+/// our tables are compared.
 ///
 /// If no walker runs, all accesses are plain. With `WALKERS` they are atomic, and the exchanges are
 /// locked instructions: bits that a walker sets are not lost.
@@ -37,7 +37,7 @@ impl Arena {
         if start.is_null() {
             handle_alloc_error(layout);
         }
-        // What is touched for the first time costs the host a fault, which is not to be timed.
+        // The first access to each page causes a page fault of the host, which must not be timed.
         for offset in (0..bytes as usize).step_by(4096) {
             // SAFETY: the offset is inside the allocation.
             unsafe { start.add(offset).write_volatile(0) };
@@ -99,7 +99,8 @@ impl<const WALKERS: bool> DirectMap<WALKERS> {
     }
 }
 
-/// Defines a pair of accesses of one size: plain, or with relaxed order if walkers run.
+/// Defines a read and a write of one size. They are plain, or atomic with relaxed order if walkers
+/// run.
 macro_rules! accesses {
     ($($read:ident $write:ident $value:ty, $atomic:ty;)*) => {$(
         #[inline]
@@ -124,7 +125,7 @@ macro_rules! accesses {
     )*};
 }
 
-/// Defines the exchanges of one size: with locked instructions if walkers run.
+/// Defines the exchanges of one size. They use locked instructions if walkers run.
 macro_rules! exchanges {
     ($($swap:ident $invert:ident $compare:ident $read:ident $write:ident $value:ty, $atomic:ty;)*)
     => {$(
@@ -205,7 +206,8 @@ impl<const WALKERS: bool> Memory for DirectMap<WALKERS> {
 
     #[inline]
     fn zero(&mut self, start: PhysAddr, bytes: u64) {
-        // SAFETY: as said above; no walker reaches a table that is being initialised.
+        // SAFETY: as explained at this implementation; no walker reaches a table that is being
+        // initialised.
         unsafe { self.at::<u8>(start).write_bytes(0, bytes as usize) }
     }
 }

@@ -4,15 +4,16 @@ use std::time::{Duration, Instant};
 
 use crate::work::{Order, PAGE_BYTES, REGION_PAGES};
 
-/// Entries in a table of the lowest level.
+/// The number of entries in a table of the lowest level.
 const TABLE_ENTRIES: u64 = 512;
 
-/// The cost of a locked instruction: a loop over the entries of all pages that changes each by a
-/// plain store, and one that changes each by a compare-and-exchange.
+/// Measures the cost of a locked instruction by two loops over the entries of all pages: one
+/// changes each entry by a plain store, the other by a compare-and-exchange.
 pub(crate) struct Lock {
-    /// Tables of the lowest level, as in any contender.
+    /// The entries of tables of the lowest level, laid out as in each measured table.
     entries: Vec<AtomicU64>,
-    /// The indices of the pages' entries, in the order in which single pages are worked on.
+    /// The indices of the pages' entries, in the order in which operations on single pages use
+    /// them.
     order: Vec<u32>,
     plain: Duration,
     locked: Duration,

@@ -1,5 +1,5 @@
-//! What plain stores lose: a walker may set the accessed and dirty bits of a page after the
-//! operating system has read its entry and before it stores the new one.
+//! Shows which bits plain stores lose. A walker may set the accessed and dirty bits of a page after
+//! the operating system has read the page's entry and before it stores the new entry.
 //!
 //! ```text
 //!   OS      reads the entry                    stores the frame with new rights
@@ -7,9 +7,9 @@
 //!   entry   clean              dirty           clean: what was written is never written back
 //! ```
 //!
-//! The walker is this crate's walk with marks, on the peer's own table. One thread does the steps
-//! in this order, so that the result is the same in every run. `x86_64` stores the flags that its
-//! caller has read before; `page_table_multiarch` stores flags that have neither bit.
+//! The walker is this crate's walk with marks, on the peer's own table. One thread does these steps
+//! in this order, so that every run has the same result. `x86_64` stores the flags that its caller
+//! has read before; `page_table_multiarch` stores flags that have neither bit.
 
 use addr::{Kind, Memory, PhysAddr, VirtAddr};
 use page_table_entry::x86_64::X64PTE;
@@ -35,8 +35,8 @@ pub(crate) trait Walked: Table {
 /// Prints which tables keep the bits.
 ///
 /// # Panics
-/// A table with the exchange loses a bit, or an unchanged peer loses none: then the text of this
-/// file is out of date.
+/// Panics if a table with the exchange loses a bit, or if an unchanged peer loses none: in that
+/// case the text of this file is out of date.
 pub(crate) fn show() {
     println!("accessed and dirty bits that a walker sets just before the store of `protect`");
     line(
@@ -58,7 +58,8 @@ fn line(name: &str, mut table: impl Walked, expected: u64) {
     assert_eq!(kept, expected, "{name}: bits of the entry after the store");
 }
 
-/// Which of the bits an entry has after its page was written to and then made read-only.
+/// The accessed and dirty bits that an entry has after its page was stored to and then made
+/// read-only.
 fn kept(table: &mut impl Walked) -> u64 {
     table.create();
     table.map(PAGE, FRAME, 1);

@@ -4,10 +4,11 @@
 //!   cargo bench -p pagewalk-pagetable [-- [--smoke] [--shuffled] [NAME]]
 //! ```
 //!
-//! Every contender does the same work in the same run: regions of 256 pages are mapped page by
-//! page, walked in a shuffled order, made read-only and unmapped; then the same is done a region at
-//! a time. All tables are in memory that is mapped in one piece, as in a kernel. Loops are compiled
-//! for each table, as in its users, and required flushes go into a black box.
+//! All measured tables do the same work in one run: regions of 256 pages are mapped page by page,
+//! walked in a shuffled order, made read-only and unmapped; then all of this is done again, with
+//! one operation per region. All tables are in memory that is mapped in one piece, as in a kernel.
+//! Loops are compiled for each table, as in code that uses it, and required flushes are passed to a
+//! black box.
 //!
 //! Everything is measured in two ways: with plain loads and stores, which is correct if no walker
 //! runs; and *with walkers*, where the accessed and dirty bits of a present entry may change at any
@@ -15,17 +16,19 @@
 //! additional cost of such an instruction over a plain store, on the entries of the same pages in
 //! the same order.
 //!
-//! A line has the least time of each operation over all rounds, as other load on the host only adds
-//! to it. The last column is a sum of the results of the walks: the same for all. With NAME, only
-//! tables whose names begin with NAME run. With `--shuffled`, single pages are mapped, protected
-//! and unmapped in the order of the walks too, so that no page is adjacent to the one before.
+//! A line has the shortest time of each operation in all rounds, because other load on the host
+//! only makes a round longer. The last column is a sum of the results of the walks, which must be
+//! equal for all tables. With NAME, only tables whose names begin with NAME run. With `--shuffled`,
+//! single pages are mapped, protected and unmapped in the order of the walks too, so that no page
+//! is adjacent to the previous page.
 //!
-//! Two page tables of other crates are measured beside ours of the same formats: x86-64's, and for
-//! `page_table_multiarch` Sv39 and AArch64 too. Unchanged, they change entries by plain stores and lose bits
-//! ([`lost`] shows it). With walkers, a wrapper here gives them the same exchange as ours. They keep empty tables,
-//! and before they map a page they check only the entry of this page, not whether pages of another size are mapped at
-//! its addresses. In place of a walk they look a page up: they report no references, and `page_table_multiarch` takes
-//! any address as canonical.
+//! Page tables of two other crates are measured together with our tables of the same formats:
+//! x86-64, and for `page_table_multiarch` also Sv39 and AArch64. Unmodified, they change entries by
+//! plain stores and lose bits, as [`lost`] shows. For the measurement with walkers, a wrapper makes
+//! them use the exchange that our tables use. They keep empty tables, and before they map a page
+//! they check only the entry of this page, not whether pages of another size are mapped at its
+//! addresses. In place of a walk they look up a page: they report no references, and
+//! `page_table_multiarch` treats every address as canonical.
 
 mod arena;
 mod lock;
@@ -50,7 +53,7 @@ const ARENA_BYTES: u64 = 48 << 20;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // `cargo test` runs this without `--bench`, at a smoke size.
+    // `cargo test` runs this without `--bench`; then it is only a smoke test.
     let smoke =
         arguments.iter().any(|a| a == "--smoke") || !arguments.iter().any(|a| a == "--bench");
     let (regions, rounds) = if smoke { (2, 1) } else { (32, 20) };
@@ -69,16 +72,17 @@ fn main() {
     }
 }
 
-/// A contender, with the name of its line.
+/// A page table to measure, with the name of its line in the output.
 type Named = (String, Box<dyn Contender>);
 
-/// The measurements: each operation of each contender, and a locked instruction.
+/// The measured times of each operation of each table, and of a locked instruction.
 struct Measured {
     took: Vec<(String, [f64; OPERATIONS.len()])>,
     locked: f64,
 }
 
-/// Runs the contenders in turn, and prints a line for each. Returns the time of each operation.
+/// Runs the measured tables in turn, and prints a line for each. Returns the time of each
+/// operation.
 fn run(order: &Order, rounds: u32, contenders: Vec<Named>) -> Measured {
     let mut lock = Lock::new(order);
     let mut contenders: Vec<_> =
@@ -105,9 +109,9 @@ fn run(order: &Order, rounds: u32, contenders: Vec<Named>) -> Measured {
     Measured { took: contenders.into_iter().map(line).collect(), locked }
 }
 
-/// Prints how our table compares with its peers, if it has any: their times over ours in the same way of
-/// measuring, and the difference between ours with walkers and the unchanged peer in units of locked
-/// instructions.
+/// Compares our table with its peers, if it has any. Prints the ratio of their times to ours,
+/// measured in the same way. Also prints the difference between our table with walkers and the
+/// unmodified peer, in units of a locked instruction.
 fn compare(Measured { took, locked }: &Measured) {
     let line = |what: &str, name: &str, ratio: &dyn Fn(usize) -> f64| {
         print!("{what:<34}");
@@ -137,7 +141,7 @@ fn named(name: &str, contender: impl Contender + 'static) -> Named {
     (name.to_owned(), Box::new(contender))
 }
 
-/// Our table, and peers of its format: unchanged, and with walkers.
+/// Our table and its peers of the same format, each without and with walkers.
 fn ours<P: PageTable + 'static>(
     name: &str,
     make: impl Fn() -> P,
@@ -151,7 +155,7 @@ fn ours<P: PageTable + 'static>(
     all
 }
 
-/// The table of `page_table_multiarch` with such entries, in both ways.
+/// The table of `page_table_multiarch` with entries of type `E`, without and with walkers.
 fn multiarch<E: Entry>() -> [Named; 2] {
     [
         named("crate page_table_multiarch", Multiarch::<E, false>::new(ARENA_BYTES)),
@@ -162,8 +166,8 @@ fn multiarch<E: Entry>() -> [Named; 2] {
     ]
 }
 
-/// Every format in both ways, with its peers. Each group is made after those before it were
-/// dropped.
+/// Every format, without and with walkers, together with its peers. Each group is created after the
+/// previous groups were dropped.
 fn all() -> impl Iterator<Item = Vec<Named>> {
     fn both<P: PageTable + 'static>(name: &str, make: impl Fn() -> P) -> Vec<Named> {
         ours(name, make, [vec![], vec![]])

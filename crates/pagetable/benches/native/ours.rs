@@ -9,7 +9,7 @@ use crate::{
     work::{PAGE_BYTES, Table, unmapped},
 };
 
-/// The space of a table before the first round: none.
+/// Stands for no space, before the first round.
 const NO_SPACE: Space = Space::new(0, PhysAddr::new(0));
 
 /// A table of this crate, in memory with or without walkers.
@@ -17,7 +17,7 @@ pub(crate) struct Ours<P, const WALKERS: bool> {
     table: P,
     arena: Arena,
     memory: DirectMap<WALKERS>,
-    /// The space of the round.
+    /// The space of the current round.
     space: Space,
 }
 

@@ -1,5 +1,5 @@
-//! The page tables of other crates: `x86_64`'s `OffsetPageTable`, and that of
-//! `page_table_multiarch`. Each uses its own [`Arena`], as ours do.
+//! The page tables of other crates: `OffsetPageTable` of `x86_64`, and the table of
+//! `page_table_multiarch`. Each uses its own [`Arena`], as our tables do.
 //!
 //! Both change entries by plain loads and stores, which is wrong if walkers run. With `WALKERS`, a
 //! thin wrapper gives them the exchange that a kernel needs: rights are changed by a

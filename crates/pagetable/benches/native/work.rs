@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
-/// The operations that are timed, per page: first page by page, then a region of pages at once.
+/// The timed operations; their times are per page. First they work page by page, then on a region
+/// of pages at once.
 pub(crate) const OPERATIONS: [&str; 7] =
     ["map", "walk", "protect", "unmap", "map 256", "protect 256", "unmap 256"];
 
@@ -22,7 +23,8 @@ pub(crate) struct Order {
     walked: Vec<u64>,
 }
 
-/// A page table to be timed. A whole round is compiled for it, so that no virtual call is timed.
+/// A page table to be timed. A whole round is compiled for each table, so that no virtual call is
+/// timed.
 pub(crate) trait Contender {
     /// Runs [`Order::round`].
     fn round(&mut self, order: &Order) -> (Took, u64);
@@ -51,12 +53,13 @@ pub(crate) trait Table {
 }
 
 impl Order {
-    /// The work on this number of regions; page by page in order, or in the order of the walks.
+    /// The work on this number of regions. Single pages are used in ascending order or, if
+    /// `shuffled`, in the order of the walks.
     pub(crate) fn new(regions: u64, shuffled: bool) -> Order {
         let regions: Vec<u64> = (0..regions).map(|n| FIRST + n * STRIDE).collect();
         let in_order: Vec<u64> = regions.iter().flat_map(|&region| pages(region)).collect();
         let mut walked = in_order.clone();
-        // A fixed shuffle: each page goes where a hash of its number puts it.
+        // A fixed shuffle: pages are sorted by a hash of their number.
         walked.sort_unstable_by_key(|page| (page >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let pages = if shuffled { walked.clone() } else { in_order };
         Order { regions, pages, walked }
@@ -107,8 +110,8 @@ fn frame_of(page: u64) -> u64 {
     FRAMES + (page - FIRST)
 }
 
-/// Times a piece of work. Each piece is compiled separately: together they would need more
-/// registers than there are.
+/// Times a piece of work. Each piece is compiled separately, because together they would need more
+/// registers than the processor has.
 #[inline(never)]
 fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     let start = Instant::now();

@@ -93,8 +93,8 @@ impl<T: PageTable> Cached<T> {
         }
     }
 
-    /// The place for a new page: an entry that already has its tag (whose other page then stays),
-    /// otherwise a free one, otherwise a victim.
+    /// The place for a new page: an entry that already has its tag (the other page of this entry
+    /// then stays), otherwise a free entry, otherwise a victim.
     fn place(&self, key: Key, code: u64, memory: &impl Memory) -> (PhysAddr, bool) {
         let Key { base, addr, id, .. } = key;
         let (mut free, mut first) = (None, base);
@@ -186,7 +186,7 @@ impl Entries {
     }
 }
 
-/// Evicts all entries, in the cache at `base`, of the spaces for whose tags `gone` returns true.
+/// Evicts, from the cache at `base`, all entries of the spaces for whose tags `gone` returns true.
 pub(super) fn forget_all(
     layout: &Layout,
     base: PhysAddr,

@@ -16,21 +16,22 @@
 //!     +-----------------------------------------------------+
 //! ```
 //!
-//! Three structures of the literature have this form and differ in parameters. The *software TLB*
-//! (Bala, Kaashoek, Weihl 1994; E99 §2.4) is direct-mapped, with pairs of pages. The *TSB* of SPARC
-//! is direct-mapped, with single pages. The *hashed table of the PowerPC* has two buckets of eight
-//! entries for each page; pages for which both buckets are full are only in a table of the kernel.
-//! All spaces share the array: an entry's tag includes a number that stands for its space (`tags`).
+//! Three structures of the literature have this form; they differ only in parameters. The *software
+//! TLB* (Bala, Kaashoek, Weihl 1994; E99 §2.4) is direct-mapped, with pairs of pages. The *TSB* of
+//! SPARC is direct-mapped, with single pages. The *hashed table of the PowerPC* has two buckets of
+//! eight entries for each page; if both buckets of a page are full, the page is only in a table of
+//! the kernel. All spaces share the array: an entry's tag includes a number that stands for its
+//! space (`tags`).
 //!
 //! A superpage is inserted once for each of its base pages (or pairs) that is looked up; `size` is
 //! its index among the page sizes of the table behind the cache. When the OS changes the table
 //! behind the cache, the operation evicts the changed pages from the cache, so a lookup never finds
 //! a stale entry.
 //!
-//! Processors may not walk the table while it is changed ([`PageTable::walks_beside_changes`]), for two
-//! reasons. An entry is two words, which a walk that misses writes one after the other. And such a walk could
-//! insert a page that it has read before the OS changed it, after the OS has evicted this page from
-//! the cache.
+//! Processors may not walk the table while it is changed ([`PageTable::walks_beside_changes`]), for
+//! two reasons. First, an entry is two words, which a walk that misses writes one after the other.
+//! Second, a walk could read a page before the OS changes it, and insert the old page after the OS
+//! has evicted the page from the cache.
 
 mod array;
 mod shape;
@@ -83,8 +84,8 @@ struct Hit {
     page: Page,
 }
 
-/// Pages that were changed, as maximal ranges of adjacent pages: single pages can be too many to
-/// list.
+/// Pages that were changed, as maximal ranges of adjacent pages, because a list of single pages
+/// could be too long.
 #[derive(Default)]
 struct Changed {
     /// The range that is being extended; a single range allocates no list.
@@ -306,7 +307,8 @@ impl<T: PageTable> PageTable for Cached<T> {
         forget: &mut impl FnMut(&Flush, &mut M),
     ) -> Result<Vec<Mapping>, Error> {
         let entries = self.entries(space);
-        // Before processors forget the pages as they were: none may find them here again.
+        // The old pages are evicted before processors flush them, so that no processor can load
+        // them from the cache again.
         let forget = &mut |flush: &Flush, memory: &mut M| {
             if let (Scope::Pages { range, .. }, Some(entries)) = (flush.scope(), &entries) {
                 let mut changed = Changed::default();
@@ -351,7 +353,8 @@ impl<T: PageTable> PageTable for Cached<T> {
             }
         }
         let found = self.behind.walk(space, addr, kind, memory, each)?;
-        // An entry of the cache says nothing of attributes.
+        // An entry of the cache has no attributes, so only pages with ordinary attributes are
+        // inserted.
         if found.attributes == Attributes::NORMAL {
             self.fill(key, found, kind, memory, each);
         }

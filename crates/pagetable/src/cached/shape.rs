@@ -8,12 +8,14 @@ use crate::pte::Width;
 pub struct CacheShape {
     /// Bytes of the array of entries, 16 each; a power of two.
     pub table_bytes: u64,
-    /// Entries in a bucket, a power of two up to 16; 1 is direct-mapped.
+    /// The number of entries in a bucket: a power of two up to 16. With 1, the cache is
+    /// direct-mapped.
     pub bucket_entries: u64,
     /// Whether a page may also be in a second bucket.
     pub second_bucket: bool,
-    /// Whether an entry holds a pair of base pages, four bytes each, which a refill handler reads
-    /// one field at a time; otherwise it holds one page in eight bytes, read at once.
+    /// Whether an entry holds a pair of base pages, with four bytes for each; a refill handler then
+    /// reads one field at a time. Otherwise an entry holds one page in eight bytes and is read at
+    /// once.
     pub pairs: bool,
     /// Whether walks of the table behind the cache set usage bits that must not be missed. If so,
     /// the first store to a page always walks that table, and a miss inserts only the page of a
@@ -22,7 +24,7 @@ pub struct CacheShape {
 }
 
 impl CacheShape {
-    /// S8k of E99 §3.2: a software TLB of 512 pairs.
+    /// The software TLB S8k of E99 §3.2, with 512 pairs.
     pub const S8K: CacheShape = CacheShape {
         table_bytes: 8 << 10,
         bucket_entries: 1,
@@ -31,10 +33,10 @@ impl CacheShape {
         keeps_usage: false,
     };
 
-    /// S128k of E99 §3.2: a software TLB of 8192 pairs.
+    /// The software TLB S128k of E99 §3.2, with 8192 pairs.
     pub const S128K: CacheShape = CacheShape { table_bytes: 128 << 10, ..CacheShape::S8K };
 
-    /// The translation storage buffer of SPARC at its largest (B10 §5.2): 65536 pages.
+    /// The largest translation storage buffer of SPARC (B10 §5.2), with 65536 pages.
     pub const TSB_1M: CacheShape =
         CacheShape { table_bytes: 1 << 20, pairs: false, ..CacheShape::S8K };
 
@@ -113,8 +115,8 @@ impl Layout {
         1 << self.id_bits
     }
 
-    /// The addresses of the buckets, in the array at `base`, in which the page at `addr` may be.
-    /// The index of the second bucket is the bitwise complement of the index of the first.
+    /// The addresses of the buckets that may have the page at `addr`, in the array at `base`. The
+    /// index of the second bucket is the bitwise complement of the index of the first.
     #[inline]
     pub(super) fn buckets(
         &self,

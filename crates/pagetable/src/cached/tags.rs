@@ -1,4 +1,4 @@
-//! Which tag stands for which space.
+//! The assignment of tags to spaces.
 //!
 //! ```text
 //!   unused --create--> in use --destroy--> retired --sweep of the array--> free --create--> in use
@@ -29,7 +29,7 @@ impl Tags {
     }
 
     /// Assigns a tag below `max` to `space`. If only retired tags are left, it first calls `sweep`,
-    /// which clears all entries whose tag the given predicate accepts.
+    /// which must clear all entries whose tag the passed predicate accepts.
     pub(super) fn assign(
         &mut self,
         space: Space,

@@ -6,9 +6,10 @@
 //!                             the place i of a way is i or i + (places now) in the next one
 //! ```
 //!
-//! A table that fills up gets ways of twice the size. Each insertion moves one line of every way:
-//! lines below `P` have moved to the larger way. The index into the larger way is the old index
-//! with one more bit, so the two places to which a line can move are still empty.
+//! A table that fills up gets additional ways of twice the size, to which its lines are moved. Each
+//! insertion moves one line of every way: lines below `P` have already been moved to the larger
+//! way. The index into the larger way is the old index with one more bit, so the two places to
+//! which a line can move are still empty.
 
 use alloc::vec::Vec;
 
@@ -23,7 +24,7 @@ use crate::{Flush, Translation};
 const PAGES_SHIFT: u32 = PAGES.trailing_zeros();
 
 const KICKS_MAX: usize = 64;
-/// A table grows when it has at least this many lines per ten places (0.6 in the paper).
+/// A table grows when at least this number of every ten places is in use (0.6 in the paper).
 const FULL_TENTHS: u64 = 6;
 
 /// The table of the pages of one size.
@@ -180,7 +181,7 @@ impl Elastic {
             memory.write_u64(at, self.word(page));
             return Ok(());
         }
-        // Lines come complete: one without pages is nobody's.
+        // Lines are inserted complete, since a line without pages would never be removed.
         let mut missing: Vec<Line> = Vec::new();
         for page in run.pages() {
             let cluster = self.cluster(page.page.start());
@@ -250,7 +251,8 @@ impl Elastic {
         if !self.settle(line, memory)
             && let Err(error) = self.rebuild(&[line], memory, frames, flush)
         {
-            // The old table still has the entries that were copied.
+            // The larger ways can be freed, because the old table still has the entries that were
+            // copied to them.
             if starts && let Some((next, _)) = self.next.take() {
                 next.free(frames);
             }

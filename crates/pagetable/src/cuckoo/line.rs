@@ -12,8 +12,8 @@ const TAG_SHIFT: u32 = 52;
 const TAG_BITS: u32 = 7;
 const TAG: u64 = ((1 << TAG_BITS) - 1) << TAG_SHIFT;
 
-/// The entries of eight adjacent pages (a cluster); their upper bits together hold the number of
-/// the cluster.
+/// The entries of eight adjacent pages (a cluster). The upper bits of all entries together hold the
+/// number of the cluster.
 #[derive(Clone, Copy)]
 pub(super) struct Line(pub(super) [u64; PAGES as usize]);
 
@@ -54,8 +54,8 @@ pub(super) const fn tag_part(cluster: u64, n: u64) -> u64 {
     cluster >> (n as u32 * TAG_BITS) << TAG_SHIFT & TAG
 }
 
-/// The entry after its page is unmapped: it keeps its part of the tag, since other pages may still
-/// use the line.
+/// The value of an entry after its page is unmapped. The entry keeps its part of the tag, since
+/// other pages may still use the line.
 pub(super) const fn emptied(pte: Pte) -> Pte {
     Pte::from_bits(pte.bits() & TAG)
 }

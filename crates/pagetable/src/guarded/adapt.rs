@@ -6,14 +6,14 @@
 //!    [a b] [c d]          a b   c d         take apart: a node too large for what is left in it
 //! ```
 //!
-//! When a new page's address diverges from that of a mapped page, a node of two entries, the
-//! smallest size, is inserted where they diverge. That node and the nodes above it may then grow. A
-//! node of `2^k` entries that grows to `2^(k+j)` entries absorbs and frees the nodes whose index
-//! bits it takes over. It grows by the largest `j` with which the nodes together take at most an
-//! eighth more bytes than before, and at most 128 bytes more. If pages are sparse, the table
-//! therefore takes less memory than a table whose nodes all have two entries, which is the best
-//! fixed size for sparse pages. If pages are dense, its nodes are full and large. The extra eighth
-//! shortens walks: nodes near the root are few, and every walk passes them.
+//! When the address of a new page diverges from the address of a mapped page, a node of two
+//! entries, the smallest size, is inserted at the bit where they diverge. That node and the nodes
+//! above it may then grow. A node of `2^k` entries that grows to `2^(k+j)` entries absorbs and
+//! frees the nodes whose index bits it takes over. It grows by the largest `j` for which the nodes
+//! together take at most one eighth more bytes than before, and at most 128 bytes more. If pages
+//! are sparse, the table therefore takes less memory than a table whose nodes all have two entries,
+//! which is the best fixed size for sparse pages. If pages are dense, its nodes are full and large.
+//! The extra eighth shortens walks: nodes near the root are few, and every walk passes them.
 
 use alloc::vec::Vec;
 
@@ -26,10 +26,10 @@ use crate::{Flush, Space};
 
 /// When a node grows, the additional memory may be at most one eighth of the bytes taken before.
 const SLACK_PART: u64 = 8;
-/// When a node grows, the additional memory may be at most this many bytes. Measured on the spaces
-/// of the tests: without any additional memory, refilling the TLB for programs takes more
-/// references than with G16; without this bound, some sparse spaces take more memory than with the
-/// best fixed size.
+/// When a node grows, the additional memory may be at most this many bytes. The bound results from
+/// measurements on the spaces of the tests. Without any additional memory, refilling the TLB for
+/// programs takes more references than with the table G16. Without this bound, some sparse spaces
+/// take more memory than with nodes of the best fixed size.
 const SLACK_BYTES_MAX: u64 = 128;
 
 /// The planned growth of a node: the nodes that it absorbs, and the parts that would remain of
@@ -45,8 +45,8 @@ struct Growth {
 }
 
 impl Guarded {
-    /// Lets the nodes on the path to `addr` grow, from the lowest upwards. A node for which no
-    /// frame is free does not grow.
+    /// Lets the nodes on the path to `addr` grow, from the lowest upwards. A node does not grow if
+    /// no frame is free for it.
     ///
     /// Removed nodes return to the pool only at the end, so that no removed node is reused before
     /// the token is returned; frames that become empty are in the token.
@@ -61,8 +61,8 @@ impl Guarded {
         let mut gone: Vec<Table> = Vec::new();
         for (n, &place) in places(space, addr, memory).iter().rev().enumerate() {
             let grown = self.grow_node(space, place, memory, frames);
-            // The new node and the one that holds it are new to each other; further up something
-            // is new only if the node below has grown.
+            // The lowest node is new, and the node above it has a new entry. A node further up can
+            // only grow if the node below it has grown.
             if grown.is_none() && n > 0 {
                 break;
             }
@@ -211,7 +211,7 @@ impl Growth {
         }
     }
 
-    /// The most bytes that the new nodes together may take.
+    /// The largest number of bytes that the new nodes together may take.
     fn bytes_max(&self) -> u64 {
         let before = bytes(&self.nodes);
         before + (before / SLACK_PART).min(SLACK_BYTES_MAX)
@@ -226,8 +226,8 @@ fn bytes(tables: &[Table]) -> u64 {
     tables.iter().map(|table| table.len() * ENTRY_BYTES).sum()
 }
 
-/// Writes the pages to which `entry` leads into `grown`, with new nodes for remaining `parts` of
-/// more than one page: the counterpart of [`Growth::absorb`].
+/// Writes the pages to which `entry` leads into `grown`, with new nodes for remaining `parts` that
+/// have more than one page. This is the counterpart of [`Growth::absorb`].
 fn scatter<'a>(
     grown: Table,
     entry: Entry,
@@ -265,7 +265,7 @@ fn scatter<'a>(
     }
 }
 
-/// The parts of `table` that lie under one entry of `grown` each.
+/// Splits `table` into parts, each of which lies under one entry of `grown`.
 fn parts(grown: Table, table: Table) -> impl Iterator<Item = Table> + use<> {
     let part = Table { shift: grown.low, ..table };
     let bytes = part.len() * ENTRY_BYTES;

@@ -21,7 +21,7 @@ use crate::{Error, Flush, Space, Translation};
 
 /// The end of the path to an address.
 pub(super) struct End {
-    /// The last node on the path: its entry for the address leads to no further node on the path.
+    /// The last node on the path.
     pub(super) table: Table,
     /// The address of the entry that leads to `table`; for the root, the address of the root
     /// entry itself.
@@ -42,8 +42,8 @@ impl Guarded {
     /// Maps all pages of `run`, or no page if one of them is refused. None of them may be mapped
     /// already.
     ///
-    /// Nodes grow only after the last page, so that a refused page leaves all nodes where they
-    /// were.
+    /// Nodes grow only after the last page was mapped, so that a refused page leaves all nodes
+    /// unchanged.
     pub(super) fn add_all(
         &mut self,
         space: Space,
@@ -89,7 +89,7 @@ impl Guarded {
         let addr = page.start();
         let End { table, entry, .. } = end(space, addr, memory);
         if let Some(entry) = entry.filter(|entry| entry.mismatch(addr).is_none()) {
-            // The other page of the pair is there.
+            // The external node exists already, because the other page of the pair is mapped.
             write_page(entry, addr, (pte, note), memory);
             return Ok(false);
         }
@@ -234,7 +234,7 @@ const fn other_of_pair(at: PhysAddr) -> PhysAddr {
 mod tests {
     use super::*;
 
-    /// Nodes of all sizes cover the 51 bits above a pair without gap or overlap.
+    /// Nodes of any fixed size divide the 51 address bits above a pair without gap or overlap.
     #[test]
     fn nodes_stand_at_fixed_places() {
         for index_bits in 1..=8 {

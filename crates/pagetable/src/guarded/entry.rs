@@ -36,7 +36,8 @@ impl Entry {
     pub(super) fn read(at: PhysAddr, memory: &impl Memory) -> Option<Entry> {
         let pointer = memory.read_u64(at);
         let guard = memory.read_u64(at.wrapping_add(GUARD));
-        // A node may lie at address 0; no guard is 0, as none covers less than a pair.
+        // A pointer may be 0, since a node may be at address 0. A guard is never 0, because every
+        // entry covers at least a pair.
         (guard != 0).then_some(Entry { pointer: PhysAddr::new(pointer), guard })
     }
 
@@ -154,7 +155,8 @@ impl Table {
         })
     }
 
-    /// Writes `entry` to all places of this node that `covered` takes up; `None` empties them.
+    /// Writes `entry` to all places of this node that the entry `covered` occupies; `None` empties
+    /// these places.
     pub(super) fn fill(self, covered: Entry, entry: Option<Entry>, memory: &mut impl Memory) {
         let places = 1 << covered.shift().saturating_sub(self.low);
         let first = self.entry_at(covered.start());

@@ -18,24 +18,25 @@
 //! ```
 //!
 //! An entry is valid for the addresses that agree with its guard in all bits from `shift` up. The
-//! node to which it leads is indexed by the next `index` bits below; 0 means an external node, with
-//! a pair of base pages or one superpage. The guard includes the bits that previous indices have
-//! checked. One comparison per entry is therefore enough, and an entry can move up or down the tree
-//! unchanged.
+//! node to which it leads is indexed by the next `index` bits below `shift`. If `index` is 0, the
+//! entry leads to an external node, with a pair of base pages or one superpage. The guard includes
+//! the bits that previous indices have checked. One comparison per entry is therefore enough, and
+//! an entry can move up or down the tree unchanged.
 //!
 //! There is a node exactly where the addresses of mapped pages diverge, so that every node holds at
-//! least two entries. When a new page's address differs from a guard in the guard's middle, a new
-//! node splits the guard there. When only one entry of a node is left, this entry replaces the
+//! least two entries. When the address of a new page differs from a guard at some bit, a new node
+//! splits the guard at this bit. When only one entry of a node is left, this entry replaces the
 //! entry that leads to the node, which merges two guards.
 //!
 //! In a table Gn, the lowest index bit of every node is a multiple of log2 n. In an adaptive table
-//! ([`Guarded::adaptive`]) nodes have any position and size. A superpage is an entry at which walks
-//! end early. If it covers several places of a node, each of these places has the entry, and all of
-//! them lead to one external node with one set of usage bits.
+//! ([`Guarded::adaptive`]) nodes have any position and size. Walks of a superpage end early, at an
+//! entry of a node further up. If the superpage covers several places of this node, each of these
+//! places has the entry, and all of them lead to one external node with one set of usage bits.
 //!
-//! Processors may not walk the table while it is changed ([`crate::PageTable::walks_beside_changes`]). An
-//! entry is two words, which [`Memory`] writes one after the other: a walk in between would follow the new
-//! pointer with the old guard, or the old pointer with the new guard.
+//! Processors may not walk the table while it is changed
+//! ([`crate::PageTable::walks_beside_changes`]). An entry is two words, which [`Memory`] writes one
+//! after the other. A walk between the two writes would combine the new pointer with the old guard,
+//! or the old pointer with the new guard.
 
 mod adapt;
 mod edit;
@@ -101,7 +102,7 @@ impl Guarded {
     }
 
     /// A table whose nodes have 2 to 256 entries each, depending on the mapped pages: as many as
-    /// possible without taking more memory than small nodes.
+    /// possible without taking more memory than nodes of two entries, except for a small tolerance.
     pub fn adaptive() -> Guarded {
         let table = Guarded::new(NODE_ENTRIES_MIN).expect("nodes of two entries can be");
         Guarded { adaptive: true, ..table }

@@ -118,7 +118,8 @@ impl Guarded {
         prepared: &mut Prepared,
     ) -> Result<(), Error> {
         while let (Some(&old), Some(&new)) = (before.first(), after.first()) {
-            // The larger of the two takes the place of several, or several take its place.
+            // Either one larger page is replaced by several smaller pages, or several smaller pages
+            // by one larger page.
             let (old_count, new_count) = match old.size() > new.page.size() {
                 true => (1, old.size().count_of(new.page.size()) as usize),
                 false => {
@@ -179,7 +180,7 @@ impl Guarded {
             let there = Entry::read(at, memory).expect("the parts have entries");
             match there.table().filter(|next| next.shift > shift) {
                 Some(next) => (table, from) = (next, at),
-                // All that is below this entry is part of the new page.
+                // All pages below this entry are parts of the new page.
                 None if table.low >= shift => {
                     prepared.changes.push(Change::Put(at, entry));
                     prepared.gone.push(there);
@@ -190,7 +191,7 @@ impl Guarded {
         }
         let (inside, outside): (Vec<Entry>, Vec<Entry>) =
             table.entries(memory).partition(|entry| range.covers(entry.range()));
-        // A node with one entry does not stay.
+        // The new page would be the only entry of this node, and nodes with one entry are removed.
         if outside.is_empty() {
             prepared.gone.extend(Entry::read(from, memory));
             prepared.changes.push(Change::Put(from, entry));

@@ -7,8 +7,8 @@ use super::{
 use crate::pages::{Found, conclude};
 use crate::{Fault, Leads, Node, Reference, Space, Translation, Tree, TreeShape};
 
-/// The root entry counts as a table of the highest level. External nodes, at which no walk can
-/// start, have the lowest level.
+/// The root entry is treated as a table of the highest level. External nodes have the lowest level;
+/// no walk can start at them.
 impl Tree for Guarded {
     fn shape(&self) -> TreeShape {
         TreeShape {

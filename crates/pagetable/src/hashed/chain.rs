@@ -21,13 +21,13 @@ pub(super) const fn link_to(node: PhysAddr) -> u64 {
 
 /// The address of the entry that a link leads to.
 pub(super) fn linked(link: u64) -> Option<PhysAddr> {
-    // Subtracted and not masked, so that it becomes part of the displacement of the load from
-    // there.
+    // The bit is subtracted instead of masked, so that the compiler can include it in the
+    // displacement of the following load.
     (link != NONE).then(|| PhysAddr::new(link.wrapping_sub(LINKED)))
 }
 
-/// An entry reached in a chain, used or not. `before` is the entry that links to it; for the first
-/// entry, which lies in the bucket, `before` is the entry itself.
+/// An entry that was reached in a chain; it may be unused. `before` is the entry that links to it.
+/// For the first entry, which lies in the bucket, `before` is the entry itself.
 #[derive(Clone, Copy)]
 pub(super) struct Link {
     pub(super) node: PhysAddr,
@@ -44,7 +44,7 @@ impl Link {
 /// The entries of the chain that begins at `bucket`.
 pub(super) fn chain<M: Memory>(bucket: PhysAddr, memory: &M) -> impl Iterator<Item = Link> + '_ {
     let first = Link { node: bucket, before: bucket, tag: memory.read_u64(bucket) };
-    // The next address to read is at a constant distance from a link, so that no instruction is needed
+    // The next address to read is at a constant distance from the link, so no instruction is needed
     // between two loads.
     let mut link = link_to(bucket);
     core::iter::successors(Some(first), move |last| {
@@ -118,7 +118,7 @@ impl Layout {
     }
 
     /// The mapped pages of the entry at `link` that overlap `range`. A replicated page is returned
-    /// once, with the first of its copies in the entry.
+    /// once per entry, with the first of its copies there.
     pub(super) fn pages_in<'a, M: Memory>(
         &'a self,
         link: Link,

@@ -32,8 +32,8 @@ pub(super) struct Held {
     /// The size of the aligned range of addresses that an entry covers.
     pub(super) span: PageSize,
     pub(super) form: Form,
-    /// The number by which an entry is hashed. 0: the number of its cluster. n: its page number in
-    /// units of the n-th larger page size.
+    /// Which number of an entry is hashed. 0 means the number of its cluster; n means its page
+    /// number in units of the n-th larger page size.
     pub(super) probe: usize,
 }
 
@@ -92,7 +92,7 @@ impl Layout {
         let mut held = [all[FULL]; CODES_MAX];
         held[..all.len()].copy_from_slice(&all);
         let code_bits = u32::BITS - (all.len() as u32 - 1).leading_zeros();
-        // The smallest span leaves the fewest bits below the address in its tag.
+        // The entries with the smallest span have the fewest bits in their tag below the address.
         let free_bits = all.iter().map(|held| held.span.shift()).min().unwrap_or(BASE.shift());
         Ok(Layout {
             table,
@@ -186,9 +186,9 @@ impl Layout {
 
     /// The address of the bucket for `addr` when hashed by `probe`.
     ///
-    /// In the hash for software, folding down to twelve bits and fewer sends adjacent clusters, and
-    /// regions that start at round addresses, to different buckets. In the hash for hardware,
-    /// multiplication by the golden ratio spreads adjacent clusters and such regions evenly.
+    /// The hash must send adjacent clusters, and regions that start at round addresses, to
+    /// different buckets. The hash for software folds the number down to twelve bits and fewer. The
+    /// hash for hardware multiplies it by the golden ratio, which spreads the clusters evenly.
     #[inline]
     pub(super) fn bucket(&self, base: PhysAddr, addr: VirtAddr, id: u64, probe: usize) -> PhysAddr {
         let span = if probe == 0 { self.held[FULL].span } else { self.span(probe) };
@@ -226,7 +226,7 @@ impl Layout {
         (tag >> CODE_SHIFT) as usize & ((1 << self.code_bits) - 1)
     }
 
-    /// Whether `tag` is of an entry in use of the space numbered `id`.
+    /// Whether `tag` belongs to an entry in use of the space numbered `id`.
     #[inline]
     pub(super) const fn is_of(&self, tag: u64, id: u64) -> bool {
         let ids = (1 << self.id_bits) - 1;
@@ -265,9 +265,9 @@ impl Layout {
         }
     }
 
-    /// The address of the note that belongs to the page entry at `at` in an entry of `code`. There
-    /// is no note in entries that hardware reads, and none in a partial subblock, whose pages would
-    /// have to share it.
+    /// The address of the note that belongs to the page entry at `at` in an entry of `code`.
+    /// Entries that hardware reads have no notes. A partial subblock has none either, because its
+    /// pages would have to share a note.
     #[inline]
     pub(super) const fn note_at(&self, at: PhysAddr, code: usize) -> Option<PhysAddr> {
         match (self.walker, self.held[code].form) {

@@ -26,19 +26,20 @@
 //! ```
 //!
 //! The first entry of each chain lies in the bucket itself; it may be unused while the overflow
-//! chain has entries. With two pages, an entry is the one of E99 (32 bytes); with eight pages, the
-//! one of C128k (80 bytes, in buckets padded to 128 unless they are packed). `code` encodes the
-//! entry's form (full, single or partial subblock) and its page size. `id` is the space's number if
-//! spaces share the table, and 0 otherwise.
+//! chain has entries. With two pages, an entry has the layout of E99 (32 bytes). With eight pages,
+//! it has the layout of E99's table C128k (80 bytes, in buckets that are padded to 128 bytes unless
+//! they are packed). `code` encodes the entry's form (full, single or partial subblock) and its
+//! page size. `id` is the space's number if spaces share the table, and 0 otherwise.
 //!
 //! A superpage no larger than a cluster has a small entry in the chain of that cluster. A larger
 //! superpage is hashed by its page number, in units of its own size, in the same array. A walk that
-//! finds no page in the cluster's chain therefore tries the larger sizes one after the other, each
-//! at the cost of searching a chain. The kernel counts the entries of each size, so that walks skip
-//! sizes without pages. Pages whose frames are placed like the pages in their cluster share a
-//! partial-subblock entry; the first page that is placed otherwise starts a full entry beside it.
-//! The pointers into the mapping tree are the pages' notes ([`crate::PageTable::has_notes`]). In a
-//! partial subblock, whose pages would share a note, the note is always zero.
+//! finds no page in the cluster's chain therefore tries the larger sizes one after the other. Each
+//! of these attempts costs the search of a chain. The kernel counts the entries of each size, so
+//! that walks skip sizes without pages. A page is properly placed if its position in an aligned
+//! block of frames is its position in the cluster. Properly placed pages share a partial-subblock
+//! entry; the first page of a cluster with another position gets a full entry in addition. The
+//! pointers into the mapping tree are the pages' notes ([`crate::PageTable::has_notes`]). In a
+//! partial subblock the note is always zero, because its pages would have to share it.
 //!
 //! If hardware walks the table and physical memory determines its size, it is an inverted table like
 //! the Itanium's ([`HashedShape::inverted`]). Its page entries have eight bytes and no pointers of
@@ -47,10 +48,11 @@
 //! A range operation looks up each cluster of the range or, if there are more clusters than
 //! buckets, sweeps over the whole table.
 //!
-//! Processors may not walk the table while it is changed ([`crate::PageTable::walks_beside_changes`]). A run
-//! of pages is inserted page by page; if no frame is left for a later page, the earlier pages are
-//! removed again, and meanwhile a walk could have found them. A walk that moves the entry it hit to
-//! the front of its chain writes three pointers, one after the other.
+//! Processors may not walk the table while it is changed
+//! ([`crate::PageTable::walks_beside_changes`]). A run of pages is inserted page by page. If no
+//! frame is left for a later page, the earlier pages are removed again, but a walk could have found
+//! them before. A walk that moves the entry it hit to the front of its chain writes three pointers,
+//! one after the other.
 
 mod chain;
 mod layout;

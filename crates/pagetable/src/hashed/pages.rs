@@ -69,8 +69,8 @@ impl Hashed {
         self.enter(space, page, whole.start(), memory, frames)
     }
 
-    /// Removes the page of `size` that holds `addr` (of a replicated page, its copy for `addr`) if it is
-    /// mapped. Returns the page entry as it was.
+    /// Removes the page of `size` that holds `addr`, if it is mapped. If the page is replicated,
+    /// only its copy for `addr` is removed. Returns the old page entry.
     pub(super) fn take_out(
         &mut self,
         space: Space,
@@ -155,7 +155,8 @@ impl Pages for Hashed {
         if self.shape.shared && self.spaces.count() > 0 {
             let mut of_space = Vec::new();
             self.links(space, VirtRange::ALL, memory, &mut |link| of_space.push(link));
-            // From the end, so that what comes before an entry is still there.
+            // Entries are released from the end of each chain, so that the entry before each of
+            // them still exists.
             for link in of_space.into_iter().rev() {
                 self.release(space, link, memory, flush);
             }
@@ -242,7 +243,8 @@ impl Pages for Hashed {
         let (header_bytes, with_pte) = self.layout.header_read();
         for probe in self.probes(space) {
             let bucket = self.bucket(space, addr, probe);
-            // As in a chain, no instruction stands between the load of a link and those behind it.
+            // As in [`chain`](super::chain), no instruction is needed between the load of a link
+            // and the loads that follow it.
             let (mut link, mut before) = (link_to(bucket), bucket);
             while let Some(node) = linked(link) {
                 let tag = memory.read_u64(node);

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! A walk does not know the size of the page for which it searches, but finds a replicated page at
-//! the first try. The table is as large and as scattered as with base pages, and an operation on a
-//! page changes all of its copies. A walk sets usage bits in the copy that it finds; the page's
-//! usage is that of all copies together.
+//! the first attempt. The disadvantages are that the table is as large and as scattered as with
+//! base pages, and that an operation on a page changes all of its copies. A walk sets usage bits in
+//! the copy that it finds; the usage of the page combines the usage of all copies.
 
 use addr::{Frames, Memory, Page, VirtAddr};
 
@@ -48,8 +48,8 @@ impl Hashed {
         Ok(())
     }
 
-    /// Removes the existing copies of a page. Returns the page's entry as it was, with the usage of
-    /// all copies.
+    /// Removes the existing copies of a page. Returns the page's old entry, with the usage of all
+    /// copies.
     pub(super) fn take_out_copies(
         &mut self,
         space: Space,
@@ -63,8 +63,8 @@ impl Hashed {
         gone.reduce(|pte, copy| pte.with_usage(copy.usage()))
     }
 
-    /// Exchanges all copies of a page as [`exchange`] does. Returns the page's entry as it was, if
-    /// a copy changed.
+    /// Exchanges all copies of a page as [`exchange`] does for one entry. Returns the page's old
+    /// entry, if a copy changed.
     pub(super) fn exchange_copies(
         &self,
         space: Space,

@@ -9,8 +9,8 @@ use crate::pages::Found;
 use crate::{Flush, Space};
 
 impl Hashed {
-    /// The page that contains `addr`, and the table entry that holds it; for a replicated page, its
-    /// copy for `addr`.
+    /// The page that contains `addr`, and the table entry that holds it. If the page is replicated,
+    /// this is the entry of its copy for `addr`.
     pub(super) fn locate(
         &self,
         space: Space,
@@ -65,9 +65,9 @@ impl Hashed {
         chain(bucket, memory).find(|link| link.tag == tag).map(|link| link.node)
     }
 
-    /// The table entry into which a page that is not mapped yet has to be inserted (for a
-    /// replicated page, its copy for `addr`): the entry's code, and its address if it exists
-    /// already.
+    /// Finds the table entry into which a page has to be inserted that is not mapped yet; for a
+    /// replicated page, the entry for its copy at `addr`. Returns the code of the entry, and its
+    /// address if the entry already exists.
     pub(super) fn room(
         &self,
         space: Space,

@@ -35,11 +35,12 @@ pub struct HashedShape {
     /// Page sizes larger than an entry, ascending. Each size in use has chains of its own in the
     /// same array, hashed by its page numbers, and costs a walk one more probe.
     pub larger_sizes: [Option<PageSize>; LARGER_MAX],
-    /// Whether pages of `larger_sizes` are *replicated* instead: such a page is inserted once for
-    /// each of its base pages. A walk then finds every page in the chain of its cluster.
+    /// Whether pages of `larger_sizes` are *replicated* instead: a replicated page is inserted once
+    /// for each of its base pages. A walk then finds every page in the chain of its cluster.
     pub replicated: bool,
-    /// Whether pages of an entry whose frames are placed like the pages in the entry share one
-    /// frame number: a partial-subblock entry.
+    /// Whether there are partial-subblock entries. In such an entry, pages share one frame number;
+    /// this is possible if each page has the same position in an aligned block of frames as in the
+    /// entry.
     pub partial_subblocks: bool,
     /// Whether all spaces share one table, with the space's number in the tag.
     pub shared: bool,
@@ -55,7 +56,7 @@ pub struct HashedShape {
 }
 
 impl HashedShape {
-    /// H8k: 256 buckets, one table per space.
+    /// The table H8k, with 256 buckets and one table per space.
     pub const H8K: HashedShape = HashedShape {
         table_bytes: 8 << 10,
         entry_pages: 2,
@@ -70,10 +71,11 @@ impl HashedShape {
         walker: WalkedBy::Software,
     };
 
-    /// H128k: 4096 buckets, one table per space.
+    /// The table H128k, with 4096 buckets and one table per space.
     pub const H128K: HashedShape = HashedShape { table_bytes: 128 << 10, ..HashedShape::H8K };
 
-    /// C128k: 1024 buckets of eight pages, one table per space, superpages up to 32 KiB.
+    /// The clustered table C128k, with 1024 buckets of eight pages, one table per space, and
+    /// superpages up to 32 KiB.
     pub const C128K: HashedShape = HashedShape {
         table_bytes: 128 << 10,
         entry_pages: 8,

@@ -34,8 +34,8 @@ impl Store {
         self.entries[probe] -= 1;
     }
 
-    /// For each way of hashing, whether there are entries; if the table is empty, true for the
-    /// first way.
+    /// For each way of hashing, whether there are entries. If the table is empty, the first element
+    /// is true.
     #[inline]
     pub(super) fn probes(&self) -> [bool; PROBES_MAX] {
         let mut used = self.entries.map(|entries| entries > 0);

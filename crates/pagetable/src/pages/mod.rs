@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
     ) -> impl DoubleEndedIterator<Item = Translation> + ExactSizeIterator + use<'a> {
         let Run { first, count, listed, .. } = *self;
         let size = first.page.size();
-        // A run has as many pages as an address can count, but no more than a range can hold.
+        // The conversion is exact, because a run is never longer than a range.
         (0..count as usize).map(move |n| {
             if let Some(&page) = listed.get(n) {
                 return page;
@@ -155,8 +155,8 @@ pub(crate) trait Pages {
     /// Replaces the pages `before`, which are mapped, by the pages `after`, which have other sizes and the
     /// same frames. Nothing changes if no frame is left. Returns the last entries of `before`, in order.
     ///
-    /// A walk finds the old or the new page at every moment. Usage bits that such a walk sets are
-    /// in the returned entries or in the new entries.
+    /// A walk finds the old or the new page at every moment. Usage bits that a walk sets in the
+    /// meantime are in the returned entries or in the new entries.
     fn replace(
         &mut self,
         space: Space,
@@ -177,8 +177,8 @@ pub(crate) trait Pages {
         Ok(gone.collect())
     }
 
-    /// Unmaps one page, which is mapped, and returns its last entry. No other page's entry moves. A
-    /// page of another size may be mapped at the same addresses.
+    /// Unmaps one page, which must be mapped, and returns its last entry. The entries of other
+    /// pages do not move. A page of another size may be mapped at these addresses at the same time.
     fn remove(
         &mut self,
         space: Space,
@@ -254,7 +254,8 @@ pub(crate) fn conclude(
     if sets_usage && pte.with_usage(bits) != pte {
         let used = |pte: Pte| pte.is_mapped().then(|| pte.with_usage(bits));
         if exchange(width, found, memory, used).is_none() {
-            // The page was taken out after it was found: an access would not be noted anywhere.
+            // The page was removed after the walk found it, so no entry is left in which the access
+            // could be recorded.
             return Err(Fault::NotMapped { level: 1 });
         }
         let bytes = if flags_only { 1 } else { width.bytes() };

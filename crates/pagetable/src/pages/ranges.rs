@@ -189,7 +189,7 @@ impl<P: Pages> PageTable for P {
     ) -> Result<Flush, Error> {
         let mut flush = Flush::nothing(space);
         for found in whole(self, space, range, memory)?.as_slice() {
-            // Before the entry is another page's.
+            // The note is read before the entry can be reused for another page.
             let note = noted(self, found, memory).note;
             let pte = self.remove(space, found.page, memory, &mut flush);
             flush.add(found.page, pte.global());

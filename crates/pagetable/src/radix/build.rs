@@ -52,7 +52,7 @@ impl Run<'_> {
 }
 
 impl<F: Format> Radix<F> {
-    /// Maps `pages.1` adjacent pages; the first one is `pages.0`.
+    /// Maps `pages.1` adjacent pages, the first of which is `pages.0`.
     #[cold]
     #[inline(never)]
     pub(super) fn build(
@@ -211,7 +211,8 @@ impl<F: Format> Radix<F> {
         fill: &mut Fill<'_, M>,
     ) -> u64 {
         let is_last = level == fill.run.level;
-        // A copy: no store to memory can change it, so that the compiler reads it only once.
+        // This is a local copy: no store to memory can change it, so the compiler reads it only
+        // once.
         let first = fill.run.first;
         let mut added = 0;
         let mut start = part.start;

@@ -6,9 +6,9 @@
 //!   not          [ table              ] --> [ . x . . x ]     whoever takes one looks for another
 //! ```
 //!
-//! Entries of 32 bits have no room for a count, and RISC-V requires zeros there. The search begins after the
-//! removed entry, so that removing pages in the order of their addresses reads only one further entry for
-//! each page.
+//! Entries of 32 bits have no room for a count, and RISC-V requires zeros there. The search begins
+//! after the removed entry, so that removing pages by ascending address reads only one additional
+//! entry per page.
 
 use core::ops::Range;
 
@@ -47,7 +47,8 @@ impl<F: Format> Radix<F> {
         }
         let mut but = self.offsets(table.level, part);
         if table.level > 1 {
-            // Of pages nothing is left in the part; a table there may still have some.
+            // The part has no more pages, but it may still have an entry that leads to a table.
+            // Therefore the whole table is searched.
             but.start = but.end;
         }
         self.has_other(table.level, table.start, but, memory).then_some(entry)
@@ -127,7 +128,8 @@ impl<F: Format> Radix<F> {
         let step = self.entry_step(level);
         let read = |offset| self.format.read(level, table.wrapping_add(offset), memory);
         let (mut offset, end) = (offsets.start, offsets.end);
-        // Eight at a time: a table in which one page is left is mostly empty.
+        // Eight entries are tested at a time, because a table with only one page left is mostly
+        // empty.
         while end - offset >= 8 * step {
             if (0..8).fold(0, |bits, n| bits | read(offset + n * step)) != 0 {
                 return true;

@@ -33,7 +33,8 @@ impl<F: Format> Radix<F> {
         if let Some(stale) = self.edit_single(space, range, change, memory, each) {
             return Ok(stale.flush(space));
         }
-        // Taken apart and put together, so that the token of a single page need not be in memory.
+        // The result is unwrapped and wrapped again, so that the token of a single page need not be
+        // stored in memory.
         let flush = self.edit_range(space, range, change, memory, each)?;
         Ok(flush)
     }
@@ -166,10 +167,10 @@ impl<F: Format> Radix<F> {
         edit: &mut Edit<'_, C, E>,
     ) -> u64 {
         let base = self.format.page_size(1);
-        // As a number alone: one comparison an entry.
+        // `u64::MAX` stands for an unknown number, so that one comparison per entry is enough.
         let entries = table.entries.unwrap_or(u64::MAX);
         let (mut seen, mut changed) = (0, 0);
-        // The range to flush, in registers.
+        // The range to flush, in local variables that the compiler keeps in registers.
         let (mut first, mut last, mut pages, mut global) = (part.start, part.start, 0, false);
         let mut addr = part.start;
         loop {

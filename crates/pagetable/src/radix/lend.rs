@@ -7,9 +7,10 @@
 //!                                 +-----> table <------+        c is a copy of e
 //! ```
 //!
-//! A walk for an address in the area goes through the copy into tables that belong to the other space.
-//! Of the borrowing space's operations, only walks and queries read entries in the area. A caller
-//! that makes a copy must take the copy back before the table to which it leads is freed.
+//! A walk for an address in the area goes through the copy into tables that belong to the other
+//! space. In the borrowing space, only walks and queries read entries in the area; no other
+//! operation does. A caller that makes a copy must take the copy back before the table to which it
+//! leads is freed.
 
 use addr::{Memory, PageSize, VirtAddr, VirtRange};
 

@@ -1,4 +1,4 @@
-//! The radix tree: the address cut into indices, one for each level of tables.
+//! The radix tree: an address is divided into indices, one for each level of tables.
 //!
 //! ```text
 //!   va  | index L |  ...  | index 2 | index 1 | offset |
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A page larger than the base page is an entry that ends the walk at a higher level. Every table
-//! except the root holds at least one entry: removing the last one also removes the table. To
-//! detect the removal of the last entry, the entry that leads to a table holds the table's number
-//! of entries in use.
+//! except the root has at least one entry in use: when the last entry is removed, the table is
+//! removed too. To detect this, the entry that leads to a table holds the number of entries in use
+//! in the table.
 //!
 //! The layout of an entry is a [`Format`]; the algorithms are in the files beside this one.
 
@@ -57,8 +57,8 @@ impl<F: Format> Radix<F> {
         Radix { format, spaces, recent, remembers: true, shared: None }
     }
 
-    /// This table, with every operation descending from the root: the table does not keep the
-    /// lowest table that the last operation used.
+    /// Makes every operation descend from the root: the lowest-level table of the last operation is
+    /// not remembered for the next one.
     pub fn forgetful(self) -> Radix<F> {
         Radix { remembers: false, ..self }
     }
@@ -122,8 +122,8 @@ impl<F: Format> Radix<F> {
         *taken.frame_bytes.get_mut() -= less.frame_bytes as usize;
     }
 
-    /// The part of the addresses from `start` to `last` that lies under the same entry of `level`
-    /// as `start`.
+    /// Of the addresses from `start` to `last`, the part that is covered by the entry of `level`
+    /// that covers `start`.
     #[inline]
     fn part(&self, level: u8, start: VirtAddr, last: VirtAddr) -> Part {
         let mask = (1u64 << self.format.entry_shift(level)) - 1;
@@ -135,12 +135,12 @@ impl<F: Format> Radix<F> {
         self.mapping_used(entry, level, addr, entry)
     }
 
-    /// The mapping that `entry` gives, with the usage bits of `last`, which is the entry's value
-    /// when it was changed.
+    /// The mapping of `entry`, with the usage bits of `last`, which is the value of the entry when
+    /// it was changed.
     ///
-    /// All other parts come from `entry`, the value that was read first: if the caller ignores the
-    /// usage bits, the exchange need not return the old value, and the compiler chooses a cheaper
-    /// instruction.
+    /// All other parts are from `entry`, the value that was read first. If the caller ignores the
+    /// usage bits, the exchange therefore need not return the old value, and the compiler chooses a
+    /// cheaper instruction.
     #[inline]
     fn mapping_used(&self, entry: u64, level: u8, addr: VirtAddr, last: u64) -> Mapping {
         Mapping {

@@ -1,5 +1,5 @@
-//! Replicated pages: pages that have several entries side by side in one table, one for each part of the
-//! size that an entry covers (G98 section 6.2; Svnapot; the contiguous bit of AArch64).
+//! Replicated pages, which have several adjacent entries in one table. Each entry is for a part of
+//! the page, as large as an entry covers (G98 section 6.2; Svnapot; the contiguous bit of AArch64).
 //!
 //! ```text
 //!   64K page over 4K:   entry n     n + 1            n + 15      all in one table
@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A walk needs only the entry for its address, and a page's size is changed in place. An operation
-//! on a page changes all of its entries, and the page's usage is that of all entries together.
+//! on a page changes all of its entries, and the usage of the page combines the usage of all
+//! entries.
 
 use addr::{Memory, Page, PhysAddr, VirtAddr, VirtRange};
 
@@ -64,7 +65,7 @@ impl<F: Format> Radix<F> {
     /// Whether `entry`, in a table of level 1 for `addr`, is one of several entries of its page.
     #[inline(always)]
     pub(super) fn is_copy(&self, entry: u64, addr: VirtAddr) -> bool {
-        // No bit says so in an entry of nothing.
+        // An empty entry has no bit that encodes a page size.
         self.format.other_size(entry, addr, self.format.page_size(1)) != 0
     }
 
@@ -88,7 +89,7 @@ impl<F: Format> Radix<F> {
             let entry = self.format.read(level, at, memory);
             let was = edit.change.apply(&self.format, level, at, entry, memory);
             changed |= was.is_some();
-            // With what walkers have set until the change.
+            // This includes the bits that walkers set before the change.
             let usage = self.format.usage(was.unwrap_or(entry));
             before.usage.referenced |= usage.referenced;
             before.usage.dirty |= usage.dirty;

@@ -26,8 +26,8 @@ use crate::{
     resize::{Pending, resized},
 };
 
-/// The result of exchanging entries: pages of the new size, of which hardware may still hold the
-/// old translations.
+/// The result of exchanging entries. Pages have the new size, but hardware may still hold the old
+/// translations.
 pub(super) struct Exchanged {
     /// Names the old translations that hardware may hold.
     pub(super) flush: Flush,
@@ -111,7 +111,7 @@ impl<F: Format> Radix<F> {
                     self.format.write(level, at, entry, memory);
                 }
                 (None, Some(late)) => {
-                    // A mark of all is the new page's already.
+                    // The new page already has the mark, if all old pages were marked.
                     let late = Usage { marked: false, ..late };
                     let entry = self.format.read(level, at, memory);
                     self.set_usage_of(level, at, entry, late, memory);
@@ -174,7 +174,7 @@ impl<F: Format> Radix<F> {
         Ok(())
     }
 
-    /// Whether `slot` has all addresses that an entry of `level` covers.
+    /// Whether `slot` consists of all addresses that an entry of `level` covers.
     fn is_whole(&self, level: u8, slot: Part) -> bool {
         let mask = (1 << self.format.entry_shift(level)) - 1;
         slot.last.get() - slot.start.get() == mask
@@ -203,7 +203,8 @@ impl<F: Format> Radix<F> {
                 Entry::Table(next) if level > job.level => {
                     self.resize_table(level - 1, next, slot, job);
                 }
-                // Of a table that lies in the range in part, no page does.
+                // If only a part of a table is in the range, this part has no pages, so there is
+                // nothing to merge.
                 Entry::Table(next) if self.is_whole(level, slot) => {
                     self.merge(level, (at, entry), next, start, job);
                 }
@@ -228,8 +229,9 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// Splits a larger page, which may have several entries in a table of `level`: each of them is made to
-    /// lead to a table of smaller pages. Returns the last byte of the page.
+    /// Splits a larger page, which may have several entries in a table of `level`. Each of these
+    /// entries is made to lead to a table of smaller pages. Returns the address of the page's last
+    /// byte.
     fn split_copies<M: Memory>(
         &self,
         level: u8,
@@ -279,15 +281,16 @@ impl<F: Format> Radix<F> {
             return (table, was);
         }
         while let Err(found) = self.format.exchange(level, at, entry, leads, job.memory) {
-            // A walker has set bits.
+            // A walker has set bits in the entry in the meantime.
             entry = found;
             self.use_below(level - 1, table, self.format.usage(entry), job);
         }
         (table, self.format.usage(entry))
     }
 
-    /// Fills a new table of `level` with pages, before any entry leads to the table. The first page begins at
-    /// `addr` and has the frame, rights and attributes of `first`; the next ones have the frames after it.
+    /// Fills a new table of `level` with pages, before any entry leads to the table. The first page
+    /// begins at `addr` and has the frame, rights and attributes of `first`; the following pages
+    /// have the following frames.
     fn build_split<M: Memory>(
         &self,
         level: u8,
@@ -373,7 +376,7 @@ impl<F: Format> Radix<F> {
             let new = self.format.used(new, usage);
             match self.format.exchange(level, at, entry, new, job.memory) {
                 Ok(()) => break,
-                // A walker has marked the way.
+                // A walker has set the accessed bit of this entry in the meantime.
                 Err(found) => entry = found,
             }
         }
@@ -432,9 +435,9 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// Changes the page size in all entries of a replicated page, in a table of `level`: they
-    /// become entries of smaller pages, or a part of the entries of a larger page. Returns the last
-    /// byte of the page.
+    /// Changes the page size in all entries of a replicated page, in a table of `level`. They
+    /// become entries of smaller pages, or some of the entries of a larger page. Returns the
+    /// address of the page's last byte.
     fn resize_copies<M: Memory>(
         &self,
         level: u8,
@@ -467,7 +470,7 @@ impl<F: Format> Radix<F> {
         if page.size() < job.to || usage == Usage::default() {
             return last;
         }
-        // A bit that was of the whole page is of each of its parts.
+        // Each part of the page gets the bits that the whole page had.
         if self.format.breaks() {
             for pending in &mut job.pending[first..] {
                 pending.made = pending.made.map(|entry| self.format.used(entry, usage));

@@ -22,7 +22,7 @@ struct Walk {
 }
 
 impl<F: Format> Radix<F> {
-    /// A walk as hardware does it, from a table whose span holds `addr`.
+    /// Walks like hardware, from a table whose addresses include `addr`.
     #[inline]
     pub(super) fn descend(
         &self,

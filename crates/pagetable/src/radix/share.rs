@@ -8,11 +8,11 @@
 //!   root of each space           | its own entries      | k | k | k |    copied when the space is created
 //! ```
 //!
-//! A format with one half (`HALVES` is 1) leaves the other half of each root to the kernel. A new space gets
-//! copies of the kernel's root entries. What the kernel maps and unmaps later *below* these entries is
-//! visible in all spaces at once. An entry of the kernel's root itself must never change after the first
-//! space was created, because the copies would not change with it. [`Radix::anchor`] makes entries that
-//! stay.
+//! A format with one half (`HALVES` is 1) leaves the other half of each root to the kernel. A new
+//! space gets copies of the kernel's root entries. Pages that the kernel later maps or unmaps
+//! *below* these entries change in all spaces immediately. An entry of the kernel's root itself
+//! must never change after the first space was created, because the copies would not change with
+//! it. [`Radix::anchor`] makes permanent entries for this purpose.
 
 use addr::{Frames, Memory, PhysAddr, Rights, VirtAddr, VirtRange};
 
@@ -20,10 +20,10 @@ use super::{Part, Radix};
 use crate::{Entry, Error, Format, PageTable, Space, Translation};
 
 impl<F: Format> Radix<F> {
-    /// This table, with spaces that share a part of the root at `root`: each space created from now on gets
-    /// copies of the entries there for all addresses that this format does not map itself. The root is
-    /// of another table, whose format has the same entries and maps these addresses, in the memory that
-    /// [`PageTable::create`] will get.
+    /// Makes new spaces share a part of the root at `root`: each space that is created from now on
+    /// gets copies of that root's entries for all addresses that this format does not map itself.
+    /// The root belongs to another table, whose format has equal entries and maps these addresses.
+    /// It must be in the memory that is passed to [`PageTable::create`].
     ///
     /// In the example two programs share the kernel's half. A page that the kernel maps later is visible in
     /// both.
@@ -66,18 +66,19 @@ impl<F: Format> Radix<F> {
         Radix { shared: Some(root), ..self }
     }
 
-    /// Makes every entry of the root of `space` that covers a part of `range` lead to a table, now and for
-    /// ever, so that other roots can have copies of these entries.
+    /// Makes every entry of the root of `space` that covers a part of `range` lead to a table
+    /// permanently, so that other roots can have copies of these entries.
     ///
-    /// An entry leads to a table as long as the table is not empty. Therefore a page without rights is mapped
-    /// at the last addresses of each entry that is empty, as large as the format allows. The kernel must not
-    /// unmap these pages, and cannot use their addresses. Each costs one table. An entry that is in
-    /// use already is left as it is; the kernel must keep a page mapped there.
+    /// An entry leads to a table as long as the table is not empty. Therefore, under each empty
+    /// entry, a page without rights is mapped at the last addresses. The page is as large as the
+    /// format allows below the root. The kernel must not unmap these pages, and cannot use their
+    /// addresses. Each of these pages costs one table. An entry that is already in use is not
+    /// changed; the kernel must keep a page mapped under it.
     ///
     /// # Errors
     ///
-    /// Fails if there is no frame for a table. The entries before have their tables then, and another call
-    /// continues with the rest.
+    /// Fails if there is no frame for a table. Earlier entries have their tables by then, and
+    /// another call continues with the remaining entries.
     pub fn anchor(
         &mut self,
         space: Space,
@@ -116,8 +117,8 @@ impl<F: Format> Radix<F> {
         Translation::new(last.page(size), PhysAddr::new(0), Rights::NONE)
     }
 
-    /// Copies the entries of the shared root for addresses that this format does not map into the root of a
-    /// new space, which is empty.
+    /// Copies entries of the shared root into the empty root of a new space: those for the
+    /// addresses that this format does not map.
     pub(super) fn copy_shared(&self, to: PhysAddr, memory: &mut impl Memory) {
         let Some(from) = self.shared else { return };
         let level = self.format.levels();
@@ -161,8 +162,8 @@ mod tests {
         fn free(&mut self, _: PhysAddr, _: PageSize) {}
     }
 
-    /// Pages come and go in the kernel's half; all spaces see each change, although pages are the last of
-    /// their tables.
+    /// Maps and unmaps pages in the kernel's half. All spaces must see each change, even if the
+    /// unmapped page is the last one of its table.
     fn check<F: Format, G: Format>(
         mut kernel: Radix<F>,
         programs: Radix<G>,

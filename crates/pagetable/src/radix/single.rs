@@ -6,11 +6,11 @@
 //!                            ^-- the population of its table changes, and nothing else
 //! ```
 //!
-//! The level-2 table that was used last is remembered, since the next page is usually near: on
-//! x86-64, that table covers 1 GiB. A `forgetful` table descends from the root each time. A level-1
-//! table that becomes empty is removed, if the level-2 table does not become empty as well. All
-//! other cases (a table is missing, a superpage is mapped at the address, the request is wrong) are
-//! left to the algorithms over ranges, which handle every case.
+//! The level-2 table of the last operation is remembered, since the next page is usually near: on
+//! x86-64, a level-2 table covers 1 GiB. A `forgetful` table descends from the root each time. A
+//! level-1 table that becomes empty is removed, if the level-2 table does not become empty as well.
+//! All other cases (a table is missing, a superpage is mapped at the address, the request is wrong)
+//! are left to the algorithms over ranges, which handle every case.
 
 use addr::{Memory, Page, PhysAddr, Rights, VirtAddr, VirtRange};
 
@@ -24,8 +24,8 @@ use crate::{Entry, Error, Flush, Format, Mapping, Space, Translation};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recent {
     space: Space,
-    /// The addresses that the table maps, as an address without the bits that index this table and
-    /// lower ones.
+    /// The addresses that the table maps: an address without the bits that index this table and
+    /// lower tables.
     region: u64,
     table: PhysAddr,
     /// The address of the level-3 entry that leads to the table, if the table is not the root.
@@ -40,8 +40,8 @@ struct Leaf {
     table: PhysAddr,
 }
 
-/// What hardware may still hold after a change of a single page: the old translation of that page,
-/// or nothing.
+/// The translation that hardware may still hold after a change of a single page: the old
+/// translation of that page, or none.
 ///
 /// This type is smaller than a token, so that the caller's loop keeps it in registers.
 pub(super) struct Stale(Option<(Page, bool)>);
@@ -136,7 +136,7 @@ impl<F: Format> Radix<F> {
                 self.step::<3>(addr, memory, &mut table)
             };
         if found {
-            // No address is in the region of a table that is not to be found again.
+            // If tables are not remembered, the region is one that no address matches.
             let region = if self.remembers { region } else { Recent::NONE.region };
             self.recent = Recent { space, region, table, above };
         }
@@ -224,10 +224,11 @@ impl<F: Format> Radix<F> {
         }?;
         let at = self.entry_at(1, leaf.table, addr);
         if C::REMOVES && !F::REPLICATES {
-            // The last one takes its table with it.
+            // If the page is the last one of its table, the table must be removed too, which is
+            // done elsewhere.
             let above = self.without(leaf, at, memory)?;
-            // An entry of level 1 is a page's or empty: to take it says which, without a look
-            // before that the exchange would wait for.
+            // An entry of level 1 either maps a page or is empty. The exchange itself shows which:
+            // a separate read before it would only delay it.
             let entry = self.format.swap(1, at, 0, memory);
             if self.format.decode(entry, 1) != Entry::Page {
                 return Some(Stale::NOTHING);
@@ -245,7 +246,8 @@ impl<F: Format> Radix<F> {
             return None;
         }
         if C::REMOVES {
-            // The last one takes its table with it.
+            // If the page is the last one of its table, the table must be removed too, which is
+            // done elsewhere.
             let above = self.without(leaf, at, memory)?;
             self.write_population(2, leaf.above, above, memory);
         }
@@ -253,7 +255,8 @@ impl<F: Format> Radix<F> {
             return Some(Stale::NOTHING);
         };
         let before = self.mapping_used(entry, 1, addr, usage);
-        // Pages that go are those of a format that replicates, which has no notes.
+        // Notes need not be read here: pages are unmapped here only in formats that replicate
+        // pages, and these formats have no notes.
         each(before);
         let Translation { page, global, .. } = before.translation;
         if !change.must_flush(&self.format, 1, entry) {

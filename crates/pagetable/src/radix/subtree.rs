@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The entry that leads to a table belongs to that table's subtree, since the table's population,
-//! which is in the entry, changes with it. The table never becomes empty by an operation that
-//! stays below it, since the table above would then change as well: an operation that could empty
-//! the table uses a higher table instead ([`Radix::covering`]).
+//! which is in the entry, changes with it. An operation that stays below a table never empties this
+//! table, since the table above would then change too. An operation that could empty the table uses
+//! a higher table instead ([`Radix::covering`]).
 
 use addr::{Frames, Memory, PhysAddr, VirtAddr, VirtRange};
 
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{Error, Flush, Format, Intent, Mapping, Space, SubtreeEdit, SubtreeTable, Translation};
 
-/// The table that an operation stays below, with the address and value of the entry that leads to
+/// The table below which an operation stays, with the address and value of the entry that leads to
 /// it.
 struct Top {
     table: Table,
@@ -104,7 +104,7 @@ impl<F: Format> SubtreeTable for Radix<F> {
     fn covering(&self, space: Space, range: VirtRange, intent: Intent, memory: &impl Memory) -> u8 {
         let mut table = self.root_table(space);
         let is_held = self.format.spans().iter().any(|span| span.covers(range));
-        // A remembered table may be one that another operation frees.
+        // Another operation could free the remembered table.
         if self.remembers || !is_held || self.spaces.check(space).is_err() {
             return table.level;
         }

@@ -1,4 +1,4 @@
-//! AArch64's page tables: against the model, and byte by byte against the manual.
+//! Compares AArch64's page tables with the model, and byte by byte with the manual.
 
 use addr::{Attributes, Kind, Memory, MemoryType, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{
@@ -70,8 +70,9 @@ fn small_worlds_enumerated_whole() {
     small_worlds(&world, &ops, &[(1, 3), (2, 3), (3, 3), (4, 4)]);
 }
 
-/// The lower half: 3 for a page, 1 for a block, the memory type from 4, AP[1] 40, AP[2] 80, SH 300, AF 400, nG
-/// 800. The upper: DBM in bit 51, the contiguous bit in 52, PXN 53, UXN 54, NA 58.
+/// Fields of an entry, as hexadecimal values in the lower half: 3 for a page, 1 for a block, the
+/// memory type from 4, AP\[1\] 40, AP\[2\] 80, SH 300, AF 400, nG 800. Bit numbers in the upper
+/// half: DBM 51, the contiguous bit 52, PXN 53, UXN 54, NA 58.
 #[test]
 fn entries_are_those_of_the_manual() {
     let (dbm, cont, pxn, uxn, na) = (1 << 51, 1 << 52, 1 << 53, 1 << 54, 1 << 58);
@@ -106,7 +107,8 @@ fn entries_are_those_of_the_manual() {
         let accessed = if fetched { 0x400 } else { 0 };
         let memory = &mut world.physical.clone();
         assert_eq!(memory.read_u64(at), frame | expected | accessed, "{first:?}");
-        // The first store clears AP[2], and with the right to write goes DBM: the dirt is the OS's then.
+        // The first store clears AP[2]. When the page loses the right to write, DBM is cleared, and
+        // the dirty state is kept in the OS's bit.
         if first.rights.contains(Rights::WRITE) {
             let walked = world.table.walk(space, addr, Kind::Store, memory, &mut |_| {});
             walked.unwrap();
@@ -131,7 +133,8 @@ fn last_read(world: &mut World<dyn Table>, addr: u64, kind: Kind) -> PhysAddr {
     last
 }
 
-/// How many entries a walk reads, the lowest granule of each half, and where the frame's upper bits are.
+/// For each granule: the number of entries that a walk reads, the lowest granule of each half, and
+/// the position of the frame's upper bits.
 #[test]
 fn granules_have_their_geometry() {
     fn check<const GRANULE: u8, const BITS: u8>(lookups: usize, frame: u64, bits: u64) {
@@ -162,8 +165,8 @@ fn granules_have_their_geometry() {
     check::<16, 52>(3, 0x000d_8765_4321_0000, 0x0000_8765_4321_d300);
 }
 
-/// TTBR1_EL1's table is behind TTBR0_EL1's, which takes at least 64 bytes. TCR_EL1: T0SZ from bit 0, TG0 14, T1SZ 16,
-/// TG1 30, HA 39, HD 40, DS 59.
+/// The table for TTBR1_EL1 follows the table for TTBR0_EL1, which takes at least 64 bytes. TCR_EL1:
+/// T0SZ from bit 0, TG0 14, T1SZ 16, TG1 30, HA 39, HD 40, DS 59.
 #[test]
 fn registers_are_those_of_the_manual() {
     fn check<const GRANULE: u8, const BITS: u8>(upper: u64, control: u64) {
@@ -215,7 +218,8 @@ fn what_a_processor_has_not_is_refused() {
     }
 }
 
-/// While hardware forgets the pages as they were it finds nothing, and afterwards the OS has lost nothing.
+/// With break-before-make, walks find no page while hardware flushes the old pages. Afterwards all
+/// pages and usage bits are still there.
 #[test]
 fn a_page_of_another_size_is_broken_before_it_is_made() {
     for bbm2 in [false, true] {
@@ -238,7 +242,7 @@ fn a_page_of_another_size_is_broken_before_it_is_made() {
                 asked += 1;
                 assert!(flush.scope().covers(first.page.start().page(size(from))));
                 assert_eq!(walk(world.physical.clone()), bbm2, "from {from} to {to}");
-                // A table that has gone is nobody else's yet.
+                // The frame of a removed table has not been freed yet.
                 assert!(world.physical.frames_out() >= before);
             };
             world.table.resize(space, range, size(to), memory, frames, forget).unwrap();
@@ -253,7 +257,8 @@ fn a_page_of_another_size_is_broken_before_it_is_made() {
     }
 }
 
-/// A walker marks one of the entries of a contiguous page: split, each part was used as the whole was.
+/// A walker sets usage bits in one entry of a contiguous page. After a split, each part has the
+/// usage of the whole page.
 #[test]
 fn parts_of_a_contiguous_block_were_used_as_the_whole() {
     for bbm2 in [false, true] {

@@ -1,5 +1,6 @@
-//! What adaptive nodes are for (E99 §5.3 and §6): no more space than the best fixed size on
-//! sparse spaces, no more references than G16 on the dense ones of conventional programs.
+//! Tests the purpose of adaptive nodes (E99 §5.3 and §6): in sparse spaces they take no more memory
+//! than nodes of the best fixed size, and in the dense spaces of conventional programs walks make
+//! no more references than with the table G16.
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr};
 use pagetable::{Guarded, SparseMemory};
@@ -13,7 +14,8 @@ const K4: PageSize = PageSize::SIZE_4K;
 const ENTRIES: [u64; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
 const MEMORY_BYTES: u64 = 1 << 30;
 
-/// The bytes of a table with these pages, and the references of a walk to each on average.
+/// The bytes of a table with these pages, and the mean number of references of a walk to one of
+/// them.
 fn cost(mut table: Guarded, pages: &[u64]) -> (u64, f64) {
     let mut memory = SparseMemory::new(MEMORY_BYTES);
     let mut frames = Physmem::buddy(PhysAddr::new(0), MEMORY_BYTES, K4).unwrap();
@@ -33,15 +35,15 @@ fn cost(mut table: Guarded, pages: &[u64]) -> (u64, f64) {
     (bytes, references as f64 / pages.len() as f64)
 }
 
-/// E99's "uniform": single pages anywhere.
+/// The address space "uniform" of E99: single pages at random addresses.
 fn uniform(pages: usize, rng: &mut Xoshiro256PlusPlus) -> Vec<u64> {
     (0..pages).map(|_| rng.random::<u64>() & !K4.mask()).collect()
 }
 
-/// E99's "file": objects anywhere that are as large as files. Its own distribution of sizes was
-/// never published; this is that of Agrawal, Arpaci-Dusseau and Arpaci-Dusseau (FAST 2009, table
-/// 2): the natural logarithm of the bytes is normal with mean 9.48 and deviation 2.46. Their
-/// Pareto tail beyond 512 MiB is left out.
+/// The address space "file" of E99: objects with the sizes of files, at random addresses. E99 did
+/// not publish its distribution of sizes. This one is by Agrawal, Arpaci-Dusseau and Arpaci-Dusseau
+/// (FAST 2009, table 2): the natural logarithm of the bytes has a normal distribution with mean
+/// 9.48 and standard deviation 2.46. Their Pareto tail beyond 512 MiB is omitted.
 fn file(pages: usize, rng: &mut Xoshiro256PlusPlus) -> Vec<u64> {
     let mut all: Vec<u64> = Vec::new();
     while all.len() < pages {
@@ -49,14 +51,14 @@ fn file(pages: usize, rng: &mut Xoshiro256PlusPlus) -> Vec<u64> {
         let normal = (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * turn).cos();
         let bytes = (9.48 + 2.46 * normal).exp() as u64;
         let of_object = bytes.div_ceil(K4.bytes()).clamp(1, (pages - all.len()) as u64);
-        // Half of the space is enough, so that no object runs over the end.
+        // Objects start in the lower half of the space, so that none extends beyond the end.
         let start = rng.random::<u64>() >> 1 & !K4.mask();
         all.extend((0..of_object).map(|n| start + n * K4.bytes()));
     }
     all
 }
 
-/// Text, data, heap, libraries and stack, as a Unix lays them out.
+/// Text, data, heap, libraries and stack, in the layout of a Unix process.
 fn conventional(text: u64, heap: u64, library: u64) -> Vec<u64> {
     let segments = [
         (0x40_0000, text),
@@ -90,8 +92,8 @@ fn sparse_spaces_take_no_more_than_the_best_fixed_size() {
     }
 }
 
-/// References stand for the time of a refill: an entry takes as long to go through in either.
-/// The sizes are those of E99's table 1: go, c4 and compress.
+/// The number of references represents the time of a refill, because an entry takes the same time
+/// in both tables. The sizes are those of the programs go, c4 and compress in E99's table 1.
 #[test]
 fn conventional_programs_are_refilled_no_slower_than_by_g16() {
     for (text, heap, library) in [(20, 60, 100), (120, 1300, 400), (900, 10_000, 700)] {

@@ -1,4 +1,4 @@
-//! The page table of ARM's first MMU: against the model, and bit by bit against the manual.
+//! Compares the page table of ARM's first MMU with the model, and bit by bit with the manual.
 
 use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{Arm, Error, Lent, Loan, Reference, Unfit, Usage};
@@ -7,7 +7,7 @@ use crate::common::{Op, Stream, Table, World, around_seam, page, small_worlds};
 
 const K4: PageSize = PageSize::SIZE_4K;
 const M1: PageSize = PageSize::from_shift(20).unwrap();
-/// What AP can express, and nothing.
+/// The sets of rights that AP can express, and the empty set.
 const RIGHTS: [u8; 6] = [5, 7, 13, 15, 0, 8];
 
 #[test]
@@ -31,7 +31,8 @@ fn streams_of_operations_do_what_the_model_does() {
     }
 }
 
-/// Every sequence of operations around the seam of two tables: no count says when one is empty.
+/// Runs every short sequence of operations around the boundary of two tables. In this format no
+/// count shows when a table is empty.
 #[test]
 fn small_worlds_enumerated_whole() {
     let world = || {
@@ -42,8 +43,9 @@ fn small_worlds_enumerated_whole() {
     small_worlds(&world, &around_seam(M1), &[(1, 3), (2, 3), (3, 4)]);
 }
 
-/// AP once in a section, at bit 10, and four times in a small page, from bit 4; C 8, B 4; 2 for a page, 1
-/// for a table. NA is 4 with type 0.
+/// A section has one AP field, at bit 10; a small page has four, from bit 4 on. The hexadecimal
+/// values of other fields are C 8, B 4, and the type: 2 for a page, 1 for a table. NA is 4 with
+/// type 0.
 #[test]
 fn entries_are_those_of_the_manual() {
     let cases = [
@@ -72,7 +74,8 @@ fn entries_are_those_of_the_manual() {
         let each = &mut |reference| references.push(reference);
         let walked = world.table.walk(space, VirtAddr::new(addr), Kind::Load, memory, each);
         assert_eq!(walked.is_ok(), bits & 3 != 0, "{size} {rights}");
-        // The first level's entry by the 12 upper bits, and the table's by the 8 below.
+        // The 12 upper bits of the address select the entry of the first level, and the 8 bits
+        // below select the entry of the second.
         assert_eq!(references.len(), if size == K4 { 2 } else { 1 });
         assert_eq!(references[0].addr, PhysAddr::new(space.root().get() + (addr >> 20) * 4));
         let last = references[references.len() - 1];
@@ -85,8 +88,8 @@ fn entries_are_those_of_the_manual() {
     }
 }
 
-/// Hardware has no usage bits: those of a small page are in a word that it never reads, those of a section
-/// where its entry should be zero.
+/// Hardware has no usage bits. Those of a small page are in a word that hardware never reads; those
+/// of a section are in bits of its entry that should be zero.
 #[test]
 fn usage_is_kept_where_hardware_does_not_look() {
     let mut world = World::new(Arm::new());
@@ -104,7 +107,7 @@ fn usage_is_kept_where_hardware_does_not_look() {
     assert_eq!(memory.read_u32(PhysAddr::new(table + 0x45 * 4)), 0x7ffe);
     assert_eq!(memory.read_u32(PhysAddr::new(table + 0x400 + 0x45 * 4)), 3);
     assert_eq!(memory.read_u32(PhysAddr::new(space.root().get() + 3 * 4)), 0x40_3c0e);
-    // What is mapped there next has not been used.
+    // A page that is mapped there later starts with clear usage bits.
     let whole = VirtRange::new(VirtAddr::new(0x4_5000), 0x1000).unwrap();
     world.table.unmap(space, whole, memory, &mut |_| ()).unwrap().done(frames);
     let first = page(0x4_5000, K4, 0x9000, Rights::ALL);
@@ -113,7 +116,7 @@ fn usage_is_kept_where_hardware_does_not_look() {
     assert_eq!(now.usage, Usage::default());
 }
 
-/// One first level has entries of several spaces, a slot of 32 MB each.
+/// A first-level table has entries of several spaces, each in a slot of 32 MB.
 #[test]
 fn a_space_sees_what_another_lends() {
     let area = VirtRange::new(VirtAddr::new(0x6200_0000), 0x1e00_0000).unwrap();

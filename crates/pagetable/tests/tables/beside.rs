@@ -1,14 +1,15 @@
-//! A walk at each write of a change.
+//! Makes walks before each write of an operation that changes the table.
 //!
 //! ```text
 //!   OS        map, unmap, protect, split, merge:  write . write . write . write
 //!   walker                                         walk    walk    walk    walk      of every page of the region
 //! ```
 //!
-//! Each walk must find the page as it was before the change, or as it is after it. The walker is a twin of the
-//! table: it has what hardware has in registers, as that was before the change. Tables that say
-//! [`PageTable::walks_beside_changes`](pagetable::PageTable::walks_beside_changes) pass. For each other table the
-//! test finds a walk whose result is wrong.
+//! Each walk must find the page as it was before the change, or as it is after it. The walker is a
+//! twin of the table object, in its state before the change, because hardware's registers have this
+//! state. Tables that return true for
+//! [`PageTable::walks_beside_changes`](pagetable::PageTable::walks_beside_changes) pass. For each
+//! other table the test finds a walk whose result is wrong.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -26,10 +27,10 @@ use crate::common::Table;
 
 /// The first page of the region.
 const START: u64 = 1 << 30;
-/// A run of many pages.
+/// The address of a run of many pages.
 const MANY: u64 = START + (8 << 28);
 const MANY_PAGES: u64 = 700;
-/// Where frames of pages lie; those of tables lie below.
+/// The frames of pages begin at this address; the frames of tables are below it.
 const DATA: u64 = 1 << 30;
 
 /// Memory that a table and its walker share.
@@ -58,7 +59,7 @@ impl Memory for Shared {
     addr::exchanges_of_one_user!();
 }
 
-/// Gives out frames for tables. A frame that comes back is not used again.
+/// Allocates frames for tables. A frame that was freed is not reused.
 #[derive(Clone)]
 struct Fresh {
     next: u64,
@@ -77,10 +78,12 @@ impl Frames for Fresh {
     fn free(&mut self, _frame: PhysAddr, _size: PageSize) {}
 }
 
-/// What a walk has found: the page's number in the region, and the address or the fault.
+/// The result of a walk: the number of the page in the region, and its physical address or the
+/// fault.
 type Seen = (usize, Result<PhysAddr, Fault>);
 
-/// One side of the memory: before each of its writes the other side does something.
+/// The memory as one side sees it. Before each write of this side, the other side's function is
+/// called.
 struct Watched<'a> {
     memory: Shared,
     before_write: &'a mut dyn FnMut(&Shared),
@@ -193,12 +196,13 @@ impl Side {
     }
 }
 
-/// What came of a stream of changes.
+/// The outcome of a stream of changes.
 #[derive(Default)]
 struct Outcome {
-    /// Walks that went wrong, in words.
+    /// Descriptions of the walks with wrong results.
     wrong: Vec<String>,
-    /// Changes that were made, and those that found no frame.
+    /// The number of changes that were made; the next field counts those for which there was no
+    /// frame.
     made: u32,
     refused: u32,
 }
@@ -213,7 +217,8 @@ fn run(name: &str, make: &dyn Fn() -> Box<dyn Table>, breaks: bool) -> Outcome {
     let large = sizes[1..].iter().copied().find(|size| size.count_of(base) >= 8).unwrap_or(base);
     let range = |start: u64, bytes: u64| VirtRange::new(VirtAddr::new(start), bytes).unwrap();
     let region = large.bytes().max(base.bytes() * 64) * 2;
-    // The first pages, those at the seam of two large ones, and some that are far away from each other.
+    // The first pages, the pages at the boundary of two large pages, and some pages that are far
+    // apart.
     let near = [0, 1, 2, 3, 7, 8].map(|page| page * base.bytes());
     let seam = [region / 2 - base.bytes(), region / 2, region / 2 + base.bytes()];
     let far = (4..8u64).map(|page| (page << 28) + page * 9 * base.bytes());
@@ -287,7 +292,7 @@ fn run(name: &str, make: &dyn Fn() -> Box<dyn Table>, breaks: bool) -> Outcome {
             }
         }
         let memory = &mut twin.memory.clone();
-        // The twin has the same result: it has as many frames.
+        // The twin has the same result, because it has the same number of frames.
         let _ = twin.apply(change, memory);
         assert_eq!(twin.found(&walked), after, "{name}, step {step}");
     }
@@ -300,7 +305,7 @@ fn make<P: Table + 'static>(of: impl Fn() -> P + 'static) -> Make {
     Box::new(move || Box::new(of()))
 }
 
-/// Trees whose entries are one word each.
+/// Trees in which an entry is one word.
 fn trees() -> Vec<(&'static str, Make, bool)> {
     vec![
         ("x86-64", make(X86_64::<4>::new), false),
@@ -334,7 +339,8 @@ fn a_walk_beside_a_change_finds_what_was_or_what_is() {
 /// Hashed, guarded and cuckoo tables.
 #[test]
 fn tables_that_refuse_walks_beside_changes_have_a_reason() {
-    // A walk that moves its hit to the front of the chain would trip the operation itself.
+    // Walks do not move entries to the front of their chain here, because that would disturb the
+    // operation itself.
     let hashed = |shape: HashedShape| {
         let shape = HashedShape { table_bytes: 4 << 10, move_to_front: false, ..shape };
         make(move || Hashed::new(shape.with_large_pages()).unwrap())
@@ -344,7 +350,8 @@ fn tables_that_refuse_walks_beside_changes_have_a_reason() {
         ("clustered", hashed(HashedShape::C128K)),
         ("inverted", hashed(HashedShape::inverted(16 << 20, 2))),
         ("guarded", make(|| Guarded::new(16).unwrap())),
-        // In an adaptive table, whose nodes move, such a walk need not even end.
+        // Adaptive guarded tables are left out: their nodes move, so a walk during a change might
+        // never end.
         ("cuckoo", make(|| ElasticCuckoo::new(2, 4096).unwrap())),
     ];
     let mut faultless = Vec::new();
@@ -358,8 +365,8 @@ fn tables_that_refuse_walks_beside_changes_have_a_reason() {
     assert_eq!(faultless, [""; 0], "these could say that they are walked beside changes");
 }
 
-/// A walk has found a page in the table behind a cache in memory. Before it enters the page in the cache, the OS
-/// unmaps it.
+/// A walk finds a page in the table behind a cache in memory. Before the walk inserts the page into
+/// the cache, the OS unmaps the page.
 #[test]
 fn a_walk_that_fills_a_cache_late_leaves_a_stale_entry() {
     let cached = make(|| Cached::new(CacheShape::S8K, Mpt::new()).unwrap());

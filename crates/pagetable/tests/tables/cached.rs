@@ -1,4 +1,4 @@
-//! Software TLB, TSB and the PowerPC's table in front of tables of every kind.
+//! Tests the software TLB, the TSB and the PowerPC's table in front of tables of every kind.
 
 use std::cell::Cell;
 
@@ -18,7 +18,7 @@ fn world<T: pagetable::PageTable + 'static>(shape: CacheShape, behind: T) -> Wor
     world
 }
 
-/// Caches small enough that pages throw each other out, and two of the literature's.
+/// Caches so small that pages evict each other, and two caches of the literature.
 fn shapes() -> [CacheShape; 5] {
     let tiny = CacheShape { table_bytes: 256, ..CacheShape::S8K };
     [
@@ -61,7 +61,7 @@ fn streams_of_operations_do_what_the_model_does() {
     }
 }
 
-/// Reads of eight bytes and less that `operation` makes of a table with these pages.
+/// The number of reads of at most eight bytes that `operation` makes in a table with these pages.
 fn words(
     shape: CacheShape,
     pages: &[u64],
@@ -80,7 +80,7 @@ fn words(
     memory.reads.get()
 }
 
-/// Memory that counts what is read.
+/// Memory that counts reads.
 struct Counted {
     memory: Physical,
     reads: Cell<u64>,
@@ -117,7 +117,7 @@ impl Memory for Counted {
     addr::exchanges_of_one_user!();
 }
 
-/// What a cache forgets is the pages that changed: what lies between them costs nothing.
+/// A cache evicts only the pages that changed; addresses between them cost nothing.
 #[test]
 fn forgetting_costs_by_page_that_changes() {
     let all = VirtRange::new(VirtAddr::new(0x4000_0000), 16 << 20).unwrap();
@@ -136,7 +136,8 @@ fn forgetting_costs_by_page_that_changes() {
         let behind = words(shape, &spread, |table, space, memory| {
             table.visit(space, all, memory, &mut |_| {});
         });
-        // An entry is read again to be exchanged, and each place where it may be cached once.
+        // Each changed entry is read once more for the exchange, and each place of the cache that
+        // may hold it is read once.
         assert!(cached <= behind + 16 + 16 * places, "{cached} after {behind}, {shape:?}");
     }
     let far = [0x1000, 0x7fff_0000_0000];
@@ -146,7 +147,8 @@ fn forgetting_costs_by_page_that_changes() {
     assert!(unmapped < 200, "{unmapped}");
 }
 
-/// Two pages of a pair, another in the same place, their superpage, two spaces.
+/// Operations on the two pages of a pair, on another page with the same place in the cache, and on
+/// a superpage that contains the pair, in two spaces.
 #[test]
 fn small_worlds_enumerated_whole() {
     let k8 = PageSize::from_shift(13).unwrap();
@@ -181,17 +183,19 @@ fn small_worlds_enumerated_whole() {
     }
 }
 
-/// References by level of a first walk, a second one, and one to the neighbor.
+/// Compares the number of references at each level, for a first walk of a page, a second walk, and
+/// a walk of the other page of its pair.
 #[test]
 fn a_hit_never_goes_to_the_table_behind() {
     let cases = [
-        // Tag; six levels; both parts of the entry written. Then tag and page entry.
+        // The first walk reads the tag and six levels, and writes both parts of the entry. A hit
+        // reads the tag and the page entry.
         (CacheShape::S8K, 1, 2, [2, 2]),
-        // The other page of the pair is not brought along where usage is kept.
+        // If usage is kept, the other page of the pair is not inserted at the same time.
         (CacheShape::S8K.keeping_usage(), 1, 2, [2, 4]),
-        // One reference of 16 bytes.
+        // A lookup is one reference of 16 bytes.
         (CacheShape::TSB_1M, 1, 1, [1, 3]),
-        // All eight places of both buckets looked at in vain.
+        // A miss reads all eight places of both buckets.
         (CacheShape::powerpc(1 << 20), 16, 1, [1, 18]),
     ];
     for (shape, reads_of_miss, reads_of_hit, expected) in cases {
@@ -215,7 +219,8 @@ fn a_hit_never_goes_to_the_table_behind() {
     }
 }
 
-/// Spaces come and go more often than there are tags; none finds what another has left.
+/// More spaces are created and ended than there are tags. No space ever finds an entry of an ended
+/// space.
 #[test]
 fn a_space_never_finds_the_entries_of_one_that_ended() {
     let mut world = world(CacheShape::S8K, Guarded::new(16).unwrap());
@@ -251,7 +256,8 @@ fn shapes_and_spaces_that_cannot_be_are_refused() {
         refused(CacheShape { bucket_entries: 6, ..CacheShape::S8K }),
         Some(Geometry::NotPowerOfTwo { what, value: 6 })
     );
-    // 13 bits below a pair; one says that the entry is valid, five number 19 page sizes.
+    // There are 13 bits below the address of a pair. One of them marks a valid entry, and five
+    // encode one of 19 page sizes, which leaves seven for the space.
     let mut world = world(CacheShape::S8K, Guarded::new(16).unwrap());
     for _ in 0..128 {
         world.apply(Op::Create);

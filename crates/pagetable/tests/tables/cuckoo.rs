@@ -1,4 +1,4 @@
-//! Elastic cuckoo tables.
+//! Tests of elastic cuckoo tables.
 
 use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{ElasticCuckoo, Geometry, Reference};
@@ -61,8 +61,8 @@ fn small_worlds_enumerated_whole() {
     small_worlds(&|| world(2), &ops, &[(1, 2), (2, 3), (3, 3), (4, 3), (9, 4)]);
 }
 
-/// Thousands of lines, one page each: the ways double and double again while every page stays
-/// where a walk of all ways finds it, and never fuller than six tenths by much.
+/// Inserts thousands of lines with one page each. The ways double several times. A walk always
+/// finds every page, and the table is never much more than six tenths full.
 #[test]
 fn tables_grow_while_they_are_used() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(11);
@@ -96,7 +96,7 @@ fn tables_grow_while_they_are_used() {
     }
 }
 
-/// There is no room for a larger table: what is refused takes no memory.
+/// If there is no room for a larger table, the operation is refused and keeps no memory.
 #[test]
 fn a_run_that_is_refused_leaves_no_larger_table() {
     let mut world = world(3);
@@ -106,7 +106,7 @@ fn a_run_that_is_refused_leaves_no_larger_table() {
     assert_eq!(world.physical.bytes_out(), 12288);
     for room in 0..3 {
         world.physical.limit(3 + room);
-        // The world compares the bytes that are out.
+        // The world compares the bytes of allocated frames before and after.
         world.apply(map(0x4000_0000, 4096));
         assert_eq!(world.table.footprint().table_bytes, 12288);
         world.check();
@@ -118,7 +118,8 @@ fn a_run_that_is_refused_leaves_no_larger_table() {
     world.end();
 }
 
-/// The bits of a line: tag parts above 52, the lowest in the first entry, in all of them.
+/// Tests the bits of a line: each entry has a part of the tag above bit 52, and the first entry has
+/// the lowest part.
 #[test]
 fn a_line_has_its_tag_in_the_upper_bits() {
     let mut world = world(3);

@@ -1,13 +1,13 @@
-//! Entries as the manuals have them, read byte by byte: nothing here is the crate's.
+//! Decodes entries byte by byte as the manuals describe them, without using code of the crate.
 
 use addr::{Memory, PhysAddr, Rights, VirtRange};
 
 use crate::common::{Table, World, physical::Physical};
 
-/// What hardware makes of the entries for an address.
+/// The translation of an address that hardware derives from the entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Decoded {
-    /// Where the address is in physical memory.
+    /// The physical address.
     pub(crate) phys: u64,
     /// log2 of the page's bytes.
     pub(crate) shift: u32,
@@ -18,7 +18,7 @@ pub(crate) struct Decoded {
     pub(crate) global: bool,
     pub(crate) accessed: bool,
     pub(crate) dirty: bool,
-    /// As in the architecture: what the register or the field says.
+    /// The memory type, under the name that the architecture's register or field gives it.
     pub(crate) memory: &'static str,
     pub(crate) key: u8,
 }
@@ -31,18 +31,19 @@ fn is(value: u64, bit: u32) -> bool {
     bits(value, bit, bit) == 1
 }
 
-/// Whether the bits from `low` up are all alike.
+/// Whether all bits from `low` up are equal.
 fn is_extended(va: u64, low: u32) -> bool {
     let above = bits(va, 63, low);
     above == 0 || above == bits(u64::MAX, 63, low)
 }
 
-/// Eight bytes, the lowest first.
+/// Reads an entry of eight bytes, the lowest byte first.
 fn entry(memory: &Physical, at: u64) -> u64 {
     (0..8).fold(0, |entry, n| entry | u64::from(memory.read_u8(PhysAddr::new(at + n))) << (8 * n))
 }
 
-/// Intel SDM vol. 3A tables 4-15 to 4-20; memory types by the PAT that Linux loads.
+/// Decodes by Intel SDM vol. 3A, tables 4-15 to 4-20, with the memory types of the PAT that Linux
+/// loads.
 pub(crate) fn x86_64(memory: &Physical, root: u64, va: u64, levels: u8) -> Option<Decoded> {
     if !is_extended(va, 11 + 9 * u32::from(levels)) {
         return None;
@@ -86,7 +87,8 @@ pub(crate) fn x86_64(memory: &Physical, root: u64, va: u64, levels: u8) -> Optio
     None
 }
 
-/// Privileged Architecture, "Virtual Address Translation Process", with Svnapot and Svpbmt.
+/// Decodes by the Privileged Architecture, "Virtual Address Translation Process", with Svnapot and
+/// Svpbmt.
 pub(crate) fn riscv(memory: &Physical, root: u64, va: u64, levels: u8) -> Option<Decoded> {
     if !is_extended(va, 11 + 9 * u32::from(levels)) {
         return None;
@@ -132,7 +134,8 @@ pub(crate) fn riscv(memory: &Physical, root: u64, va: u64, levels: u8) -> Option
     None
 }
 
-/// DDI 0487 section D8.3, with hardware management of AF and the dirty state; MAIR_EL1 as the crate says.
+/// Decodes by DDI 0487 section D8.3, with hardware management of AF and the dirty state, and with
+/// the crate's value of MAIR_EL1.
 pub(crate) fn aarch64(
     memory: &Physical,
     root: u64,
@@ -145,7 +148,7 @@ pub(crate) fn aarch64(
     let index_bits = granule - 3;
     let lookups = (size - granule).div_ceil(index_bits);
     let top = size - granule - index_bits * (lookups - 1);
-    // TTBR1_EL1's table stands behind TTBR0_EL1's.
+    // The table for TTBR1_EL1 follows the table for TTBR0_EL1.
     let half = (8u64 << top).max(64);
     let mut table = if is(va, 63) { root + half } else { root };
     let lpa2 = size == 52 && granule < 16;
@@ -196,7 +199,7 @@ pub(crate) fn aarch64(
     None
 }
 
-/// That the bytes say of every page what the model says.
+/// Checks that the decoded bytes agree with the model for every page.
 pub(crate) fn check(world: &World<dyn Table>, decode: impl Fn(u64, u64) -> Option<Decoded>) {
     for (space, model) in &world.spaces {
         let mut past: Option<addr::VirtAddr> = None;
@@ -210,7 +213,7 @@ pub(crate) fn check(world: &World<dyn Table>, decode: impl Fn(u64, u64) -> Optio
             let rights = mapping.translation.rights;
             let is_present = !Rights::USER.contains(rights);
             let (mut accessed, mut dirty) = (false, false);
-            // A page of several entries is used as any of them is.
+            // The usage of a page with several entries combines the usage of all its entries.
             let step = (page.size().bytes() / 128).max(4096);
             for into in (0..page.size().bytes()).step_by(step as usize) {
                 let addr = page.start().wrapping_add(into + 8);

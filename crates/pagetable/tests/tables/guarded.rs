@@ -1,4 +1,4 @@
-//! Guarded page tables of every node size.
+//! Tests of guarded page tables with every node size.
 
 use addr::{Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{Geometry, Guarded, Node, Reference, SparseMemory, Translation};
@@ -11,7 +11,7 @@ use crate::common::{Op, RIGHTS, Stream, Table, TreeTable, World, page, small_wor
 const K4: PageSize = PageSize::SIZE_4K;
 const ENTRIES: [u64; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
 
-/// Stands for nodes of any size.
+/// Stands for a table with nodes of adaptive size.
 const ADAPTIVE: u64 = 0;
 
 fn table(entries: u64) -> Guarded {
@@ -45,8 +45,8 @@ fn streams_of_operations_do_what_the_model_does() {
     }
 }
 
-/// Pages that part at every sort of bit: of a pair, of a node, far above; and superpages that
-/// take several places of a node.
+/// Uses pages whose addresses diverge at every kind of bit: in a pair, in a node, or far above; and
+/// superpages that occupy several places of a node.
 #[test]
 fn small_worlds_enumerated_whole() {
     let map = |addr, shift, count| Op::Map {
@@ -91,8 +91,9 @@ fn walk(world: &mut World<Guarded>, addr: u64) -> Vec<Reference> {
     references
 }
 
-/// A page alone is two references from the root whatever its address; each page that parts
-/// from it at another place of the grid makes the way one node longer, until it goes again.
+/// If only one page is mapped, its walk makes two references, whatever its address. Each page that
+/// diverges from it at the bits of another node makes the path one node longer, until that page is
+/// unmapped.
 #[test]
 fn nodes_come_and_go_with_what_parts_there() {
     let addr = 0x0123_4567_89ab_c000;
@@ -130,7 +131,7 @@ fn nodes_come_and_go_with_what_parts_there() {
     }
 }
 
-/// What an MMU cache relies on, for every node that a walk passes.
+/// An MMU cache relies on this property, for every node that a walk passes.
 #[test]
 fn a_walk_from_a_node_is_the_tail_of_the_whole_walk() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
@@ -166,8 +167,9 @@ fn a_walk_from_a_node_is_the_tail_of_the_whole_walk() {
     }
 }
 
-/// What an MMU cache may do: it keeps every node that a walk passed until a token names it, and
-/// starts there. Neither maps nor unmaps make such a walk fault, or read a frame that is freed.
+/// An MMU cache may keep every node that a walk passed until a token names the node, and start
+/// walks there. Mapping and unmapping other pages must not make these walks fault or read a freed
+/// frame.
 #[test]
 fn a_node_is_good_until_a_token_names_it() {
     for (seed, entries) in [(7, 2), (8, 16), (9, ADAPTIVE)] {
@@ -176,7 +178,7 @@ fn a_node_is_good_until_a_token_names_it() {
         let mut world = world(entries);
         world.apply(Op::Create);
         let (space, mut physical) = (world.spaces[0].0, world.physical.clone());
-        // By the address whose walk passed the node.
+        // Nodes, each with the address of the walk that passed the node.
         let mut known: Vec<(u64, Node)> = Vec::new();
         let mut addrs: Vec<u64> = Vec::new();
         for step in 0..400 {
@@ -237,7 +239,8 @@ fn nodes_that_cannot_be_are_refused() {
     }
 }
 
-/// The frame at address 0 was another's before: a node in it is a node.
+/// The frame at address 0 is freed by another user and then used for nodes. They must work like
+/// nodes at other addresses.
 #[test]
 fn a_node_may_lie_at_address_0() {
     let mut memory = SparseMemory::new(1 << 20);

@@ -1,4 +1,5 @@
-//! A table of user addresses alone: the upper half of its root is a kernel's, whatever happens below.
+//! Tests a table that maps only user addresses: the upper half of its root belongs to a kernel, and
+//! no operation changes it.
 
 use addr::{Frames, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{Error, PageTable, Riscv, SparseMemory, Translation, Unfit, X86_64};
@@ -7,7 +8,8 @@ use physmem::Physmem;
 const K4: PageSize = PageSize::SIZE_4K;
 const MEMORY: u64 = 1 << 30;
 
-/// What a kernel has written into its half of a root of 512 entries. No word leads to a table of the space.
+/// The words that a kernel has written into its half of a root with 512 entries. None of them leads
+/// to a table of the space.
 fn kernel_words() -> impl Iterator<Item = (u64, u64)> {
     (256..512).map(|entry| (entry * 8, 0x1234_5000 | entry << 40 | 0xff))
 }
@@ -26,7 +28,7 @@ fn check<T: PageTable>(mut table: T, half: u64) {
     let page = |at: u64| VirtAddr::new(at).page(K4);
     let rights = Rights::READ | Rights::WRITE | Rights::USER;
     let frame = PhysAddr::new(MEMORY / 2);
-    // The last page of the half, and the first of the other one.
+    // The first and the last page of the lower half.
     for at in [0, half - K4.bytes()] {
         let first = Translation::new(page(at), frame, rights);
         table.map(space, first, 1, &mut memory, &mut frames).unwrap().done(&mut frames);

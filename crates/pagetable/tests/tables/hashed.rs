@@ -1,4 +1,4 @@
-//! Hashed and clustered tables of all shapes.
+//! Tests of hashed and clustered tables of all shapes.
 
 use addr::{Kind, Memory, PageSize, Rights, VirtAddr, VirtRange};
 use pagetable::{Error, Fault, Footprint, Geometry, Hashed, HashedShape, Reference, Unfit};
@@ -14,7 +14,7 @@ fn world(shape: HashedShape) -> World<Hashed> {
     world
 }
 
-/// Shapes small enough for long chains, and those of the paper.
+/// Shapes so small that chains are long, and the shapes of the paper.
 fn shapes() -> Vec<HashedShape> {
     let tiny = HashedShape { table_bytes: 256, ..HashedShape::H8K };
     let shared = HashedShape { table_bytes: 4096, shared: true, ..HashedShape::H8K };
@@ -79,7 +79,8 @@ fn streams_of_operations_do_what_the_model_does() {
     }
 }
 
-/// Two pages of a pair, their superpage, one further on in the same bucket, two spaces.
+/// Operations on the two pages of a pair, on a superpage that contains them, and on another page in
+/// the same bucket, in two spaces.
 #[test]
 fn small_worlds_enumerated_whole() {
     for shared in [false, true] {
@@ -112,7 +113,8 @@ fn small_worlds_enumerated_whole() {
     }
 }
 
-/// Two pages of a cluster, placed in memory as in it or not, and a page larger than a cluster.
+/// Operations on two pages of a cluster, with frames at corresponding positions or elsewhere, and
+/// on a page that is larger than a cluster.
 #[test]
 fn small_worlds_with_subblocks_and_large_pages() {
     let shape = HashedShape {
@@ -154,8 +156,8 @@ fn small_worlds_with_subblocks_and_large_pages() {
     }
 }
 
-/// A walk tries the cluster first and then each size that some page has; a size that none has
-/// costs nothing.
+/// A walk tries the cluster first, and then each larger size that is in use. A size that no page
+/// has costs nothing.
 #[test]
 fn each_size_in_use_is_a_probe() {
     let huge = [PageSize::SIZE_2M, PageSize::SIZE_1G];
@@ -186,8 +188,8 @@ fn each_size_in_use_is_a_probe() {
     world.end();
 }
 
-/// A replicated page is found at once wherever it is asked for, and takes an entry for each
-/// cluster: a table of the Itanium's kind is read and filled as by base pages (B10 §5.1).
+/// A replicated page is found at the first attempt at each of its addresses, and takes one entry
+/// per cluster. A table like the Itanium's is read and filled as with base pages (B10 §5.1).
 #[test]
 fn a_replicated_page_is_found_as_its_base_pages_are() {
     for entry_pages in [1, 2, 16] {
@@ -211,7 +213,7 @@ fn a_replicated_page_is_found_as_its_base_pages_are() {
     }
 }
 
-/// Frames for half of a page's copies are not enough, and none of them stays.
+/// If there are frames for only half of a page's copies, the page is refused and no copy stays.
 #[test]
 fn a_replicated_page_is_entered_whole_or_not_at_all() {
     let large = size(20);
@@ -231,7 +233,7 @@ fn a_replicated_page_is_entered_whole_or_not_at_all() {
     world.end();
 }
 
-/// What a cluster takes beside its bucket, whole and as a partial subblock.
+/// The memory of a cluster outside its bucket, as a full entry and as a partial subblock.
 #[test]
 fn a_partial_subblock_takes_less() {
     for (shape, node_bytes) in
@@ -239,7 +241,7 @@ fn a_partial_subblock_takes_less() {
     {
         let mut world = world(shape);
         world.apply(Op::Create);
-        // The second cluster is in the bucket of the first.
+        // Both clusters are in one bucket.
         for addr in [0, 1 << 39 | 1 << 27] {
             let first = page(addr, K4, 1 << 20, Rights::ALL);
             world.apply(Op::Map { space: 0, first, count: 8 });
@@ -247,7 +249,8 @@ fn a_partial_subblock_takes_less() {
         let space = world.spaces[0].0;
         let taken = |world: &World<Hashed>| world.table.footprint_of(space).table_bytes;
         assert_eq!(taken(&world), (128 << 10) + node_bytes);
-        // Tag, frame and flags, or tag and entry.
+        // A partial subblock takes three reads (tag, frame, flags), and a full entry two (tag, page
+        // entry).
         let mut count = 0;
         let (addr, memory) = (VirtAddr::new(0x3000), &mut world.physical);
         let found = world.table.walk(space, addr, Kind::Load, memory, &mut |_| count += 1);
@@ -257,7 +260,8 @@ fn a_partial_subblock_takes_less() {
     }
 }
 
-/// Three pairs in one bucket: what is read for each, and what a hit far back changes.
+/// With several pairs in one bucket, tests the number of reads for each, and the writes of a hit
+/// further back in the chain.
 #[test]
 fn a_hit_in_the_chain_comes_to_its_front() {
     let shape = HashedShape { table_bytes: 32, ..HashedShape::H8K };
@@ -275,7 +279,8 @@ fn a_hit_in_the_chain_comes_to_its_front() {
         let written = references.iter().filter(|reference| reference.write).count();
         (result.is_ok(), references.len() - written, written)
     };
-    // A hit reads the tag and the entry, and before them tag and pointer of those passed.
+    // A hit reads the tag and the page entry, and before them the tag and the pointer of each entry
+    // that it passes.
     assert_eq!(walk(0x2000), (true, 2, 0));
     assert_eq!(walk(0x8000), (true, 4, 0));
     assert_eq!(walk(0x6000), (true, 7, 3));
@@ -283,13 +288,13 @@ fn a_hit_in_the_chain_comes_to_its_front() {
     assert_eq!(walk(0x8000), (true, 7, 3));
     assert_eq!(walk(0x4000), (true, 9, 3));
     assert_eq!(walk(0x8000), (true, 7, 3));
-    // An odd page of a pair whose even one is there: the entry is empty.
+    // The even page of this pair is mapped and the odd page is not: its page entry is empty.
     assert_eq!(walk(0x3000), (false, 9, 0));
     assert_eq!(walk(0xa000), (false, 8, 0));
     world.check();
 }
 
-/// The bytes of an entry, as the paper counts them.
+/// The bytes of an entry are those that the paper gives.
 #[test]
 fn entries_are_those_of_the_paper() {
     for (shape, table_bytes, node_bytes) in
@@ -300,7 +305,8 @@ fn entries_are_those_of_the_paper() {
         let space = world.spaces[0].0;
         let alone = Footprint { table_bytes, frame_bytes: table_bytes };
         assert_eq!(world.table.footprint_of(space), alone);
-        // Folding leaves these in one bucket: bits 24 of the cluster's number and 0 cancel out.
+        // Both clusters hash to one bucket, because folding makes bits of the cluster number cancel
+        // out.
         let cluster = 4096 * shape.entry_pages;
         for addr in [0, cluster << 24 | cluster << 12] {
             let first = page(addr, K4, 0x7000, Rights::READ);
@@ -316,9 +322,9 @@ fn entries_are_those_of_the_paper() {
     }
 }
 
-/// An inverted table has twice the places that memory has frames, and a walk that finds its page
-/// at once reads one location, or two where a tag has several pages. Half full, 1.2 to 1.3 entries
-/// are read for a hit, whatever the pages (B10 §5.1).
+/// An inverted table has room for twice as many pages as memory has frames. A walk that finds its
+/// page in the first entry reads one location, or two if a tag has several pages. If the table is
+/// half full, a hit reads 1.2 to 1.3 entries on average, whatever the pages (B10 §5.1).
 #[test]
 fn an_inverted_table_half_full_reads_little_more_than_one_entry() {
     let memory_bytes = 32 << 20;
@@ -352,7 +358,7 @@ fn an_inverted_table_half_full_reads_little_more_than_one_entry() {
     }
 }
 
-/// The small tag leaves room for so many spaces and no more.
+/// The number of spaces is limited by the bits that the tag leaves for them.
 #[test]
 fn shared_tables_hold_as_many_spaces_as_their_tags_tell_apart() {
     let shape = HashedShape { shared: true, ..HashedShape::C128K };

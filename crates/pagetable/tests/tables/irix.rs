@@ -1,4 +1,4 @@
-//! IRIX's table: an entry for each base page, with the size of its page in it.
+//! Tests of IRIX's table, in which each base page has an entry with the size of its page.
 
 use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{Error, Flush, Irix, Mount, Mounted, Reference, SparseMemory, Unfit};
@@ -36,7 +36,7 @@ fn streams_of_operations_do_what_the_model_does() {
     }
 }
 
-/// Around the seam of two tables of level 1, pages of three sizes.
+/// Uses pages of three sizes around the boundary of two level-1 tables.
 #[test]
 fn small_worlds_enumerated_whole() {
     let map = |addr, shift: u8, frame| Op::Map {
@@ -60,8 +60,8 @@ fn small_worlds_enumerated_whole() {
     small_worlds(&|| world(K4), &ops, &[(1, 3), (3, 3), (4, 3), (9, 4)]);
 }
 
-/// G98's figure 2: a page of 16K over base pages of 4K is four entries with adjacent frame numbers and
-/// equal sizes, and a walk of any of its addresses finds the whole page.
+/// Tests figure 2 of G98: with base pages of 4K, a page of 16K has four entries with adjacent frame
+/// numbers and equal sizes. A walk of any of its addresses finds the whole page.
 #[test]
 fn figure_2() {
     let mut world = world(K4);
@@ -89,7 +89,7 @@ fn figure_2() {
     world.end();
 }
 
-/// A page gets smaller and larger again, and no entry, table or frame moves.
+/// The size of a page is reduced and increased again; no entry, table or frame moves.
 #[test]
 fn sizes_change_in_place() {
     let mut table = Mount::tree(Irix::new(K4).unwrap(), SparseMemory::new(64 << 20));

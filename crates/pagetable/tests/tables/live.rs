@@ -1,12 +1,12 @@
-//! Every format that hardware walks, changed while walkers on other threads use it.
+//! Changes tables of every hardware-walked format while walkers on other threads use them.
 //!
 //! ```text
 //!   OS        map   split ... forget   complete   protect ... forget   merge ... forget   unmap ... forget
 //!   walkers   walk, store; a TLB each, emptied when the OS has them forget
 //! ```
 //!
-//! The walkers note each page that they have stored to. No store may be unknown to the OS at the end; no walk may
-//! find another frame; and as long as a page is mapped, none may find nothing.
+//! The walkers record each page to which they have stored. At the end, the OS must know of every
+//! store. No walk may find a wrong frame, and while a page is mapped, every walk must find it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ use crate::common::physical::Physical;
 const BYTES: u64 = 8 << 20;
 const WALKERS: usize = 2;
 
-/// Memory of words that are atomic; who clones it shares it. Its frames are given out in a circle, so that none
-/// comes back soon.
+/// Memory of atomic words, which clones share. Frames are allocated in a circle, so that a freed
+/// frame is not reused soon.
 #[derive(Clone)]
 struct Shared(Arc<[AtomicU64]>);
 
@@ -40,7 +40,8 @@ impl Shared {
         &self.0[(addr.get() / 8) as usize]
     }
 
-    /// The half of a word that the 4 bytes at `addr` are, replaced by what `new` says; what they were.
+    /// Replaces the 4 bytes at `addr`, which are half of a word, by the result of `new`. Returns
+    /// the old 4 bytes.
     fn half(&self, addr: PhysAddr, new: impl Fn(u32) -> Option<u32>) -> Result<u32, u32> {
         let shift = addr.get() % 8 * 8;
         let with = |word: u64| {
@@ -118,18 +119,20 @@ impl Frames for Stack {
     }
 }
 
-/// What the walkers and the OS share beside the table.
+/// The state that the walkers and the OS share in addition to the table.
 struct Board {
     range: VirtRange,
     base: PageSize,
-    /// What the OS asks for, and what each walker has done: a shootdown.
+    /// The number of shootdowns that the OS has requested; the next field has the number that each
+    /// walker has performed.
     asked: AtomicU64,
     forgot: [AtomicU64; WALKERS],
-    /// Base pages that were stored to since they were mapped.
+    /// For each base page, whether it was stored to since it was mapped.
     written: Vec<AtomicBool>,
-    /// Counts the times that faults are in order or are not: a walk counts if none lies in it. Odd: none is.
+    /// Incremented whenever faults become allowed or forbidden; they are forbidden while the value
+    /// is odd. A walk is judged only if the value did not change during the walk.
     strict: AtomicU64,
-    /// Counts as `strict` does, for faults of stores alone.
+    /// Like `strict`, but only for faults of stores.
     writable: AtomicU64,
     walks: AtomicU64,
     over: AtomicBool,
@@ -140,7 +143,7 @@ impl Board {
         ((addr.get() - self.range.start().get()) >> self.base.shift()) as usize
     }
 
-    /// Every walker has ended the walk that it was in, and has an empty TLB.
+    /// Returns when every walker has ended its current walk and emptied its TLB.
     fn shoot(&self) {
         let asked = self.asked.fetch_add(1, SeqCst) + 1;
         for forgot in &self.forgot {
@@ -161,7 +164,7 @@ fn frame_of(range: VirtRange, addr: VirtAddr) -> u64 {
     (1 << 31) + (addr.get() - range.start().get())
 }
 
-/// A processor: its TLB knows pages, and whether their dirty bit is set.
+/// A walker thread. Its TLB has pages and, for each, whether the dirty bit is set.
 fn run_walker(
     number: usize,
     seed: u64,
@@ -219,12 +222,12 @@ fn run_walker(
     }
 }
 
-/// What the hardware of a format does.
+/// The properties of a format's hardware.
 #[derive(Clone, Copy)]
 struct Hardware {
-    /// It needs a break before the make: a walk may find nothing while a page gets another size.
+    /// Whether it needs break-before-make, so that a walk may find no page while a page is resized.
     breaks: bool,
-    /// Its walkers set accessed and dirty bits.
+    /// Whether its walkers set accessed and dirty bits.
     marks: bool,
 }
 
@@ -232,7 +235,8 @@ const MARKS: Hardware = Hardware { breaks: false, marks: true };
 const BREAKS: Hardware = Hardware { breaks: true, marks: true };
 const ONLY_READS: Hardware = Hardware { breaks: false, marks: false };
 
-/// Rounds of map, split, protect, merge, unmap over one page of `large`, by pages of `small`.
+/// Repeats map, split, protect, merge and unmap for one page of size `large` and its parts of size
+/// `small`.
 fn race<P: Table + Send + Sync + 'static>(
     name: &str,
     make: impl Fn() -> P,
@@ -269,7 +273,8 @@ fn race_any(
         walks: AtomicU64::new(0),
         over: AtomicBool::new(false),
     });
-    // What has been stored to is written when this returns: a walker notes it within the walk.
+    // Checks usage bits after a shootdown: each walker records a store before it ends the walk, so
+    // all stores are recorded by then.
     let dirty = |gone: &[Mapping]| {
         let mut lost = Vec::new();
         for mapping in gone {
@@ -330,7 +335,7 @@ fn race_any(
                 }
                 Board::count(&board.writable, true);
             }
-            // Memory that ends changes nothing.
+            // If no frame is left, the operation must change nothing.
             if size == large {
                 Board::count(&board.strict, !breaks);
                 let left = std::mem::replace(&mut frames.left, 0);
@@ -424,7 +429,7 @@ fn aarch64_keeps_every_store() {
     race("aarch64, 52 bits", || Aarch64::<12, 52>::new().with_bbm2(), (K4, M2), MARKS);
 }
 
-/// A page of 1G that is to be of pages of 4K needs 513 tables.
+/// Splitting a page of 1G into pages of 4K needs 513 tables.
 #[test]
 fn a_split_that_finds_no_memory_changes_nothing() {
     let mut physical = Physical::new();

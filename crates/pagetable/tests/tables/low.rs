@@ -1,4 +1,5 @@
-//! A frame at address 0 is one as any other: what lies there is found, in every format.
+//! In every format, a frame at address 0 works like any other frame: nodes and tables in it are
+//! found.
 
 use addr::{Kind, PageSize, Rights, VirtAddr, VirtRange};
 use pagetable::{
@@ -11,8 +12,8 @@ use crate::common::{Op, Table, World, page};
 const K4: PageSize = PageSize::SIZE_4K;
 const PAGES: u64 = 40;
 
-/// Maps pages of one bucket or one table each, with notes, while frames come from address 0 on; then looks for all of
-/// them after each change.
+/// Maps pages that share one bucket or have one table each, with notes, while frames are allocated
+/// from address 0 on. Looks up all of them after each change.
 fn finds_all(name: &str, table: impl Table + 'static) {
     let mut world = World::new(table);
     world.apply(Op::Create);
@@ -68,7 +69,7 @@ fn what_lies_at_address_0_is_found() {
     finds_all("guarded", Guarded::new(16).unwrap());
     finds_all("guarded-adaptive", Guarded::adaptive());
     finds_all("cuckoo", ElasticCuckoo::new(2, 4096).unwrap());
-    // So few buckets that nearly all entries are in chains.
+    // There are so few buckets that nearly all entries are in overflow chains.
     let few = |shape: HashedShape| Hashed::new(HashedShape { table_bytes: 256, ..shape }).unwrap();
     finds_all("hashed", few(HashedShape::H8K));
     finds_all("clustered", few(HashedShape::C128K));

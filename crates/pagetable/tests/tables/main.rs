@@ -1,4 +1,4 @@
-//! Every page table: against the model, and bit by bit against what its literature says.
+//! Compares every page table with the model, and bit by bit with the literature.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! E99's multi-level table: six levels, 32-bit entries, pairs at the leaves.
+//! Tests E99's multi-level table, with six levels, 32-bit entries, and pairs at the leaves.
 
 use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{Error, Footprint, Mpt, Reference, Translation, Unfit};
@@ -28,7 +28,7 @@ fn streams_of_operations_do_what_the_model_does() {
     stream.run(World::new(Mpt::with_usage()));
 }
 
-/// Around the seam of two leaves, and of two entries of the root.
+/// Operations around the boundary of two leaves, and of two entries of the root.
 #[test]
 fn small_worlds_enumerated_whole() {
     let map =
@@ -50,7 +50,8 @@ fn small_worlds_enumerated_whole() {
     small_worlds(&world, &ops, &[(1, 3), (5, 3), (6, 3), (7, 3), (11, 3), (12, 3), (17, 4)]);
 }
 
-/// One page: where its six entries lie and what they hold, as the paper splits the address.
+/// For one page, tests the positions and contents of its six entries: the address must be split as
+/// in the paper.
 #[test]
 fn an_address_is_split_as_in_the_paper() {
     let indices = [5u64, 0x155, 0x2aa, 0x133, 0x3f1, 0x9d];
@@ -114,7 +115,7 @@ fn what_it_cannot_hold_is_refused() {
     }
 }
 
-/// Tables above 4 GiB cannot be pointed to: no space, and no table, comes from there.
+/// Pointers cannot lead to tables above 4 GiB, so a space or table with a frame there is refused.
 #[test]
 fn tables_lie_below_4_gib() {
     let mut world = world();

@@ -1,4 +1,5 @@
-//! Where the 32 bits lie that E99 reserves beside each page's entry for the mapping tree.
+//! Tests the positions of the 32 bits that E99 reserves beside each page's entry for the mapping
+//! tree.
 
 use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{Guarded, Hashed, HashedShape, Mpt, X86_64};
@@ -9,7 +10,8 @@ const K4: PageSize = PageSize::SIZE_4K;
 /// A pair, and the first page of the next one.
 const PAGES: u64 = 3;
 
-/// How far behind the entry of each of three pages its note lies; `None` where there are none.
+/// For each of three pages, the distance from its entry to its note; `None` if the table has no
+/// notes.
 fn places(table: impl Table + 'static) -> Option<Vec<u64>> {
     let mut world = World::new(table);
     world.apply(Op::Create);
@@ -32,7 +34,7 @@ fn places(table: impl Table + 'static) -> Option<Vec<u64>> {
         places.extend(place.map(|words| words * 4));
     }
     assert_eq!(world.table.has_notes(), !places.is_empty());
-    // A page that comes without a note has none of the page before it.
+    // A page that is mapped without a note must not get the note of the page that was there before.
     world.table.unmap(space, VirtRange::ALL, memory, &mut |_| {}).unwrap().done(frames);
     world.table.map(space, first, PAGES, memory, frames).unwrap().done(frames);
     let addr = VirtAddr::new(start);
@@ -52,7 +54,7 @@ fn notes_lie_where_the_paper_reserves_them() {
     assert_eq!(places(Guarded::adaptive()), pair);
     assert_eq!(places(Hashed::new(HashedShape::H8K).unwrap()), pair);
     assert_eq!(places(Hashed::new(HashedShape::C128K).unwrap()), Some(vec![32; 3]));
-    // Entries that hardware lays out have no room.
+    // Entries whose layout hardware defines have no room for notes.
     assert_eq!(places(Hashed::new(HashedShape::inverted(1 << 20, 2)).unwrap()), None);
     assert_eq!(places(X86_64::<4>::new()), None);
 }

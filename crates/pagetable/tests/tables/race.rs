@@ -1,4 +1,4 @@
-//! A walker that is as fast as can be: whenever the OS has read an entry, the walker sets the
+//! Simulates the fastest possible walker: whenever the OS has read an entry, the walker sets the
 //! accessed and the dirty bit there before the OS does anything else.
 
 use std::cell::RefCell;
@@ -13,8 +13,8 @@ const PRESENT: u64 = 1;
 const MARKS: u64 = 0x60;
 const MARKED: Usage = Usage { referenced: true, dirty: true, marked: false };
 
-/// Memory with that walker. Its exchanges are atomic; a plain store over bits that the walker has
-/// set is noted as a loss.
+/// Memory with this walker. Exchanges are atomic. A plain store that overwrites bits which the
+/// walker has set is recorded as a loss.
 struct Raced {
     memory: RefCell<Physical>,
     lost: Vec<PhysAddr>,
@@ -103,7 +103,8 @@ fn range(start: u64, bytes: u64) -> VirtRange {
     VirtRange::new(VirtAddr::new(start), bytes).unwrap()
 }
 
-/// Single pages, ranges within a table and across two, a superpage, and tables that stay and go.
+/// Uses single pages, ranges within one table and across two, and a superpage. Some tables stay and
+/// some are removed.
 #[test]
 fn no_bit_of_a_walker_is_lost() {
     let mut frames = Physical::new();
@@ -141,7 +142,7 @@ fn no_bit_of_a_walker_is_lost() {
             let dirty = Usage { dirty: true, ..Usage::default() };
             assert_eq!(found.usage, dirty, "after the accessed bits of {range:?} were cleared");
         }
-        // A page of 2M that is split and merged again.
+        // Splits a page of 2M and merges it again.
         let last = ranges[4];
         for (to, pages) in [(k4, 512), (PageSize::SIZE_2M, 1)] {
             let forget = &mut |_: &_| {};
@@ -162,11 +163,11 @@ fn no_bit_of_a_walker_is_lost() {
     assert_eq!(frames.frames_out(), 0);
 }
 
-/// Memory in which each entry that the OS is about to exchange has just been marked by a walker.
+/// Memory in which a walker sets bits in each entry immediately before the OS exchanges it.
 struct Overtaken(Physical);
 
 impl Overtaken {
-    /// P is bit 0 of a page's entry, A and D are the bits above G.
+    /// In a page's entry, P is bit 0, and A and D are the bits above G.
     const MARKS: u64 = 0xc0;
 }
 
@@ -217,8 +218,8 @@ impl Memory for Overtaken {
     }
 }
 
-/// Tables without a tree, in which a page gets another size: what a walker does last to the old entries is
-/// known of the new ones.
+/// Resizes pages in tables that are not radix trees: bits that a walker sets in the old entries at
+/// the last moment must be in the new entries.
 #[test]
 fn no_bit_is_lost_when_other_tables_resize() {
     let hashed = |shape: HashedShape| Hashed::new(shape.with_large_pages()).unwrap();

@@ -1,4 +1,5 @@
-//! What cannot be, asked of a table of every organisation and format: a typed error, and everything as it was.
+//! Requests impossible operations of tables of every organisation and format. Each must return a
+//! typed error and change nothing.
 
 use addr::{Attributes, MemoryType, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{
@@ -13,15 +14,15 @@ use crate::common::{Table, page};
 const K4: PageSize = PageSize::SIZE_4K;
 const WRITE_BACK: &[MemoryType] = &[MemoryType::WriteBack];
 
-/// A table and what its entries can say.
+/// A table, and what its entries can express.
 struct Case {
     name: &'static str,
     table: Box<dyn Table>,
-    /// Frames lie below 2 to this.
+    /// The number of bits of a frame's address.
     frame_bits: u32,
-    /// The memory types that entries tell apart.
+    /// The memory types that entries can express.
     types: &'static [MemoryType],
-    /// How many protection keys there are.
+    /// The number of protection keys.
     keys: u8,
 }
 
@@ -38,7 +39,8 @@ fn cases() -> Vec<Case> {
     }
     let hashed = |shape: HashedShape| Hashed::new(shape.with_large_pages()).unwrap();
     let cached = Cached::new(CacheShape::S8K, Guarded::new(16).unwrap()).unwrap();
-    // Entries of the literature have frames of 36 bits, and those of other tables as many as x86-64.
+    // Narrow entries have frames of 36 bits; the entries of other software-defined tables have 52
+    // bits, like x86-64.
     let (narrow, plain) = ((36, WRITE_BACK, 1), (52, WRITE_BACK, 1));
     vec![
         case("x86-64", X86_64::<4>::new(), (52, ALL, 16)),
@@ -80,7 +82,7 @@ struct Scene {
 
 type Operation<'a> = &'a dyn Fn(&mut Scene) -> Result<(), Error>;
 
-/// All that an operation which is refused must leave alone.
+/// The state that a refused operation must not change.
 type State = (u64, Footprint, Vec<Mapping>);
 
 impl Scene {
@@ -121,7 +123,7 @@ impl Scene {
         self.table.resize(self.space, range, to, memory, frames, forget).map(|_| ())
     }
 
-    /// That an operation is refused with this error and changes nothing.
+    /// Checks that an operation is refused with this error and changes nothing.
     fn refuses(
         &mut self,
         expected: Error,
@@ -132,8 +134,8 @@ impl Scene {
         assert_eq!(self.state(), before, "{}: {expected}", self.name);
     }
 
-    /// Tries an operation with room for no frame, for one, and so on until there is enough: how many it took.
-    /// What is refused changes nothing.
+    /// Tries an operation with no frame, with one frame, and so on, until there are enough. Returns
+    /// the number of frames that it needs. A refused attempt must change nothing.
     fn frames_for(&mut self, operation: impl Fn(&mut Scene) -> Result<(), Error>) -> usize {
         let before = self.state();
         let mut room = 0;
@@ -180,7 +182,7 @@ fn what_an_entry_cannot_say_is_refused_by_name() {
             let first = other.with(Attributes::of(memory));
             refusals.push((first, 1, Error::Unfit(Unfit::Memory(memory))));
         }
-        // Pages with the contiguous bit and of Svnapot are among these.
+        // These include pages with the contiguous bit and pages of Svnapot.
         for &larger in &sizes[1..] {
             for addr in [larger.bytes() / 2, larger.bytes() + base.bytes()] {
                 let first = page(0, larger, addr, Rights::ALL);
@@ -200,8 +202,8 @@ fn what_an_entry_cannot_say_is_refused_by_name() {
     }
 }
 
-/// Base pages that are no larger one: to frames that are not aligned, to two runs of frames, with a hole, with
-/// rights that differ.
+/// Base pages that cannot be merged into a larger page, because frames are not aligned or not
+/// adjacent, because there is a hole, or because rights differ.
 #[test]
 fn what_makes_no_larger_page_is_refused() {
     for Case { name, table, .. } in cases() {
@@ -238,18 +240,18 @@ fn what_makes_no_larger_page_is_refused() {
         scene.refuses(Error::AlreadyMapped { page: part(1).page }, merge);
         scene.protect(first, Rights::ALL).unwrap();
         merge(&mut scene).unwrap();
-        // A part of it is no page to be split.
+        // A part of a larger page cannot be split without the rest of the page.
         let page = VirtAddr::new(bytes).page(larger);
         scene.refuses(Error::Splits { page }, |scene| scene.resize(first, base));
     }
 }
 
-/// Each operation, as memory ends at each frame that it asks for.
+/// Tests each operation with memory running out at each frame that it requests.
 #[test]
 fn memory_that_ends_changes_nothing() {
     for Case { name, table, .. } in cases() {
         let base = table.page_sizes()[0];
-        // The largest whose parts are soon compared.
+        // The largest size whose parts can be compared in a short time.
         let small = |size: &&PageSize| size.count_of(base) <= 1 << 13;
         let size = *table.page_sizes().iter().rfind(small).unwrap();
         let mut scene = Scene::new(name, table);
@@ -262,7 +264,7 @@ fn memory_that_ends_changes_nothing() {
             Ok(())
         };
         let created = scene.frames_for(create);
-        // Many pages, so that each organisation needs a frame for them.
+        // There are so many pages that each organisation needs a frame for them.
         let many = page(0x8000_0000, base, 0, Rights::ALL);
         let mapped = scene.frames_for(|scene| scene.map(many, 1 << 13));
         assert!(mapped > 0, "{name}");
@@ -272,7 +274,7 @@ fn memory_that_ends_changes_nothing() {
         println!(
             "{name}: frames of a create {created}, map {mapped}, split {split}, merge {merged}"
         );
-        // What asks for no frame needs none.
+        // These operations need no frame.
         let used = Usage { referenced: true, dirty: true, marked: false };
         let needs_none: [Operation<'_>; 4] = [
             &|scene| scene.protect(whole, Rights::READ),

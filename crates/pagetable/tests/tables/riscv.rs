@@ -1,4 +1,4 @@
-//! RISC-V's page tables: against the model, and byte by byte against the manual.
+//! Compares RISC-V's page tables with the model, and byte by byte with the manual.
 
 use addr::{Attributes, Kind, Memory, MemoryType, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{Error, Reference, Riscv, Sv39, Sv48, Translation, Unfit};
@@ -10,7 +10,7 @@ const K4: PageSize = PageSize::SIZE_4K;
 const K64: PageSize = PageSize::from_shift(16).unwrap();
 const M2: PageSize = PageSize::SIZE_2M;
 const G1: PageSize = PageSize::SIZE_1G;
-/// What R, W, X and U can express, and nothing.
+/// The sets of rights that R, W, X and U can express, and the empty set.
 const RIGHTS: [u8; 9] = [1, 3, 4, 5, 7, 13, 15, 0, 8];
 
 fn attributes() -> Vec<Attributes> {
@@ -18,7 +18,7 @@ fn attributes() -> Vec<Attributes> {
     types.map(Attributes::of).to_vec()
 }
 
-/// The middle of each half of the space, and both sides of its hole.
+/// The middle of each half of the space, and both sides of the hole between them.
 fn regions(levels: u8) -> Vec<u64> {
     let half = 1u64 << (9 * u32::from(levels) + 11);
     vec![0, half / 2, half - (2 << 30), half.wrapping_neg(), (2u64 << 30).wrapping_neg()]
@@ -68,7 +68,8 @@ fn small_worlds_enumerated_whole() {
     small_worlds(&world, &ops, &[(1, 3), (2, 3), (3, 3), (4, 4)]);
 }
 
-/// V 1, R 2, W 4, X 8, U 10, G 20, A 40, D 80, the OS's NA 200; N and PBMT at the top.
+/// The hexadecimal values of the bits are V 1, R 2, W 4, X 8, U 10, G 20, A 40, D 80, and NA of the
+/// OS 200. N and PBMT are the uppermost bits.
 #[test]
 fn entries_are_those_of_the_manual() {
     let write_combining = Attributes::of(MemoryType::WriteCombining);
@@ -101,7 +102,8 @@ fn entries_are_those_of_the_manual() {
         let each = &mut |reference| references.push(reference);
         let kind = if first.rights.allows(Kind::Store) { Kind::Store } else { Kind::Load };
         let walked = world.table.walk(space, VirtAddr::new(addr), kind, memory, each);
-        // Sv39 reads an entry of 8 bytes a level, each at 8 times the index.
+        // On Sv39, a walk reads an entry of 8 bytes per level, each at an offset of 8 times the
+        // index.
         let reads: Vec<_> = references.iter().filter(|reference| !reference.write).collect();
         let levels: Vec<u8> = reads.iter().map(|reference| reference.level).collect();
         let last = match first.page.size().shift() {

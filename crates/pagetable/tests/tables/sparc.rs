@@ -1,4 +1,5 @@
-//! The page table of the SPARC reference MMU: against the model, and bit by bit against the manual.
+//! Compares the page table of the SPARC reference MMU with the model, and bit by bit with the
+//! manual.
 
 use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr};
 use pagetable::{Error, Reference, SparcReference, Unfit};
@@ -8,7 +9,8 @@ use crate::common::{Op, Stream, Table, World, page};
 const K4: PageSize = PageSize::SIZE_4K;
 const K256: PageSize = PageSize::from_shift(18).unwrap();
 const M16: PageSize = PageSize::from_shift(24).unwrap();
-/// What entries can express: five of the user, two of the supervisor alone, and nothing.
+/// The sets of rights that entries can express: those of the user, those of the supervisor only,
+/// and the empty sets.
 const RIGHTS: [u8; 9] = [9, 11, 13, 15, 12, 5, 7, 0, 8];
 
 #[test]
@@ -30,7 +32,7 @@ fn streams_of_operations_do_what_the_model_does() {
     }
 }
 
-/// The world with one page, and what a load of it refers to.
+/// A world with one page, and the references of a load from this page.
 fn walked(size: PageSize, rights: u8) -> (World<SparcReference>, Vec<Reference>, bool) {
     let (addr, frame) = (0x8b4d_6000, 0xf_7600_0000);
     let mut world = World::new(SparcReference::<true>::new());
@@ -45,12 +47,14 @@ fn walked(size: PageSize, rights: u8) -> (World<SparcReference>, Vec<Reference>,
     let result = world.table.walk(space, VirtAddr::new(addr), Kind::Load, memory, each);
     let there = world.table.query(space, VirtAddr::new(addr), memory).unwrap().translation;
     assert_eq!(there.frame, PhysAddr::new(frame));
-    // A page without a bit for what was asked grants the least that has it.
+    // If entries cannot express the requested rights, the page gets the smallest set that contains
+    // them.
     assert!(there.rights.contains(first.rights), "{:?} for {:?}", there.rights, first.rights);
     (world, references, result.is_ok())
 }
 
-/// C 80, R 20, ACC from bit 2, and 2 for a page or 1 for a table.
+/// The hexadecimal values of the bits are C 80 and R 20. ACC begins at bit 2, and the type is 2 for
+/// a page or 1 for a table.
 #[test]
 fn entries_are_those_of_the_manual() {
     for (size, levels) in [(K4, 3), (K256, 2), (M16, 1)] {
@@ -63,7 +67,8 @@ fn entries_are_those_of_the_manual() {
             assert_eq!(reads.len(), levels);
             let entry = world.physical.read_u32(reads[levels - 1].addr);
             assert_eq!(entry, 0xf760_0000 | 0xa0 | access << 2 | 2, "{size} {rights}");
-            // Indices of 8, 6 and 6 bits; a table's address lies 4 bits further right.
+            // The indices have 8, 6 and 6 bits. An entry holds the address of a table shifted right
+            // by 4 bits.
             let mut table = world.spaces[0].0.root().get();
             for (read, index) in reads.iter().zip([0x8b, 0x13, 0x16]) {
                 assert_eq!(read.addr.get(), table + index * 4);
@@ -77,7 +82,7 @@ fn entries_are_those_of_the_manual() {
             assert!(!found);
             assert_eq!(world.physical.read_u32(references[levels - 1].addr), entry);
         }
-        // Executed and not read.
+        // This page may be executed but not read.
         let (world, references, found) = walked(size, 12);
         assert!(!found);
         assert_eq!(world.physical.read_u32(references[levels - 1].addr), 0xf760_0092);

@@ -1,4 +1,4 @@
-//! Radix trees of any split: conventional, flattened, linear.
+//! Tests radix trees with various splits of the address: conventional, flattened and linear.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ fn streams_of_operations_do_what_the_model_does() {
     stream(LinearArray.range().start().get(), &[K4], 130).run(world(Split::linear().unwrap()));
 }
 
-/// Flattened tables are large, so their world is a small one.
+/// Flattened tables are large, so fewer operations are tested.
 #[test]
 fn small_worlds_enumerated_whole() {
     let g1 = PageSize::SIZE_1G;
@@ -73,7 +73,7 @@ fn small_worlds_enumerated_whole() {
     }
 }
 
-/// A table with every one of its many entries in use, up to the last that goes.
+/// Uses every one of the many entries of a large table, and then removes all of them.
 #[test]
 fn large_tables_count_all_their_entries() {
     let mut world = world(split(&[9, 9, 18], &[]));
@@ -89,7 +89,8 @@ fn large_tables_count_all_their_entries() {
     world.end();
 }
 
-/// What a walk reads, by the split: two references where conventional tables have four.
+/// The references of a walk depend on the split: a flattened table has two where a conventional
+/// table has four.
 #[test]
 fn a_walk_reads_one_entry_a_level() {
     let cases: [(Split, usize); 4] = [
@@ -113,14 +114,14 @@ fn a_walk_reads_one_entry_a_level() {
     }
 }
 
-/// A machine without a limit to its TLB, walking the array: how deep the misses nest.
+/// A machine with an unlimited TLB that walks the array, to measure how deep misses nest.
 struct Machine {
     world: World<Split>,
     tlb: BTreeMap<Page, PhysAddr>,
 }
 
 impl Machine {
-    /// References of a refill, and nested misses.
+    /// Refills the TLB for `addr`. Returns the number of references and of nested misses.
     fn refill(&mut self, addr: u64) -> (usize, usize) {
         let addr = VirtAddr::new(addr);
         let table = &self.world.table;
@@ -145,7 +146,8 @@ impl Machine {
         for reference in &references {
             let level = reference.level;
             if level <= LinearArray::LEVELS {
-                // The entry lies where the array says: its page in the TLB, then the offset.
+                // The entry has the address in the array that [`LinearArray`] computes: the frame
+                // of its page in the TLB, plus the offset.
                 let entry = LinearArray.entry(addr, level);
                 let frame = self.tlb[&entry.page(K4)];
                 assert_eq!(reference.addr.get(), frame.get() + entry.offset_in(K4));
@@ -155,8 +157,8 @@ impl Machine {
     }
 }
 
-/// At most five nested misses; none while the page of the array is known; one for each level
-/// at which two addresses have parted.
+/// There are at most five nested misses. There is none if the TLB has the page of the array, and
+/// otherwise one for each level at which the address diverges from the earlier address.
 #[test]
 fn misses_on_the_linear_array_nest() {
     let mut world = world(Split::linear().unwrap());

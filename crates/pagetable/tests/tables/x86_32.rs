@@ -1,4 +1,4 @@
-//! The page tables of x86 in 32 bits: against the model, and bit by bit against the manual.
+//! Compares the page tables of 32-bit x86 with the model, and bit by bit with the manual.
 
 use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{Error, Lent, Loan, Reference, Unfit, Usage, X86_32};
@@ -9,7 +9,7 @@ const K4: PageSize = PageSize::SIZE_4K;
 const M2: PageSize = PageSize::SIZE_2M;
 const M4: PageSize = PageSize::from_shift(22).unwrap();
 const DIRTY: Usage = Usage { referenced: true, dirty: true, marked: false };
-/// What entries without NX can express.
+/// The sets of rights that entries without NX can express.
 const EXECUTABLE: [Rights; 4] =
     [Rights::ALL, Rights::from_bits(5), Rights::from_bits(7), Rights::NONE];
 
@@ -39,15 +39,15 @@ fn streams_of_operations_do_what_the_model_does() {
     }
 }
 
-/// Every sequence of operations around the seam of two tables, with room for a few frames and for all:
-/// no count says when a table is empty.
+/// Runs every sequence of operations around the boundary of two tables, with few frames and with
+/// enough. In this format no count shows when a table is empty.
 #[test]
 fn small_worlds_enumerated_whole() {
     let rooms = [(1, 3), (2, 3), (3, 4)];
     small_worlds(&|| World::new(X86_32::<false>::new()), &around_seam(M4), &rooms);
 }
 
-/// A table goes with its last page, in whatever order its pages go.
+/// A table is removed with its last page, in whatever order its pages are unmapped.
 #[test]
 fn a_table_goes_with_its_last_page() {
     for orders in [[0u64, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
@@ -67,8 +67,8 @@ fn a_table_goes_with_its_last_page() {
     }
 }
 
-/// Entries as the manual has them: P 1, RW 2, US 4, A 20, D 40, PS 80, G 100, and NX at the top with
-/// PAE; 200 is ours.
+/// Compares entries with the manual. The hexadecimal values of the bits are P 1, RW 2, US 4, A 20,
+/// D 40, PS 80, G 100; with PAE, NX is the uppermost bit. 200 is the bit NA of this crate.
 fn entries<const PAE: bool>(cases: &[(PageSize, Rights, bool, u64)]) {
     for &(size, rights, global, bits) in cases {
         let (addr, frame) = (0xbfc0_0000, 0x7640_0000);
@@ -97,7 +97,7 @@ fn entries<const PAE: bool>(cases: &[(PageSize, Rights, bool, u64)]) {
         let step = if PAE { 8 } else { 4 };
         let reads: Vec<_> = references.iter().filter(|one| !one.write).collect();
         assert_eq!(reads.len(), if size == K4 { 2 } else { 1 });
-        // The directory's entry, and the first of its table.
+        // The entry of the directory, and the first entry of its table.
         let shift = if PAE { 21 } else { 22 };
         assert_eq!(reads[0].addr, PhysAddr::new(space.root().get() + (addr >> shift) * step));
         if size == K4 {
@@ -132,7 +132,7 @@ fn page_entries_are_those_of_the_manual() {
     ]);
 }
 
-/// Rights that entries cannot tell apart become the least that they can.
+/// If entries cannot express a set of rights, the page gets the smallest set that contains it.
 #[test]
 fn what_may_be_read_may_be_executed() {
     for bits in 0..16 {
@@ -166,7 +166,8 @@ fn what_32_bits_cannot_hold_is_refused() {
     refused(page(0, M2, 0, Rights::ALL), Unfit::PageSize(M2));
 }
 
-/// A walker sets bits in the entry that leads to a table; what the OS changes below leaves them.
+/// A walker sets bits in the entry that leads to a table. Changes that the OS makes below this
+/// entry keep these bits.
 #[test]
 fn the_directory_keeps_what_walkers_set() {
     let mut world = World::new(X86_32::<false>::new());
@@ -184,8 +185,8 @@ fn the_directory_keeps_what_walkers_set() {
     assert_eq!(world.physical.read_u32(root), before);
 }
 
-/// Walks in the area go through the copies, into the lender's tables as they are now; and nothing but walks
-/// finds them.
+/// Walks in the area go through the copied entries into the lender's current tables. Only walks
+/// find pages there.
 #[test]
 fn a_space_sees_what_another_lends() {
     let area = VirtRange::new(VirtAddr::new(0xc000_0000), 1 << 29).unwrap();
@@ -223,11 +224,11 @@ fn a_space_sees_what_another_lends() {
     assert_eq!(walk(&mut world, slot + 0x5123).unwrap().frame, PhysAddr::new(0x7000));
     assert_eq!(walk(&mut world, slot + 0x80_1000).unwrap().frame, PhysAddr::new(0x40_0000));
     assert!(walk(&mut world, slot + 0x6000).is_err());
-    // What the lender maps in the same table is there at once.
+    // A page that the lender maps in the same table is visible immediately.
     world.apply(Op::Map { space: 0, first: page(0x6000, K4, 0xb000, Rights::ALL), count: 1 });
     assert_eq!(walk(&mut world, slot + 0x6000).unwrap().frame, PhysAddr::new(0xb000));
-    // The model of the borrower knows of none of it. Walkers have set bits in the lender's table, and in
-    // the copy of the large page.
+    // The borrower's model contains none of these pages. Walkers have set bits in the lender's
+    // table, and in the copied entry of the large page.
     world.spaces[0].1.set_usage(VirtAddr::new(0x5000), DIRTY).unwrap();
     world.spaces[0].1.set_usage(VirtAddr::new(0x6000), DIRTY).unwrap();
     world.check();

@@ -1,4 +1,4 @@
-//! The x86-64 page table: against the model, and bit by bit against the manual.
+//! Compares the x86-64 page table with the model, and bit by bit with the manual.
 
 use addr::{
     Attributes, Kind, Memory, MemoryType, PageSize, PhysAddr, RangeError, Rights, VirtAddr,
@@ -18,7 +18,7 @@ fn range(start: u64, bytes: u64) -> VirtRange {
     VirtRange::new(VirtAddr::new(start), bytes).unwrap()
 }
 
-/// The middle of each half of the space, and both sides of its hole.
+/// The middle of each half of the space, and both sides of the hole between them.
 fn regions(levels: u8) -> Vec<u64> {
     let half = 1u64 << (9 * u32::from(levels) + 11);
     vec![0, half / 2, half - (2 << 30), half.wrapping_neg(), (2u64 << 30).wrapping_neg()]
@@ -43,7 +43,8 @@ fn attributes() -> Vec<Attributes> {
     MemoryType::ALL.into_iter().map(with(0)).chain(MemoryType::ALL.map(with(11))).collect()
 }
 
-/// PWT 8 and PCD 10 choose a field of IA32_PAT; the key is in bits 59 to 62. Changed rights leave both.
+/// PWT (hexadecimal 8) and PCD (10) select a field of IA32_PAT; the key is in bits 59 to 62.
+/// Changes of rights keep both.
 #[test]
 fn attributes_are_those_of_the_manual() {
     let pat = pagetable::X86Entries::<4, true>::PAT.to_le_bytes();
@@ -107,9 +108,9 @@ fn run_streams<const LEVELS: u8>(seeds: &[u64], steps: usize) {
     }
 }
 
-/// Every sequence of three operations on three page sizes around the seam of two tables, with
-/// room for the root alone, for one table more, and so on, and every sequence of four with
-/// room for all.
+/// Runs every sequence of three operations on three page sizes around the boundary of two tables:
+/// with a frame only for the root, with a frame for one more table, and so on. Runs every sequence
+/// of four operations with enough frames.
 #[test]
 fn small_worlds_enumerated_whole() {
     let map = |addr, size, frame| Op::Map {
@@ -157,8 +158,9 @@ fn walk<const LEVELS: u8>(
     (result, references)
 }
 
-/// Entries of pages as the manual has them: P 1, RW 2, US 4, A 20, D 40, PS 80, G 100, NX at
-/// the top; 200 is ours. Without P the frame's bits are inverted.
+/// Compares the entries of pages with the manual. The hexadecimal values of the bits are P 1, RW 2,
+/// US 4, A 20, D 40, PS 80, G 100; NX is the uppermost bit. 200 is the bit NA of this crate.
+/// Without P the frame's bits are inverted.
 #[test]
 fn page_entries_are_those_of_the_manual() {
     let cases = [
@@ -190,8 +192,9 @@ fn page_entries_are_those_of_the_manual() {
     }
 }
 
-/// L1 Terminal Fault: an entry that is not present names no frame of the lower half of memory,
-/// however it became so, and gives the true frame back with the rights.
+/// A protection against L1 Terminal Fault: an entry that is not present never contains a frame of
+/// the lower half of memory, however it came to be not present. When the page gets rights again,
+/// its entry has the true frame.
 #[test]
 fn the_frame_of_a_page_without_rights_is_hidden() {
     let frames = 0x000f_ffff_ffff_f000;
@@ -210,7 +213,7 @@ fn the_frame_of_a_page_without_rights_is_hidden() {
                 let entry = world.physical.read_u64(at.addr);
                 let hidden = if rights.contains(Rights::READ) { 0 } else { frames };
                 assert_eq!(entry & frames, frame ^ hidden, "{size} at {frame:#x}: {rights}");
-                // Both bits stay, as no one has cleared them.
+                // Both bits are still set, because nothing has cleared them.
                 assert_eq!(entry & 0x60, 0x60);
                 let found = world.table.query(space, VirtAddr::new(addr), &world.physical);
                 let found = found.unwrap().translation;
@@ -220,7 +223,8 @@ fn the_frame_of_a_page_without_rights_is_hidden() {
     }
 }
 
-/// An entry that leads to a table: P, RW, US, its frame, and the population in bits 52 to 61.
+/// An entry that leads to a table has P, RW, US, the frame of the table, and the population in bits
+/// 52 to 61.
 #[test]
 fn table_entries_count_the_entries_in_use() {
     let addr = 0x1234_5678_9000;
@@ -247,7 +251,8 @@ fn table_entries_count_the_entries_in_use() {
     }
 }
 
-/// The first walk sets A in each entry it passes, the first store D; later ones only read.
+/// The first walk sets A in each entry that it passes, and the first store sets D. Later walks only
+/// read.
 #[test]
 fn walks_read_one_entry_a_level_and_write_only_what_changes() {
     check_references::<4>(&[(K4, 4), (M2, 3), (G1, 2)]);
@@ -279,8 +284,8 @@ fn check_references<const LEVELS: u8>(cases: &[(PageSize, u8)]) {
     }
 }
 
-/// What an MMU cache relies on: a walk may start at any node that an earlier one passed, for
-/// every address that agrees with it above `shift`.
+/// An MMU cache relies on this property: a walk may start at any node that an earlier walk passed,
+/// if both addresses agree in the bits from `shift` up.
 #[test]
 fn a_walk_from_a_node_is_the_tail_of_the_whole_walk() {
     let addr = 0x7abc_def0_1000;
@@ -317,8 +322,8 @@ fn a_walk_from_a_node_is_the_tail_of_the_whole_walk() {
     }
 }
 
-/// What the tables on the way forbid, the page cannot allow: RW and US must be set and NX clear
-/// in all entries. PS means nothing at level 4.
+/// A page cannot allow an access that a table on the path forbids: RW and US must be set, and NX
+/// clear, in all entries. PS has no meaning at level 4.
 #[test]
 fn rights_of_all_levels_are_combined() {
     let without = |bits: u64| move |entry: u64| entry & !bits;
@@ -408,7 +413,7 @@ fn ranges_that_are_no_pages_and_spaces_that_are_gone_are_refused() {
         let result = table.protect(space, range, Rights::NONE, memory, &mut |_| {});
         assert_eq!(result.err(), Some(refused));
     }
-    // The neighbour goes into a table that the space then takes along.
+    // The adjacent page is in a table that is freed together with the space.
     world.apply(Op::Map { space: 0, first: page(0x1000, K4, 0x1000, Rights::ALL), count: 1 });
     world.check();
     world.apply(Op::Destroy { space: 0 });
@@ -433,7 +438,8 @@ fn ranges_that_are_no_pages_and_spaces_that_are_gone_are_refused() {
     table.visit(space, all, memory, &mut |mapping| panic!("{mapping:?} in a space that is gone"));
 }
 
-/// A mark is bit 10 of a page's entry. Walks and changed rights leave it; clearing it flushes nothing.
+/// A mark is bit 10 of a page's entry. Walks and changes of rights keep it, and clearing it needs
+/// no flush.
 #[test]
 fn marks_are_the_systems_alone() {
     let mut memory = pagetable::SparseMemory::new(64 << 20);

@@ -1,5 +1,6 @@
-//! The entries for `page_table_multiarch`'s table: for the host's architecture those of the crate itself; for
-//! others those below, as the crate's own are compiled only for their architecture.
+//! The entries for `page_table_multiarch`'s table. For the host's architecture they are the crate's
+//! own. For other architectures they are defined here, because the crate's entries are compiled
+//! only for their own architecture.
 
 use std::{hint::black_box, marker::PhantomData};
 
@@ -29,8 +30,8 @@ impl Entry for Coded<A64> {
     const MARKS: u64 = A64::ACCESSED;
 }
 
-/// The number of levels, and the bits of virtual and physical addresses. Required flushes go into a black
-/// box.
+/// The number of levels, and the bits of virtual and physical addresses. Required flushes are
+/// passed to a black box.
 pub(crate) struct Levels<const LEVELS: usize, const VIRTUAL: usize, const PHYSICAL: usize>;
 
 impl<const LEVELS: usize, const VIRTUAL: usize, const PHYSICAL: usize> PagingMetaData
@@ -50,7 +51,7 @@ impl<const LEVELS: usize, const VIRTUAL: usize, const PHYSICAL: usize> PagingMet
 /// An architecture's encoding of entries.
 pub(crate) trait Code: Copy + std::fmt::Debug + Send + Sync + 'static {
     const FRAME: u64;
-    /// How far a frame's address is shifted right in an entry.
+    /// The number of bits by which a frame's address is shifted right in an entry.
     const FRAME_SHIFT: u32;
     const VALID: u64;
     const TABLE: u64;

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The table of `page_table_multiarch`, with its operations on regions. Its cursors collect the
-/// pages to flush and flush them at the end, but only in a kernel: here a black box takes them.
+/// pages to flush and, in a kernel, flush them at the end; here they are passed to a black box.
 pub(crate) struct Multiarch<P: Entry, const WALKERS: bool> {
     table: Option<PageTable64<P::Shape, P, Handler<WALKERS>>>,
 }
@@ -26,7 +26,8 @@ pub(crate) struct Multiarch<P: Entry, const WALKERS: bool> {
 #[repr(transparent)]
 pub(crate) struct Exchanged<P>(P);
 
-/// One of two handlers, each with its own arena.
+/// The handler that gives the crate its frames. There are two, without and with walkers, each with
+/// its own arena.
 struct Handler<const WALKERS: bool>;
 
 thread_local! {

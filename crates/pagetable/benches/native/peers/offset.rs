@@ -19,7 +19,7 @@ pub(crate) struct Offset<const WALKERS: bool> {
     arena: Arena,
 }
 
-/// Allocates frames of an arena for it.
+/// Allocates frames of an arena for the table.
 struct Allocator<'a>(&'a mut Arena);
 
 // SAFETY: the arena gives no frame out twice.
@@ -51,7 +51,7 @@ impl<const WALKERS: bool> Offset<WALKERS> {
         (table, Allocator(&mut self.arena))
     }
 
-    /// The entry of a page, found by the wrapper: the crate does not expose entries.
+    /// The entry of a page. The wrapper searches for it, because the crate does not expose entries.
     #[inline(always)]
     fn entry(&mut self, page: Page<Size4KiB>) -> &AtomicU64 {
         let start = self.arena.start();
@@ -96,7 +96,7 @@ impl<const WALKERS: bool> Table for Offset<WALKERS> {
     fn create(&mut self) {
         let root = self.arena.allocate(PageSize::SIZE_4K).map(|frame| frame.get());
         assert_eq!(root, Ok(ROOT));
-        // SAFETY: the frame lies in the arena and is nobody else's.
+        // SAFETY: the frame lies in the arena, and nothing else uses it.
         unsafe { self.arena.start().add(ROOT as usize).write_bytes(0, PAGE_BYTES as usize) };
     }
 
@@ -114,7 +114,7 @@ impl<const WALKERS: bool> Table for Offset<WALKERS> {
         for addr in each(start, pages) {
             let frame = x86_64::PhysAddr::new(frame + (addr - start));
             let frame = PhysFrame::containing_address(frame);
-            // SAFETY: nobody ever uses the pages that are mapped.
+            // SAFETY: no code ever accesses the pages that are mapped.
             let flush = unsafe { table.map_to(page(addr), frame, flags, &mut allocator) };
             flush.expect("nothing is there yet").ignore();
         }
@@ -149,7 +149,7 @@ impl<const WALKERS: bool> Table for Offset<WALKERS> {
         }
         let (mut table, _) = self.table();
         for addr in each(start, pages) {
-            // SAFETY: nobody ever uses the pages that are mapped.
+            // SAFETY: no code ever accesses the pages that are mapped.
             let flush = unsafe { table.update_flags(page(addr), flags) };
             black_box(flush.expect("it is mapped")).ignore();
         }

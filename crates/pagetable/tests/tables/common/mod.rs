@@ -1,4 +1,4 @@
-//! Every page table against an obvious one, an ordered map.
+//! Compares every page table with a model, which is an ordered map.
 
 pub(crate) mod model;
 pub(crate) mod physical;
@@ -13,7 +13,7 @@ pub(crate) use world::{Op, World};
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::Translation;
 
-/// Rights of all sorts that x86-64 can express.
+/// Various sets of rights that x86-64 can express.
 pub(crate) const RIGHTS: [Rights; 5] = [
     Rights::ALL,
     Rights::READ,
@@ -28,7 +28,8 @@ pub(crate) fn page(addr: u64, size: PageSize, frame: u64, rights: Rights) -> Tra
     Translation::new(page, PhysAddr::new(frame), rights)
 }
 
-/// Operations around the first seam of two tables, each of which covers as much as a page of `large`.
+/// Operations around the first boundary between two tables, each of which covers the memory of one
+/// page of size `large`.
 pub(crate) fn around_seam(large: PageSize) -> [Op; 9] {
     let (base, seam) = (PageSize::SIZE_4K, large.bytes());
     let map = |addr, size, frame, count| Op::Map {

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{Error, Flush, Mapping, Scope, Translation, Usage};
 
-/// One space of the obvious page table: its pages by their first byte.
+/// One space of the model page table: its pages by first address.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Model {
     pages: BTreeMap<u64, Mapping>,
@@ -19,7 +19,7 @@ impl Model {
         VirtRange::of_page(mapping.translation.page).contains(addr).then_some(*mapping)
     }
 
-    /// The notes of the first pages; those of the others are 0.
+    /// Maps pages. `notes` has the notes of the first pages; the other pages have the note 0.
     pub(crate) fn map(
         &mut self,
         first: Translation,
@@ -63,8 +63,8 @@ impl Model {
         Ok(changed)
     }
 
-    /// The pages in `range` become ones of the size `to`; those that were of another. `None` if that cannot
-    /// be, or the range is none of such pages.
+    /// Replaces the pages in `range` by pages of the size `to`. Returns the pages that had another
+    /// size. `None` if this is impossible, or if the range ends inside a page.
     pub(crate) fn resize(&mut self, range: VirtRange, to: PageSize) -> Option<Vec<Mapping>> {
         let before = self.whole(range).ok()?;
         let bytes = |mapping: &Mapping| mapping.translation.page.size().bytes();
@@ -80,7 +80,7 @@ impl Model {
                     return None;
                 }
                 let wanted = Translation { page: at.page(to), frame, ..mapping.translation };
-                // A page that has that size already is as it was.
+                // A page that already has this size is unchanged.
                 let note = if page.size() == to { mapping.note } else { 0 };
                 let part = Mapping { translation: wanted, note, ..*mapping };
                 let (whole, filled) = after.entry(wanted.page.start().get()).or_insert((part, 0));
@@ -135,7 +135,7 @@ impl Model {
         Ok(())
     }
 
-    /// What a walk finds, and whether the page allows the access.
+    /// The page that a walk finds, and whether the page allows the access.
     pub(crate) fn walk(
         &mut self,
         addr: VirtAddr,
@@ -151,14 +151,14 @@ impl Model {
         Some((mapping.translation, allowed))
     }
 
-    /// The pages that share a byte with `range`.
+    /// The pages that overlap `range`.
     pub(crate) fn overlapping(&self, range: VirtRange) -> Vec<Mapping> {
         let touches =
             |mapping: &Mapping| VirtRange::of_page(mapping.translation.page).intersection(range);
         self.mappings().filter(|mapping| touches(mapping).is_some()).collect()
     }
 
-    /// The pages in `range`, unless it cuts one.
+    /// The pages in `range`. The error is a page that is only partly in the range.
     fn whole(&self, range: VirtRange) -> Result<Vec<Mapping>, Error> {
         let pages = self.overlapping(range);
         let cut = |page: &Page| !range.covers(VirtRange::of_page(*page));
@@ -173,7 +173,7 @@ impl Model {
     }
 }
 
-/// That a token names the pages of `changed`, and nothing if there are none.
+/// Checks that a token names the pages of `changed`, or nothing if there are none.
 pub(crate) fn check_flush(flush: &Flush, changed: &[Mapping]) {
     let pages = changed.iter().map(|mapping| mapping.translation.page);
     let expected = match (pages.clone().next(), pages.clone().next_back()) {

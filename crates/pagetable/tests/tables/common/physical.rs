@@ -8,8 +8,8 @@ use pagetable::SparseMemory;
 const BYTES: u64 = 1 << 40;
 const POISON: u64 = 0xdead_beef_dead_beef;
 
-/// Physical memory that belongs to one page table: whatever is read or written must lie in a
-/// frame that the table holds, and a frame comes full of rubbish.
+/// Physical memory for one page table. Every access must be inside a frame that the table has
+/// allocated. A new frame is filled with arbitrary values.
 #[derive(Clone)]
 pub(crate) struct Physical(Rc<RefCell<State>>);
 
@@ -30,27 +30,27 @@ impl Physical {
         })))
     }
 
-    /// From now on no more than `frames_max` frames are out.
+    /// From now on, at most `frames_max` frames can be allocated at the same time.
     pub(crate) fn limit(&self, frames_max: usize) {
         self.0.borrow_mut().frames_max = frames_max;
     }
 
-    /// From now on frames come from `start` up.
+    /// From now on, frames are allocated from `start` up.
     pub(crate) fn start_at(&self, start: u64) {
         self.0.borrow_mut().next = start;
     }
 
-    /// Frames that are out.
+    /// The number of allocated frames.
     pub(crate) fn frames_out(&self) -> usize {
         self.0.borrow().out.len()
     }
 
-    /// Bytes that are out.
+    /// The number of bytes in allocated frames.
     pub(crate) fn bytes_out(&self) -> u64 {
         self.0.borrow().out.values().map(|size| size.bytes()).sum()
     }
 
-    /// That `bytes` bytes from `addr` lie in a frame that is out.
+    /// Checks that the `bytes` bytes from `addr` lie in an allocated frame.
     pub(crate) fn check(&self, addr: PhysAddr, bytes: u64) {
         let state = self.0.borrow();
         let inside = state
@@ -109,7 +109,7 @@ impl Frames for Physical {
         if state.out.len() >= state.frames_max {
             return Err(OutOfFrames { size, free_bytes: 0 });
         }
-        // Frames are never given out twice, so that the use of a freed one is noticed.
+        // A frame is never allocated twice, so that the use of a freed frame is detected.
         let start = state.next.next_multiple_of(size.bytes());
         state.next = start + size.bytes();
         state.out.insert(start, size);

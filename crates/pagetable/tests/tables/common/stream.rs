@@ -6,8 +6,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::table::Table;
 use super::world::{Op, World};
 
-/// Every sequence of so many of `ops` in a world with one space, for each pair in `rooms`: how
-/// many frames there are, and how long the sequences.
+/// Runs every sequence of `ops` in a world with one space. Each pair in `rooms` has the number of
+/// available frames and the length of the sequences.
 pub(crate) fn small_worlds<P: Table + 'static>(
     new: &dyn Fn() -> World<P>,
     ops: &[Op],
@@ -30,29 +30,30 @@ fn small_world(world: &mut World<dyn Table>, ops: &mut dyn Iterator<Item = Op>) 
     world.end();
 }
 
-/// Where and what a random stream of operations is about.
+/// The parameters of a random stream of operations.
 pub(crate) struct Stream {
-    /// First bytes of the regions that it uses.
+    /// The first addresses of the regions that the stream uses.
     pub(crate) regions: Vec<u64>,
-    /// How long each is, a power of two that it is aligned to.
+    /// The bytes of each region: a power of two, to which the region is aligned.
     pub(crate) region_bytes: u64,
-    /// The frames it maps lie below 2 to this.
+    /// The frames that are mapped have addresses of at most this number of bits.
     pub(crate) frame_bits: u32,
-    /// The page sizes it maps.
+    /// The page sizes that are mapped.
     pub(crate) sizes: Vec<PageSize>,
-    /// The rights it gives.
+    /// The rights that pages get.
     pub(crate) rights: Vec<Rights>,
     pub(crate) steps: usize,
     pub(crate) seed: u64,
 }
 
 impl Stream {
-    /// Runs the stream, comparing everything every few steps, and at last ends all spaces.
+    /// Runs the stream and compares all state with the model every few steps. At the end, all
+    /// spaces are ended.
     pub(crate) fn run(&self, mut world: World<impl Table + 'static>) {
         self.run_any(&mut world, &|_| {});
     }
 
-    /// Runs the stream; whenever everything is compared, `each` compares too.
+    /// Runs the stream; `each` is called at each complete comparison, to compare more.
     pub(crate) fn run_with(
         &self,
         mut world: World<impl Table + 'static>,
@@ -64,12 +65,12 @@ impl Stream {
     fn run_any(&self, world: &mut World<dyn Table>, each: &dyn Fn(&World<dyn Table>)) {
         println!("seed {:#x}", self.seed);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.seed);
-        // Most of the time of a long stream would go into comparing.
+        // Comparisons would otherwise take most of the time of a long stream.
         let every = if self.steps > 100_000 { 1000 } else { 50 };
         world.apply(Op::Create);
         for step in 0..self.steps {
             if step % 500 == 0 {
-                // Now and then there is room for a few frames more and no further.
+                // Sometimes only a few more frames can be allocated.
                 let room = rng.random_range(0..40);
                 let limited = rng.random_bool(0.3);
                 let frames_max = world.physical.frames_out() + room;
@@ -118,8 +119,8 @@ impl Stream {
         }
     }
 
-    /// A split or a merge of what lies in the place of a page, by a factor that leaves a model which can be
-    /// looked through.
+    /// Splits or merges the pages at the addresses of a page. The ratio of the sizes is limited, so
+    /// that the model stays small.
     fn resize(&self, rng: &mut Xoshiro256PlusPlus, spaces: usize) -> Op {
         let space = rng.random_range(0..spaces.max(1));
         let to = self.one_of(rng, &self.sizes);
@@ -134,7 +135,7 @@ impl Stream {
     fn run_of_pages(&self, rng: &mut Xoshiro256PlusPlus) -> (Translation, u64) {
         let size = self.one_of(rng, &self.sizes);
         let addr = self.addr(rng);
-        // Regions are as far apart as the format's holes need, so a run stays inside one.
+        // A run must stay inside its region, because there may be a hole of the format after it.
         let left =
             (self.region_bytes - (addr.get() & (self.region_bytes - 1))).div_ceil(size.bytes());
         let count = if rng.random_bool(0.7) { 1 } else { rng.random_range(1..=700) };
@@ -163,7 +164,8 @@ impl Stream {
         VirtRange::new(start, bytes).unwrap()
     }
 
-    /// An address near the start, the middle or the end of a region, where things collide.
+    /// An address near the start, the middle or the end of a region, so that operations often
+    /// concern the same pages.
     fn addr(&self, rng: &mut Xoshiro256PlusPlus) -> VirtAddr {
         let region = self.one_of(rng, &self.regions);
         let bytes = self.region_bytes;

@@ -1,4 +1,5 @@
-//! Page tables behind one type of calls, so that the long tests are compiled once and each format once.
+//! An object-safe interface to page tables, so that the long tests are compiled only once, and each
+//! format only once.
 //!
 //! ```text
 //!   World<X86_64>, World<Hashed>, ...  --unsized-->  World<dyn Table>      the tests
@@ -14,7 +15,7 @@ use pagetable::{
     Translation, Tree, Usage,
 };
 
-/// Any memory, as one type. What is only looked at is never written.
+/// Any memory, as one type. It is borrowed either mutably or only for reading.
 enum Ram<'a> {
     Changed(&'a mut dyn Memory),
     Seen(&'a dyn Memory),

@@ -7,8 +7,7 @@ use super::model::{Model, check_flush};
 use super::physical::Physical;
 use super::table::Table;
 
-/// Something that is done to a page table; `space` counts the living spaces, modulo their
-/// number.
+/// An operation on a page table; `space` is the index of an existing space, modulo their number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     Create,
@@ -29,15 +28,15 @@ pub(crate) enum Op {
         range: VirtRange,
         rights: Rights,
     },
-    /// Takes these rights from the page or gives them to it, if it is mapped as just that; and lets it be
-    /// if it has them all.
+    /// Withdraws these rights from the page, or grants them if `gives` is true, if the page is
+    /// mapped with this size. A page that already has all granted rights is not changed.
     ProtectPage {
         space: usize,
         page: Page,
         rights: Rights,
         gives: bool,
     },
-    /// In all three steps, where the world [resizes](World::resizes).
+    /// All steps of a resize, if the world [resizes](World::resizes).
     Resize {
         space: usize,
         range: VirtRange,
@@ -53,7 +52,7 @@ pub(crate) enum Op {
         addr: VirtAddr,
         bits: Usage,
     },
-    /// The note is one that no page had before.
+    /// Sets a note that no page has had before.
     SetNote {
         space: usize,
         addr: VirtAddr,
@@ -65,7 +64,7 @@ pub(crate) enum Op {
     },
 }
 
-/// A page table and, beside it, the obvious one.
+/// A page table together with its model.
 #[derive(Clone)]
 pub(crate) struct World<P: ?Sized> {
     pub(crate) physical: Physical,
@@ -76,9 +75,9 @@ pub(crate) struct World<P: ?Sized> {
     pub(crate) loses_notes: bool,
     /// Whether pages change their size while they are mapped.
     pub(crate) resizes: bool,
-    /// Attributes that pages are mapped with, in turn.
+    /// The attributes with which pages are mapped, in turn.
     pub(crate) attributes: Vec<Attributes>,
-    /// The last note that was given.
+    /// The last note that was used.
     note: u32,
     pub(crate) table: P,
 }
@@ -103,19 +102,19 @@ impl<P: Table + 'static> World<P> {
         World { resizes: true, ..self }
     }
 
-    /// Does `op` to both and compares what they say.
+    /// Performs `op` on the table and on the model, and compares the results.
     pub(crate) fn apply(&mut self, op: Op) {
         let world: &mut World<dyn Table> = self;
         world.apply(op);
     }
 
-    /// That the table holds exactly the model's pages, and frames for nothing else.
+    /// Checks that the table has exactly the pages of the model, and no frames for anything else.
     pub(crate) fn check(&self) {
         let world: &World<dyn Table> = self;
         world.check();
     }
 
-    /// Ends all spaces: every frame must come back.
+    /// Ends all spaces. Every frame must have been freed afterwards.
     pub(crate) fn end(mut self) {
         let world: &mut World<dyn Table> = &mut self;
         world.end();
@@ -123,14 +122,15 @@ impl<P: Table + 'static> World<P> {
 }
 
 impl World<dyn Table> {
-    /// So many notes that were never given, where the table has any.
+    /// `count` notes that were never used before; empty if the table has no notes.
     fn notes(&mut self, count: u64) -> Vec<u32> {
         let first = self.note + 1;
         self.note += count as u32;
         if self.table.has_notes() { (first..=self.note).collect() } else { Vec::new() }
     }
 
-    /// That these are the same pages; some may have lost their notes.
+    /// Checks that both lists have equal pages; pages without room for a note may have lost their
+    /// note.
     fn check_same(&self, found: &[Mapping], expected: &[Mapping]) {
         let is_same = |(found, expected): (&Mapping, &Mapping)| {
             let unnoted = Mapping { note: 0, ..*expected };
@@ -141,8 +141,8 @@ impl World<dyn Table> {
         assert!(all, "{found:#?}\n{expected:#?}");
     }
 
-    /// Does `op` to both and compares what they say. When frames run out, the table must refuse
-    /// and the model is left alone.
+    /// Performs `op` on the table and on the model, and compares the results. If no frame is left,
+    /// the table must refuse the operation, and the model is not changed.
     pub(crate) fn apply(&mut self, op: Op) {
         let before = self.taken();
         match op {
@@ -170,7 +170,8 @@ impl World<dyn Table> {
             Op::Map { space, first, count } => {
                 let Some(index) = self.index(space) else { return };
                 let (memory, frames) = (&mut self.physical.clone(), &mut self.physical.clone());
-                // Every other time without notes, where notes were before.
+                // Every second time, pages are mapped without notes, also where pages with notes
+                // were before.
                 let notes =
                     if self.note.is_multiple_of(2) { self.notes(count) } else { Vec::new() };
                 self.note += 1;
@@ -294,7 +295,7 @@ impl World<dyn Table> {
         let wanted = there.and_then(|mapping| wanted(mapping.translation.rights));
         match (result, there.zip(wanted)) {
             (Ok(flush), Some((before, rights))) => {
-                // Hardware need not tell all rights apart.
+                // Hardware may not distinguish all rights.
                 let rights = self.table.granted(rights);
                 model.protect(VirtRange::of_page(page), rights).unwrap();
                 let lost = !rights.contains(before.translation.rights);
@@ -302,7 +303,7 @@ impl World<dyn Table> {
                 self.done(flush);
             }
             (Ok(flush), None) => check_flush(&flush, &[]),
-            // Rights that entries cannot express.
+            // The entries cannot express these rights.
             (Err(error), Some((_, rights))) => {
                 let range = VirtRange::of_page(page);
                 let refused = self.table.protect(*space, range, rights, memory, &mut |_| ());
@@ -312,7 +313,7 @@ impl World<dyn Table> {
         }
     }
 
-    /// That the table holds exactly the model's pages, and frames for nothing else.
+    /// Checks that the table has exactly the pages of the model, and no frames for anything else.
     pub(crate) fn check(&self) {
         for (space, model) in &self.spaces {
             let mut found = Vec::new();
@@ -336,7 +337,7 @@ impl World<dyn Table> {
         assert!(footprint.table_bytes <= footprint.frame_bytes);
     }
 
-    /// Ends all spaces: every frame must come back.
+    /// Ends all spaces. Every frame must have been freed afterwards.
     pub(crate) fn end(&mut self) {
         while !self.spaces.is_empty() {
             self.apply(Op::Destroy { space: 0 });
@@ -382,7 +383,7 @@ impl World<dyn Table> {
             (Err(Fault::Denied { translation }), Some((expected, false))) => {
                 assert_eq!(translation, expected);
             }
-            // Hardware need not tell a page that allows nothing from none.
+            // Hardware may not distinguish a page that allows no access from an unmapped page.
             (Err(Fault::NotMapped { .. }), Some((expected, false))) => {
                 assert!(!expected.rights.contains(Rights::READ));
             }
@@ -399,7 +400,7 @@ impl World<dyn Table> {
         }
     }
 
-    /// What is taken of memory: in frames, and of those by the table.
+    /// The memory in use: the bytes of allocated frames, and the table's own account of it.
     fn taken(&self) -> (u64, Footprint) {
         (self.physical.bytes_out(), self.table.footprint())
     }
@@ -419,7 +420,7 @@ impl World<dyn Table> {
     }
 }
 
-/// Operations that leave a page where it is do not look at its note.
+/// Removes the notes, because operations that leave a page mapped do not read its note.
 fn unnoted(changed: Vec<Mapping>) -> Vec<Mapping> {
     changed.into_iter().map(|mapping| Mapping { note: 0, ..mapping }).collect()
 }
