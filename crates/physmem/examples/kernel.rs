@@ -1,4 +1,5 @@
-//! The kernel's part of using physical memory with size lists on two nodes, without std.
+//! The code that a kernel must provide to use physical memory with size lists on two nodes, without
+//! std.
 //!
 //! This is a library with its own panic handler. If anything below it linked std, there would be
 //! two panic handlers, and it would not compile; every run of the tests builds it.
@@ -25,7 +26,8 @@ pub fn begin(bytes: u64) -> Result<Memory, GeometryError> {
     })
 }
 
-/// A wired page of 2 MiB for a buffer that a device will fill, on the node next to the device.
+/// Allocates a wired page of 2 MiB, on the node next to a device, for a buffer that the device will
+/// fill.
 pub fn buffer(memory: &mut Memory, node: u8) -> Result<PhysAddr, OutOfFrames> {
     let node = Some(Home { node, strict: true });
     let order = memory.table().order(PageSize::SIZE_2M);

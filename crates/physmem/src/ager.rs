@@ -1,4 +1,4 @@
-//! Aged memory: physical memory that is fragmented as after a long time of use.
+//! Aged memory: physical memory that is as fragmented as after a long time of use.
 //!
 //! ```text
 //!   fill memory with objects of 1 to 32 pages, some of them wired
@@ -7,9 +7,10 @@
 //! ```
 //!
 //! All requests go to the machine's own allocator, one base frame at a time, as a kernel's objects
-//! grow: the degree of fragmentation is therefore a result of the allocator. (Setting up free lists
+//! grow. The degree of fragmentation is therefore a result of the allocator. (Setting up free lists
 //! as if memory were fragmented would not test the allocator.) The sizes of objects are an
-//! assumption: 1 to 32 pages, each size half as frequent as half that size.
+//! assumption: an object has 1, 2, 4, 8, 16 or 32 pages, and each size is half as frequent as the
+//! next smaller size.
 
 use alloc::vec::Vec;
 
@@ -144,7 +145,7 @@ impl Past {
         for &frame in &object {
             physmem.try_free(frame, 0).expect("the frame is this object's");
         }
-        // An object that found no frame counts as one, so that replacing ends.
+        // An object that found no frame counts as one frame, so that the loop ends.
         (object.len() as u64).max(1)
     }
 

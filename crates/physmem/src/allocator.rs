@@ -9,13 +9,13 @@ use crate::{
 ///
 /// An allocator sees descriptors and frame numbers only. It keeps the *free* blocks:
 /// [`Allocator::allocate`] and [`Allocator::take`] remove frames from them, and [`Allocator::free`]
-/// adds frames. What a frame is used for in between is recorded by [`crate::Physmem`], through
-/// which every request goes.
+/// adds frames. Every request goes through [`crate::Physmem`], which records the use of each frame
+/// while it is allocated.
 ///
 /// Every allocator implements the first four methods. The other methods are for features of some
 /// allocators: watermarks, NUMA nodes, page blocks, reservations, places for regions. An allocator
-/// that passes requests on to another one returns it by [`Allocator::inner`], and so has the
-/// features of that other allocator.
+/// that passes requests on to another allocator returns that one by [`Allocator::inner`], and so
+/// has its features.
 ///
 /// # Memory that the allocator itself needs
 ///
@@ -25,7 +25,8 @@ use crate::{
 ///
 /// * [`crate::FrameTable`], below every allocator: the descriptors of 512 frames when one of them is
 ///   first changed on its own (16 KiB), and a list of chunks that grows with the highest frame in use.
-/// * [`crate::SizeLists`]: a part of its bitmap, for 32768 frames, when one of these is first taken (4 KiB).
+/// * [`crate::SizeLists`]: a part of its bitmap, for 32768 frames, when one of these frames is
+///   first taken (4 KiB).
 /// * [`crate::Reservations`]: a reservation with its bitmap when it is made; the list of reservations of
 ///   its size, which grows with the highest block; and an entry in the list of broken reservations.
 /// * [`crate::Contiguous::place`](crate::Places::place): a list of the free runs, during the search.
@@ -44,8 +45,8 @@ pub trait Allocator {
     fn free(&mut self, table: &mut FrameTable, first: FrameId, order: u32);
 
     /// Allocates exactly the `2^order` frames from `first`, if all are free. Returns whether they
-    /// were allocated. Used for targets of migrations, for frames at a requested place, and for
-    /// frames that go offline.
+    /// were allocated. It is used for targets of migrations, for frames at a requested place, and
+    /// for frames that are taken offline.
     fn take(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool;
 
     /// The number of free blocks of exactly `2^order` frames.
@@ -91,7 +92,7 @@ pub trait Allocator {
         self.inner().is_some_and(|inner| inner.has_block(table, first, order))
     }
 
-    /// Announces that requests which name no node come from a processor of `node` from now on.
+    /// Announces that from now on, requests that name no node come from a processor of `node`.
     fn on_node(&mut self, node: u8) {
         if let Some(inner) = self.inner_mut() {
             inner.on_node(node);
@@ -116,7 +117,7 @@ pub trait Allocator {
         self.inner()?.reserver()
     }
 
-    /// Mutable access to its reservations, if it has them.
+    /// Mutable access to the allocator's reservations, if it has them.
     fn reserver_mut(&mut self) -> Option<&mut dyn Reserver> {
         self.inner_mut()?.reserver_mut()
     }
@@ -126,7 +127,7 @@ pub trait Allocator {
         self.inner()?.blocks()
     }
 
-    /// Mutable access to its page blocks, if it has them.
+    /// Mutable access to the allocator's page blocks, if it has them.
     fn blocks_mut(&mut self) -> Option<&mut dyn Blocks> {
         self.inner_mut()?.blocks_mut()
     }
@@ -137,7 +138,8 @@ pub trait Allocator {
     }
 }
 
-// `A` may be a trait object already, which no reference to `dyn Allocator` can be made of: every method is passed on.
+// Every method is forwarded explicitly. `A` may be a trait object, and a reference to it cannot be
+// converted to a reference to `dyn Allocator`.
 impl<A: Allocator + ?Sized> Allocator for alloc::boxed::Box<A> {
     fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId> {
         (**self).allocate(table, request)

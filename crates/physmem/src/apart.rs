@@ -12,8 +12,8 @@ use crate::{
 ///   |  taken one by one: `take`     |  `allocate`      |
 /// ```
 ///
-/// It is used for a memory whose pages have given frames (a trace with physical addresses). Page
-/// tables need frames too, and must not get a frame that the trace uses later.
+/// It is used for a memory in which the frame of each page is given (a trace with physical
+/// addresses). Page tables need frames too, and must not get a frame that the trace uses later.
 pub struct Apart {
     from: u32,
     taken: Buddy,
@@ -53,7 +53,7 @@ impl Allocator for Apart {
     fn free(&mut self, table: &mut FrameTable, first: FrameId, order: u32) {
         match self.part(first, order) {
             Some(part) => part.free(table, first, order),
-            // A block across the border has frames on both sides, so that it is none of order 0.
+            // A block across the border has frames on both sides, so its order is at least 1.
             None => {
                 let half = order - 1;
                 self.free(table, first, half);

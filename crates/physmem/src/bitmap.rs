@@ -25,7 +25,7 @@ impl Bitmap {
             *word = if free { *word | mask } else { *word & !mask };
             return;
         }
-        // It is whole words, in one chunk or of whole chunks.
+        // The bits are whole words, either in one chunk or in several whole chunks.
         for number in at / CHUNK_BITS..(at + bits).div_ceil(CHUNK_BITS) {
             let word = at % CHUNK_BITS / 64;
             let words = (bits / 64).min(CHUNK_WORDS);

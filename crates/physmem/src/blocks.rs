@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A request takes one of the smallest free blocks of its own type that are large enough, as in
-//! [`Buddy`](crate::Buddy). Blocks are joined up to the largest order; a larger request is searched
-//! for among adjacent free blocks of that order.
+//! [`Buddy`](crate::Buddy). Blocks are joined up to the largest order. A larger request is served
+//! from adjacent free blocks of that order.
 //!
 //! Not modelled: inserting a free block at the list's end if its buddy is nearly free as well,
 //! per-processor lists of single frames, the reserve of high orders, and zones.
@@ -222,7 +222,7 @@ impl PageBlocks {
         let all = 1u32 << self.block_order;
         let alike = match (to, from) {
             (BlockType::Movable, _) => movable,
-            // All immovable frames count as alike, reclaimable or not.
+            // All immovable frames count as compatible, whether reclaimable or not.
             (_, BlockType::Movable) => all - (free + movable),
             (_, _) => 0,
         };
@@ -326,7 +326,7 @@ impl Allocator for PageBlocks {
             }
             self.remove(table, buddy, order);
             if order >= self.block_order && self.type_of(buddy) != of {
-                // Halves of one block are of one type.
+                // Both halves of a block have one type.
                 self.set_type(buddy, order, of);
             }
             block &= !(1 << order);

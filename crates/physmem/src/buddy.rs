@@ -10,8 +10,9 @@
 //!
 //! A block of order k is 2^k base frames and aligned to its size; its buddy is the other half of
 //! the block of order k+1 that contains both. A request gets one of the smallest blocks that are
-//! large enough: of these, the block that was inserted last. Free blocks are linked through their
-//! descriptors, so that the time of every operation is proportional to the number of orders.
+//! large enough. If there are several, it gets the block that was inserted last. Free blocks are
+//! linked through their descriptors, so that the time of every operation is proportional to the
+//! number of orders.
 
 use core::ops::Range;
 
@@ -41,7 +42,8 @@ impl Buddy {
         Buddy { frames, lists: FreeLists::new() }
     }
 
-    /// A smallest free block with at least `2^order` frames: the one that was inserted last.
+    /// Of the smallest free blocks with at least `2^order` frames, the block that was inserted
+    /// last.
     fn smallest(&self, order: u32) -> Option<(FrameId, u32)> {
         let order = self.lists.at_least(order)?;
         Some((self.lists.first(order)?, order))

@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Frames that cannot be moved are concentrated in few chunks, so that the other chunks can be
-//! emptied by migration. The paper gives the order but not how to break ties. Here, the chunks of a
-//! bucket that hold immovable pages are last; movable pages are taken from the first chunk, all
-//! other pages from the last. Chunks without a free frame are in no bucket. A chunk's count is the
-//! number of migratable pages in use.
+//! emptied by migration. The paper gives the order but not how to break ties. Here, within a
+//! bucket, chunks with immovable pages are at the end. Movable pages are allocated from the first
+//! chunk, and all other pages from the last chunk. Chunks without a free frame are in no bucket. A
+//! chunk's count is the number of its migratable pages in use.
 
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
@@ -67,9 +67,9 @@ impl Chunks {
     }
 
     /// The free page, with its order, from which a request should be served. Its order is one of
-    /// `orders`, which ascend. `movable` says whether the request is for a movable page, which
-    /// decides from which chunk the page comes. If `color` is given, `2^wanted` frames of that
-    /// colour must begin in the page.
+    /// `orders`, which ascend. `movable` is true if the request is for a movable page; it
+    /// determines from which chunk the page is taken. If `color` is given, `2^wanted` frames of
+    /// that colour must begin in the page.
     pub(crate) fn choose(
         &self,
         table: &FrameTable,
@@ -84,7 +84,7 @@ impl Chunks {
                 .clone()
                 .find_map(|order| Some((lists.choose(table, order, color, wanted)?, order)))
         };
-        // A movable page follows the links forward, any other backward.
+        // For a movable page the links are followed forward, for any other page backward.
         let (end, link) = if movable { (0, 1) } else { (1, 0) };
         let search = |bucket: &[u32; 2]| {
             let mut number = bucket[end];

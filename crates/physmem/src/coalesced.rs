@@ -18,7 +18,7 @@ use core::ops::Range;
 
 use crate::frame::FrameId;
 
-/// How many pages the daemon moves to free a large page.
+/// How much the daemon may move to free a large page.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Level {
     /// No page is moved.
@@ -60,7 +60,7 @@ pub struct Coalesced {
 #[derive(Clone, Copy, Debug)]
 struct Class {
     order: u32,
-    /// The most migrations per chunk that a mild pass makes.
+    /// The largest number of migrations per chunk that a mild pass makes.
     threshold: u64,
     cursor: u32,
 }
@@ -76,14 +76,15 @@ pub struct Scanned {
 }
 
 impl Coalesced {
-    /// A daemon that coalesces free memory in `frames`. Each of `thresholds` is a page size, as
-    /// log2 of base frames, and the most migrations that a mild pass makes for one page of that
-    /// size. Passes are weak and mild in turn. After `strong_after` passes that made no large page,
-    /// one pass is strong.
+    /// A daemon that coalesces free memory in `frames`. Each element of `thresholds` is a page size
+    /// (log2 of base frames) and the largest number of migrations that a mild pass makes for one
+    /// page of this size. Passes are alternately weak and mild. After `strong_after` passes that
+    /// made no large page, one pass is strong.
     pub fn new(frames: Range<u32>, thresholds: &[(u32, u64)], strong_after: u32) -> Coalesced {
         let class = |&(order, threshold): &(u32, u64)| Class { order, threshold, cursor: 0 };
         let mut classes: Vec<Class> = thresholds.iter().map(class).collect();
-        // A large page that is found needs no smaller ones.
+        // The largest size comes first: if a large page is found, its parts need not be searched
+        // for smaller pages.
         classes.sort_by_key(|class| core::cmp::Reverse(class.order));
         let (passes, made) = ([0; Level::ALL.len()], [0; Level::ALL.len()]);
         let level_max = Level::Strong;
@@ -124,10 +125,10 @@ impl Coalesced {
         u64::from((self.frames.end >> order).saturating_sub(self.first(order) >> order))
     }
 
-    /// Searches for the next chunk of `2^order` frames that a pass of `level` empties. It examines at
-    /// most `chunks` chunks, which it decrements, and accepts a chunk that needs at most `moves_max`
-    /// migrations. `in_use` counts the frames in use in a chunk, and stops at the number that is
-    /// passed to it.
+    /// Searches for the next chunk of `2^order` frames that a pass of `level` empties. It examines
+    /// at most `chunks` chunks, subtracts the number of examined chunks from `chunks`, and accepts
+    /// a chunk that needs at most `moves_max` migrations. `in_use` counts the frames in use in a
+    /// chunk; it stops counting at the number that is passed to it.
     pub fn scan(
         &mut self,
         order: u32,
@@ -144,7 +145,8 @@ impl Coalesced {
         let enough = match level {
             Level::Weak => 0,
             Level::Mild => class.threshold,
-            // A chunk of which all is in use would take as many frames elsewhere as it gives.
+            // Emptying a chunk that is completely in use would need as many frames elsewhere as it
+            // frees.
             Level::Strong => (1 << order) - 1,
         };
         let enough = enough.min(moves_max);

@@ -26,7 +26,7 @@ pub struct Contiguous<A> {
 }
 
 impl<A: Allocator> Contiguous<A> {
-    /// `inner` with placement, with runs of free blocks of `2^order` frames.
+    /// Adds placement to `inner`, with runs of free blocks of `2^order` frames.
     pub const fn new(inner: A, order: u32) -> Contiguous<A> {
         Contiguous { inner, order, rover: 0 }
     }
@@ -48,7 +48,7 @@ impl<A: Allocator> Places for Contiguous<A> {
                 _ => runs.push((block, block + step)),
             }
         }
-        // What lies before the rover comes last.
+        // Runs before the position where the last search ended come last.
         let cut = runs.partition_point(|&(_, end)| end <= self.rover);
         if let Some((start, end)) = runs.get(cut).copied().filter(|(start, _)| *start < self.rover)
         {

@@ -13,7 +13,7 @@ pub enum State {
     /// Free: the frame belongs to the allocator.
     #[default]
     Free,
-    /// Held back for an object that is expected to use it (FreeBSD's reservations).
+    /// Reserved for an object that is expected to use the frame (FreeBSD's reservations).
     Reserved,
     /// User or page-cache memory that is accessed only through mappings: it can be migrated.
     Movable,
@@ -75,7 +75,7 @@ pub struct Identity {
 /// of its base frames. Only a *free* block has an order, which is in the descriptor of its first
 /// frame, so that the free lists need no memory of their own.
 ///
-/// The type is aligned so that the descriptors of two buddies of one frame share a 64-byte cache
+/// The type is aligned so that the descriptors of two frames that are buddies share a 64-byte cache
 /// line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(align(32))]

@@ -1,5 +1,5 @@
-//! Mosaic's constrained placement: each page may have only few frames (Gosakan and others 2023,
-//! "Mosaic Pages"; its hash table is the iceberg hash table of Bender and others).
+//! Mosaic's constrained placement: each page has only a few possible frames (Gosakan and others
+//! 2023, "Mosaic Pages"; its hash table is the iceberg hash table of Bender and others).
 //!
 //! ```text
 //!   memory  | bucket 0            | bucket 1            | bucket 2            | ...
@@ -9,9 +9,9 @@
 //!           number       0 ... 55                        56 ... 103
 //! ```
 //!
-//! A page has 56 + 6 x 8 = 104 possible frames, so 7 bits identify the frame of a page; a TLB entry
-//! stores only these bits. The paper's circuit hashes by tables of random numbers; this module uses
-//! a 64-bit mixing function instead.
+//! A page has 56 + 6 x 8 = 104 possible frames, so 7 bits identify its frame; a TLB entry stores
+//! only these bits. The circuit in the paper computes hashes with tables of random numbers; this
+//! module uses a 64-bit mixing function instead.
 
 use core::ops::Range;
 
@@ -37,9 +37,9 @@ pub struct Berth {
 }
 
 impl Iceberg {
-    /// A placement over buckets that together have all of `frames`; each bucket has `front` and
-    /// `back` frames. A page has `choices` back yards. `None` if there is no bucket, or if a page
-    /// would have no frame.
+    /// A placement over buckets that together have all of `frames`. Each bucket has a front yard of
+    /// `front` frames and a back yard of `back` frames. A page has `choices` back yards. `None` if
+    /// there is no bucket, or if a page would have no frame.
     pub const fn new(frames: Range<u32>, front: u32, back: u32, choices: u32) -> Option<Iceberg> {
         if front == 0 || front > 1 << 16 || back > 1 << 16 || choices > 1 << 8 {
             return None;
@@ -63,7 +63,7 @@ impl Iceberg {
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^= mixed >> 31;
-        // The upper half of a product is as evenly spread as the hash.
+        // The upper half of the product is distributed as evenly as the hash.
         (((mixed >> 32) * u64::from(self.buckets)) >> 32) as u32
     }
 
@@ -72,7 +72,7 @@ impl Iceberg {
         self.first + bucket * (self.front + self.back)
     }
 
-    /// The frame that a page `key` has if its number is `number`.
+    /// The frame with the number `number` among the frames that the page `key` may have.
     pub fn frame(&self, key: u64, number: u32) -> FrameId {
         if number < self.front {
             return FrameId(self.start(self.bucket(key, 0)) + number);
@@ -92,8 +92,9 @@ impl Iceberg {
         Some(self.front + choice * self.back + (slot - self.front))
     }
 
-    /// The frame for a page: the first of its front yard for which `is_free` is true, otherwise the
-    /// first such frame of the back yard that has the most such frames.
+    /// The frame for a page: the first free frame of its front yard. If the front yard has none,
+    /// the first free frame of the back yard that has the most free frames. `is_free` tells whether
+    /// a frame is free.
     pub fn choose(&self, key: u64, is_free: impl Fn(FrameId) -> bool) -> Option<Berth> {
         let front = self.start(self.bucket(key, 0));
         if let Some(frame) = (front..front + self.front).map(FrameId).find(|&at| is_free(at)) {

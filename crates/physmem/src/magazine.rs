@@ -7,10 +7,11 @@
 //!               free lists, joined as ever
 //! ```
 //!
-//! A program that frees a page often touches a new page soon. A frame that stays in the magazine
-//! meanwhile is not joined with its buddy and split off again, and its descriptor is likely still
-//! in the processor's cache. Bonwick and Adams 2001 call the array a magazine; Linux has one per
-//! processor (`pcp`), and Lee and Barkley 1989 delay joining in the buddy system itself.
+//! A program that frees a page often touches a new page soon afterwards. If the freed frame stays
+//! in the magazine until then, it is not joined with its buddy and split off again, and its
+//! descriptor is probably still in the processor's cache. The name is by Bonwick and Adams 2001.
+//! Linux has a magazine per processor (`pcp`); Lee and Barkley 1989 delay joining in the buddy
+//! system itself.
 //!
 //! Frames in the magazine are free, and no request for a large page fails because of them: they are
 //! returned to the free lists when a request cannot be served otherwise. A request gets the frame
@@ -29,7 +30,7 @@ pub struct Magazine<A> {
     rounds: [FrameId; ROUNDS],
     count: usize,
     /// Whether frames have ever been allocated. Frames that are freed before the first allocation
-    /// are new to `inner` and are passed to it directly.
+    /// are the initial frames of memory, and are passed to `inner` directly.
     is_in_use: bool,
 }
 

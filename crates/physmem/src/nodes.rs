@@ -17,7 +17,7 @@ use crate::{
 /// A request is served by its home node. If that node has no suitable frames and the request allows
 /// it, frames are borrowed from the nearest node, then from the next nearest (G98 section 6.5: IRIX
 /// borrows a large page from an adjacent node unless locality matters more). A request with a
-/// colour says whether to give up the colour or the node first ([`Rather`]).
+/// colour states whether the colour or the node is given up first ([`Rather`]).
 pub struct Nodes<A> {
     parts: Vec<(Range<u32>, A)>,
     /// For each node, all nodes in the order in which they are tried.
@@ -73,7 +73,7 @@ impl<A: Allocator> Allocator for Nodes<A> {
         let is_strict = request.node.is_some_and(|home| home.strict);
         let nodes = if is_strict { &nodes[..1] } else { nodes };
         let mut of = |request: &Request| {
-            // Which node it is has been decided.
+            // The node has been chosen already.
             let request = &Request { node: None, ..*request };
             nodes.iter().find_map(|&node| parts[node].1.allocate(table, request))
         };

@@ -24,8 +24,8 @@ use crate::{
 pub struct Physmem<A = Buddy> {
     table: FrameTable,
     allocator: A,
-    /// The free blocks that have been filled with zeros, as the numbers of their first frames, and
-    /// log2 of their number of frames.
+    /// The free blocks that have been filled with zeros, as the numbers of their first frames. The
+    /// next field has log2 of their number of frames.
     zeroed: BTreeSet<u32>,
     zeroed_order: u32,
     /// Whether the block that was allocated last had been filled with zeros.
@@ -57,7 +57,7 @@ pub enum FreeError {
         /// The first of the frames.
         frame: PhysAddr,
     },
-    /// A frame is free already: it was freed before, or never allocated.
+    /// A frame is free: it was already freed, or was never allocated.
     NotOut {
         /// The frame that is free.
         frame: PhysAddr,
@@ -264,7 +264,7 @@ impl<A: Allocator> Physmem<A> {
     /// Changes the state of frames in use.
     ///
     /// # Panics
-    /// If one of the frames is free.
+    /// Panics if one of the frames is free.
     pub fn set_state(&mut self, first: FrameId, order: u32, state: State) {
         let before = self.migratable(first, order);
         self.table.set_state(first, 1 << order, state);
@@ -282,7 +282,7 @@ impl<A: Allocator> Physmem<A> {
     /// Unwires a frame: removes a reason not to move or reclaim it.
     ///
     /// # Panics
-    /// If the frame is not wired.
+    /// Panics if the frame is not wired.
     pub fn unwire(&mut self, frame: FrameId) {
         let before = self.migratable(frame, 0);
         let pfdat = self.table.get_mut(frame);
@@ -315,7 +315,7 @@ impl<A: Allocator> Physmem<A> {
     /// such blocks must have the same order.
     ///
     /// # Panics
-    /// If the block is in use.
+    /// Panics if the block is in use.
     pub fn set_zeroed(&mut self, first: FrameId, order: u32) {
         let frames = first.0..first.0 + (1 << order);
         let mut states = frames.map(|number| self.table.get(FrameId(number)).state());
@@ -329,8 +329,8 @@ impl<A: Allocator> Physmem<A> {
         self.zeroed.contains(&first.0)
     }
 
-    /// Whether the frames that were allocated last are exactly one block, or several, that had been
-    /// filled with zeros. When a part of such a block is allocated, the whole block no longer counts as
+    /// Whether the frames that were allocated last consist of whole blocks that had been filled
+    /// with zeros. When a part of such a block is allocated, the whole block no longer counts as
     /// zeroed.
     pub const fn was_zeroed(&self) -> bool {
         self.was_zeroed

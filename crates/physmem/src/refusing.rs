@@ -1,7 +1,7 @@
 use crate::{allocator::Allocator, frame::FrameId, request::Request, table::FrameTable};
 
-/// An allocator that forwards to another one and makes a chosen allocation fail, to test a rare
-/// path.
+/// An allocator that forwards requests to another allocator and makes a chosen allocation fail, to
+/// test a rare path.
 pub struct Refusing<A> {
     inner: A,
     /// The number of allocations up to and including the one that fails.
@@ -10,7 +10,7 @@ pub struct Refusing<A> {
 }
 
 impl<A> Refusing<A> {
-    /// `inner`, with no failure requested yet.
+    /// Wraps `inner`, with no failure requested yet.
     pub const fn new(inner: A) -> Refusing<A> {
         Refusing { inner, until_refusal: None, has_refused: false }
     }

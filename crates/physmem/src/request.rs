@@ -7,7 +7,7 @@ use crate::frame::{FrameId, State};
 pub struct Request {
     /// log2 of the number of base frames, which are contiguous and aligned to their number.
     pub order: u32,
-    /// What the frames will be used for; some allocators keep movable frames separate.
+    /// The future use of the frames; some allocators keep movable frames separate.
     pub state: State,
     /// The requested node, and whether another node is acceptable.
     pub node: Option<Home>,
@@ -20,7 +20,7 @@ pub struct Request {
     /// reservation.
     pub place: Option<ObjectPage>,
     /// The requested first frame: the request gets exactly these frames or fails. Only allocators
-    /// that place regions obey it.
+    /// that place regions support it.
     pub near: Option<FrameId>,
 }
 
@@ -75,7 +75,8 @@ impl Color {
     pub(crate) fn within(self, block: FrameId, order: u32, wanted: u32) -> Option<FrameId> {
         let behind = block.0.checked_rem(self.of)?;
         let distance = u64::from((self.value % self.of + self.of - behind) % self.of);
-        // Colours come round after `of` frames, and alignments of a colour after at most `2^wanted` rounds.
+        // Colours repeat after `of` frames, and the alignments of frames of one colour repeat after
+        // at most `2^wanted` rounds.
         let rounds = (0..1u64 << wanted).map(|round| distance + round * u64::from(self.of));
         let inside = rounds.take_while(|distance| *distance < 1 << order);
         let mut frames = inside.map(|distance| FrameId(block.0 + distance as u32));

@@ -1,5 +1,5 @@
-//! Reservations: a block of frames for a large page that is filled base page by base page (Navarro
-//! et al. 2002; FreeBSD's `vm_reserv`; B10 section 6.1.1).
+//! Reservations: a reservation is a block of frames for a large page, which is filled base page by
+//! base page (Navarro et al. 2002; FreeBSD's `vm_reserv`; B10 section 6.1.1).
 //!
 //! ```text
 //!   object      | 510 | 511 | 512 | 513 | 514 | ...        pages that have been touched: 513, 514
@@ -12,9 +12,10 @@
 //! ```
 //!
 //! When a touched page of an object could become part of a large page, a whole block of frames is
-//! reserved; the frame of each further page follows from its index. A block in which all frames are
-//! taken can be mapped as one large page without copying. If memory runs out, the reservation that
-//! has not changed for the longest time is broken: its untaken frames become free.
+//! reserved; the frame of each further page in the block is determined by the page's index. A block
+//! in which all frames are taken can be mapped as one large page without copying. If memory runs
+//! out, the reservation that has not changed for the longest time is broken: its untaken frames
+//! become free.
 
 use alloc::{boxed::Box, vec, vec::Vec};
 
@@ -31,8 +32,8 @@ pub struct Reservations<A> {
     inner: A,
     /// The reservations of each size, the largest first.
     levels: Vec<Level>,
-    /// The reservations broken since the last [`Reserver::take_broken`]: first frame and log2 of
-    /// the number of frames.
+    /// The reservations broken since the last [`Reserver::take_broken`], each with its first frame
+    /// and log2 of its number of frames.
     broken: Vec<(FrameId, u32)>,
 }
 
@@ -63,8 +64,8 @@ struct Reservation {
 }
 
 impl<A: Allocator> Reservations<A> {
-    /// `inner` over `frames`, with reservations of `2^order` frames for each of `orders`. For each
-    /// page the largest size is tried first.
+    /// Adds reservations to `inner`, an allocator over `frames`. The reservations have `2^order`
+    /// frames, for each of `orders`. For each page the largest size is tried first.
     pub fn new(inner: A, frames: core::ops::Range<u32>, orders: &[u32]) -> Reservations<A> {
         let mut orders: Vec<u32> = orders.iter().copied().filter(|order| *order > 0).collect();
         orders.sort_unstable_by(|a, b| b.cmp(a));
@@ -118,7 +119,7 @@ impl<A: Allocator> Reservations<A> {
         None
     }
 
-    /// The existing reservation of a neighbouring page to which this page belongs.
+    /// The existing reservation, of a neighbouring page, that includes a frame for this page.
     fn existing(&self, place: &ObjectPage) -> Option<(usize, u32)> {
         [place.before, place.after].into_iter().flatten().find_map(|neighbor| {
             let (level, block) = self.around(neighbor.frame)?;
@@ -167,7 +168,7 @@ impl<A: Allocator> Reservations<A> {
     }
 
     /// The pages of the object that a new reservation must not overlap because of a neighbour: all
-    /// pages of the neighbour's reservation, or only the neighbour.
+    /// pages of the neighbour's reservation or, if it has none, only the neighbour.
     fn extent(&self, place: &ObjectPage, neighbor: Neighbor) -> core::ops::Range<u64> {
         let own = self.around(neighbor.frame).and_then(|(level, block)| {
             let held = self.levels[level].get(block)?;
@@ -382,7 +383,7 @@ impl<A: Allocator> Reserver for Reservations<A> {
 
 impl<A: Allocator> Allocator for Reservations<A> {
     fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId> {
-        // Which colour a frame of a reservation has is not asked.
+        // The colour of a frame in a reservation is ignored.
         if let (0, Some(place), true) = (request.order, &request.place, request.takes_any_color())
             && let Some(frame) = self.place(table, request, place)
         {

@@ -10,7 +10,8 @@
 //! A caller that needs a frame in the set of its page requests the frame by number
 //! ([`Request::near`]). All other requests are served by the flexible segment. When the flexible
 //! segment is full, frames of the restrictive segments are used, but only after a page has been
-//! placed in these segments: memory that was in use before the run takes no frame of them.
+//! placed in these segments. Therefore memory that was in use before the run takes no frame of
+//! them.
 
 use crate::{
     allocator::Allocator, buddy::Buddy, frame::FrameId, request::Request, table::FrameTable,
@@ -70,8 +71,8 @@ impl<A: Allocator> Restrictive<A> {
         Restrictive { flexible, from: from.0, restrictive, is_used: false }
     }
 
-    /// Whether all of the `2^order` frames from `first` are in segments (`true`) or none of them
-    /// (`false`); `None` if some are and some are not.
+    /// `Some(true)` if all of the `2^order` frames from `first` are in segments, `Some(false)` if
+    /// none of them is, and `None` if only some of them are.
     fn is_restrictive(&self, first: FrameId, order: u32) -> Option<bool> {
         match (first.0 >= self.from, u64::from(first.0) + (1 << order) > self.from.into()) {
             (true, _) => Some(true),
@@ -103,7 +104,7 @@ impl<A: Allocator> Allocator for Restrictive<A> {
         match self.is_restrictive(first, order) {
             Some(true) => self.restrictive.free(table, first, order),
             Some(false) => self.flexible.free(table, first, order),
-            // A block across the border has frames on both sides, so that it is none of order 0.
+            // A block across the border has frames on both sides, so its order is at least 1.
             None => {
                 let half = order - 1;
                 self.free(table, first, half);

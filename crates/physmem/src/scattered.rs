@@ -13,10 +13,10 @@ const ASIDE: usize = 16;
 
 /// An allocator that returns the base frames of another allocator in a seeded random order.
 ///
-/// The frame of a page decides which lines of a physically indexed cache the page competes for. To
-/// let an experiment distinguish its result from the effect of one layout, sixteen base frames are
-/// set aside, and each request for a base frame gets one of these sixteen at random. Larger blocks
-/// are not scattered. Frames set aside count as free.
+/// The frame of a page decides which lines of a physically indexed cache the page competes for.
+/// With random frames, an experiment can distinguish its result from the effect of one particular
+/// layout. Sixteen base frames are set aside, and each request for a base frame gets one of these
+/// sixteen at random. Larger blocks are not scattered. Frames set aside count as free.
 pub struct Scattered<A> {
     inner: A,
     /// The state of a random generator of Marsaglia's xorshift64 family; never 0.
@@ -25,7 +25,7 @@ pub struct Scattered<A> {
 }
 
 impl<A: Allocator> Scattered<A> {
-    /// `inner` with base frames in an order that depends on `seed`.
+    /// Makes `inner` return base frames in an order that depends on `seed`.
     pub fn new(inner: A, seed: u64) -> Scattered<A> {
         let random = (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed >> 32) | 1;
         Scattered { inner, random, aside: Vec::with_capacity(ASIDE) }
@@ -55,7 +55,8 @@ impl<A: Allocator> Allocator for Scattered<A> {
             && request.node.is_none()
             && request.color.is_none()
             && request.near.is_none()
-            // Frames that stay are kept apart from those that move.
+            // If the allocator has page blocks, only movable frames are scattered, because it keeps
+            // immovable frames apart.
             && (request.state == State::Movable || self.inner.blocks().is_none())
         {
             while self.aside.len() < ASIDE {

@@ -11,9 +11,9 @@
 //!
 //! A *high watermark* per size limits how many free pages of that size joining makes; it can be
 //! changed at any time. With watermarks of zero for all sizes above the base page, this is a plain
-//! free list of base pages. Joining needs no record of how a page was split, so the pieces of a
-//! split page are joined again after all of them were freed. A request of a size between two page
-//! sizes is served from a page of the larger size.
+//! free list of base pages. Joining needs no record of how a page was split: once all pieces of a
+//! split page are free, they are joined. A request of a size between two page sizes is served from
+//! a page of the larger size.
 //!
 //! With *migratable ordering* (section 6.4.4) each chunk of the largest size has its own lists, see
 //! [`crate::chunks`].
@@ -38,7 +38,7 @@ use crate::{
 struct Class {
     /// log2 of the number of base frames of a page.
     order: u32,
-    /// While this many pages of the size are free, joining makes no more of them.
+    /// Joining makes no more pages of this size while at least this number of them is free.
     high_watermark: u64,
 }
 
@@ -125,7 +125,7 @@ impl SizeLists {
         self.classes.last().map_or(0, |class| class.order)
     }
 
-    /// The free page of at least `2^order` frames that contains `first`.
+    /// The free page that contains `first`, if it has at least `2^order` frames.
     fn holder(&self, table: &FrameTable, first: FrameId, order: u32) -> Option<(FrameId, u32)> {
         let larger = self.classes.iter().filter(|class| class.order >= order);
         larger.map(|class| (FrameId(first.0 >> class.order << class.order), class.order)).find(
@@ -246,7 +246,7 @@ impl Allocator for SizeLists {
         self.lists.count(order)
     }
 
-    /// The number of pages that are missing up to the high watermark.
+    /// The number of free pages that are missing below the high watermark.
     fn wanted(&self, order: u32) -> u64 {
         let class = self.classes.iter().find(|class| class.order == order);
         class.map_or(0, |class| class.high_watermark.saturating_sub(self.free_blocks(order)))
@@ -270,7 +270,7 @@ impl Allocator for SizeLists {
         {
             return false;
         }
-        // A larger free page that begins before would hold all of them.
+        // If a larger free page contains all of these frames, there is nothing to join.
         if self.holder(table, first, order).is_some() {
             return false;
         }

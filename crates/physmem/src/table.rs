@@ -5,8 +5,8 @@ use addr::{PageSize, PhysAddr};
 
 use crate::frame::{FrameId, Pfdat, State};
 
-/// A chunk is 512 base frames: a page of 2M with base frames of 4K, the most frequent size of a
-/// large allocation.
+/// log2 of the base frames per chunk. A chunk has 512 base frames, which with frames of 4K is a
+/// page of 2M, the most frequent size of a large allocation.
 const CHUNK_SHIFT: u32 = 9;
 const CHUNK_FRAMES: usize = 1 << CHUNK_SHIFT;
 
@@ -28,8 +28,8 @@ const CHUNK_FRAMES: usize = 1 << CHUNK_SHIFT;
 /// stands for all others. The other descriptors are written when one of them must first be changed
 /// on its own. A page of 2M therefore costs its owner only two writes as long as it is not split.
 /// The first descriptors of all chunks are in one array: inside the chunks they would be 16 KiB
-/// apart, so that they would map to few sets of a processor's caches and each would lie on another
-/// page.
+/// apart, so that they would map to few sets of a processor's caches, and each would be on a
+/// different page.
 pub struct FrameTable {
     base: PageSize,
     frames: Range<u32>,
@@ -44,9 +44,9 @@ pub struct FrameTable {
 /// The descriptors of a chunk except the first.
 enum Others {
     /// All these descriptors are equal: they have this state and no other contents. The memory for
-    /// writing them out, if it was allocated before, is kept.
+    /// separate descriptors is kept if it was allocated before.
     Alike(State, Option<Box<Chunk>>),
-    /// Each descriptor is written out.
+    /// Each descriptor is stored separately.
     Written(Box<Chunk>),
 }
 
@@ -156,11 +156,12 @@ impl FrameTable {
         }
     }
 
-    /// Sets the state of frames in use: of a page that the kernel takes over, or of the target of a
-    /// migration.
+    /// Sets the state of frames in use, for example of a page that the kernel takes over or of the
+    /// target of a migration.
     ///
     /// # Panics
-    /// If one of the frames is free, or `state` is free: only the allocator changes that.
+    /// Panics if one of the frames is free, or if `state` is free: only the allocator frees frames
+    /// and allocates them.
     pub fn set_state(&mut self, first: FrameId, count: u32, state: State) {
         assert!(state != State::Free, "frames are freed by their allocator");
         for number in first.0..first.0 + count {
@@ -316,7 +317,7 @@ impl FrameTable {
     /// the other.
     fn change_written(&mut self, number: usize, part: Range<usize>, state: State) {
         let part = &mut self.written(number)[part];
-        // A block has one state nearly always: its frames are counted together.
+        // The frames of a block nearly always have one state, so they are counted together.
         let mut gone = [0; State::ALL.len()];
         for same in part.chunk_by(|a, b| a.state() == b.state()) {
             gone[same[0].state() as usize] += same.len() as u64;
@@ -325,9 +326,9 @@ impl FrameTable {
         self.counts.iter_mut().zip(gone).for_each(|(count, gone)| *count -= gone);
     }
 
-    /// Calls `each` for the descriptors of the frames from `first` to before `end`, once for each run
-    /// of equal adjacent descriptors: with the number of the run's first frame, the descriptor and the
-    /// length of the run. Stops if `each` returns an error.
+    /// Calls `each` for the descriptors of the frames from `first` up to, but not including, `end`,
+    /// once for each run of equal adjacent descriptors. `each` gets the number of the run's first
+    /// frame, the descriptor, and the length of the run. Stops if `each` returns an error.
     pub(crate) fn runs<E>(
         &self,
         first: u32,
@@ -348,7 +349,8 @@ impl FrameTable {
         Ok(())
     }
 
-    /// The descriptors of a chunk except the first, which are written out if they are not yet.
+    /// The descriptors of a chunk except the first; if they are not stored separately yet, they are
+    /// now.
     #[inline]
     fn written(&mut self, number: usize) -> &mut Chunk {
         if let Others::Alike(..) = self.others[number] {

@@ -41,8 +41,8 @@ pub struct HostWalk {
     pub page: Translation,
     /// The number of the host references that belong to this walk.
     pub references: u16,
-    /// Whether the previous reference was to the page of this one, so that the translation is
-    /// already known.
+    /// Whether the previous reference was to this address, so that the translation is already
+    /// known.
     pub known: bool,
     /// Whether the host's page is in a reservation of the largest size.
     pub reserved: bool,

@@ -1,9 +1,9 @@
-//! A kernel that consists only of a memory manager over x86-64 page tables, with a kernel's locks: it builds
-//! and links without std, boots as a process, runs a stream of the model test, and prints the digest. The
-//! tests compare the digest with their own.
+//! A kernel that consists only of a memory manager over x86-64 page tables, with spin locks. It
+//! builds and links without std, boots as a process, runs a stream of the model test, and prints
+//! the digest. The tests compare this digest with the digest that they compute themselves.
 #![no_std]
 #![no_main]
-// The model test uses more of these than one stream does.
+// This program uses only a part of what the module `model` defines.
 #![allow(dead_code)]
 
 extern crate alloc;

@@ -1,4 +1,4 @@
-//! The kernel's part of using virtual memory over x86-64 page tables, without std.
+//! The code that a kernel must provide to use virtual memory over x86-64 page tables, without std.
 //!
 //! This is a library with its own panic handler. If anything below it linked std, there would be
 //! two panic handlers, and it would not compile; every run of the tests builds it.
@@ -72,7 +72,7 @@ impl<M: Memory + Send + Sync> Everything<M> {
         self.kernel().fault(space, at, kind).map(|_| ())
     }
 
-    /// Makes the first process, with a stack, and a child of it.
+    /// Creates the first process, with a stack, and a child of this process.
     pub fn begin(&mut self) -> Result<[HatSpace; 2], Error> {
         let mut kernel = self.kernel();
         let parent = kernel.create()?;

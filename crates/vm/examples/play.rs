@@ -1,13 +1,15 @@
-//! Plays a stream of memory calls and touches on the memory manager with the settings of `linux`, with
-//! contents of pages, and prints the outcome of each: what `tests/kernel/play.c` does natively.
+//! Runs a stream of memory calls and accesses on the memory manager with the settings of `linux`,
+//! with contents of pages, and prints the outcome of each call and access. `tests/kernel/play.c`
+//! does this on a real kernel.
 //!
 //! ```text
 //!   play ALWAYS MADVISE < STREAM > RESULTS      masks of the orders that are allowed
 //! ```
 //!
-//! Lines of the stream are those of `tests/kernel/play.c`, each with one more number at the end: the
-//! kernel's result. Calls then have the kernel's results, as in a trace: a call that the kernel refused does
-//! nothing here, unless the kernel does a part of such a call. Results have the same format.
+//! The lines of the stream are those of `tests/kernel/play.c`, each with one more number at the
+//! end: the result that the real kernel returned. Here calls have these results, as in a trace: a
+//! call that the kernel refused does nothing, unless the kernel does a part of such a call. The
+//! output has the format of `tests/kernel/play.c`.
 
 use std::{collections::BTreeMap, io::Read, ops::Range, process::ExitCode};
 
@@ -22,7 +24,7 @@ use vm::{
 
 const BASE: PageSize = PageSize::SIZE_4K;
 const LARGE: PageSize = PageSize::SIZE_2M;
-/// Base pages of memory: 4 GiB, so that a block is always free.
+/// The base pages of memory. They have 4 GiB, so that a block is always free.
 const PAGES: u64 = 1 << 20;
 /// log2 of the number of base pages of a large page, which is also the largest block of a page
 /// block.
@@ -112,7 +114,7 @@ impl World {
         };
         let first = world.kernel().create().expect("memory is free");
         world.spaces.insert(0, first);
-        // The file was written before the stream began, and is in the page cache.
+        // The file is in the page cache, as if it had been written before the stream began.
         let each = &mut |board: &mut Board, frame, index| {
             board.contents.insert(frame, 1 << 60 | index);
         };
@@ -149,8 +151,8 @@ impl World {
         }
     }
 
-    /// For each process: its regions (v), those without rights (n), and the runs of pages that are mapped
-    /// in hardware.
+    /// For each process, lists its regions (v), the regions without rights (n), and the runs of
+    /// pages that are mapped in hardware.
     fn check(&mut self) -> String {
         if let Err(wrong) = self.kernel().check() {
             panic!("{wrong}");
@@ -237,12 +239,13 @@ impl World {
         let Some(range) = begun else { return done };
         let mut kernel = self.kernel();
         match what {
-            // MLOCK_ONFAULT.
+            // The flag is MLOCK_ONFAULT.
             "lock" if of[3] == 1 => kernel.lock_on_fault(space, range)?,
             "lock" if result != 0 && range.last().get() >> BASE.shift() < of[1] + of[2] - 1 => {
                 kernel.lock_later(space, range)?;
             }
-            // Its pages cannot all come: those before the first one that cannot are there.
+            // Not all pages can be brought in; those before the first page that cannot are in
+            // memory.
             "lock" if result != 0 => match kernel.lock(space, range) {
                 Ok(()) | Err(Error::Denied { .. }) => {}
                 Err(error) => return Err(error),

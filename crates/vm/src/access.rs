@@ -25,7 +25,7 @@ use crate::{
     work::How,
 };
 
-/// Whose rights an access by the kernel needs.
+/// Which rights an access by the kernel needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// The access must be allowed to the space itself, as in `process_vm_readv`.
@@ -35,11 +35,12 @@ pub enum Access {
     Forced,
 }
 
-/// What the kernel does with a page that it reaches.
+/// The purpose for which the kernel reaches a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
     Access(Access),
-    /// A page of private memory must become the space's own, whatever the kind of access.
+    /// To pin the page. A page of private memory must become the space's own page, whatever the
+    /// kind of access.
     Pin,
 }
 
@@ -62,16 +63,17 @@ impl Reach {
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// Reads from the memory of a space, or stores to it. `each` is called for each page that overlaps
-    /// `range`, in order: with the physical address and the addresses of those bytes of the range that are
-    /// in the page. The page stays in memory meanwhile, so that `each` can copy the bytes. `each` must not
-    /// call the manager.
+    /// Reads from the memory of a space, or stores to it. `each` is called for each page that
+    /// overlaps `range`, in order, with the bytes of the range that are in this page: their
+    /// physical address and their virtual addresses. The page stays in memory during the call, so
+    /// that `each` can copy the bytes. `each` must not call the manager.
     ///
     /// # Errors
     ///
-    /// An address without a region, a region that does not allow the access and a page that cannot be
-    /// brought in are refused, and also frames that were given to a region ([`Error::Given`]), since
-    /// an access to a device may have side effects. `each` has then been called for the pages before.
+    /// Fails at an address without a region, at a region that does not allow the access, and at a
+    /// page that cannot be brought in. Also fails at frames that were given to a region
+    /// ([`Error::Given`]), since an access to a device may have side effects. By then, `each` has
+    /// been called for the earlier pages.
     pub fn access(
         &mut self,
         space: HatSpace,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A page that a space has stored to is an *anon*: the page together with the number of spaces that
-//! use it (Cranor and Parulkar 1999, UVM; SunOS before it). A fork increments the count of each of
+//! use it (Cranor and Parulkar 1999, UVM; earlier in SunOS). A fork increments the count of each of
 //! the parent's anons. A store to an anon with one user changes the page; with several users, the
 //! store first makes a copy, which is a new anon. A fault therefore never searches more than one
 //! place for a page, however many forks there were.
@@ -61,7 +61,7 @@ impl Numbers {
         if let Some(number) = self.unused.pop() {
             return Ok(number);
         }
-        // Room for all numbers, so that none is lost when anons end.
+        // There is room for all numbers in use, so that no number is lost when an anon ends.
         let all = self.fresh as usize + 1;
         self.unused.try_reserve(all - self.unused.len())?;
         self.fresh += 1;

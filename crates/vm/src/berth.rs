@@ -46,7 +46,7 @@ impl<H: Host> Kernel<'_, H> {
             let Some(Berth { frame, is_back }) = berth else { return (None, false) };
             let taken = match hashed {
                 Hashed::Mosaic(_) => memory.take(frame, order, State::Movable),
-                // Only who wishes a frame of a segment gets it.
+                // A frame of a segment is allocated only to a request for this frame.
                 Hashed::Utopia(_) => {
                     let near = Some(frame);
                     let request = Request { near, ..Request::new(order, State::Movable) };

@@ -62,7 +62,7 @@ impl<H: Host> Kernel<'_, H> {
                 return Err(SettingsError::SwapInUse { used: swap.used() });
             }
             swap.set_slots(pages);
-            // Pages may have room now that had none.
+            // Pages that had no room in swap may have room now.
             self.vm.in_vain.store(usize::MAX, Ordering::Relaxed);
             Ok(())
         })

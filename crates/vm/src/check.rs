@@ -31,8 +31,8 @@ use crate::{
 type Owners = BTreeMap<FrameId, (Owner, bool)>;
 
 impl<H: Host> Kernel<'_, H> {
-    /// Checks that data kept in several places agree. The error describes the first difference.
-    /// Slow.
+    /// Checks that data that are kept in several places agree. The error describes the first
+    /// difference. The check is slow.
     pub fn check(&mut self) -> Result<(), String> {
         self.site = Site::Look;
         self.hand_in();

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Translations are still those of base pages: eager paging is for hardware that translates ranges.
-//! No frame is allocated if fewer frames than the low mark would then be free, and none for memory
-//! without the right to store. Faults load all pages that have no frame.
+//! No frame is allocated if fewer frames than the low mark would then be free. Memory without the
+//! right to store gets no frames either. Faults load all pages that have no frame.
 
 use alloc::vec::Vec;
 use core::ops::Range;

@@ -75,20 +75,19 @@ pub(crate) struct Needed {
     pub(crate) frame: FrameId,
     /// The rights that hardware may allow.
     pub(crate) rights: Rights,
-    /// Whether the page had no contents until now, so that hardware cannot have a translation of
-    /// it.
+    /// Whether the page had no contents before, so that hardware cannot have a translation of it.
     pub(crate) is_new: bool,
     /// The anon that the page used before the page was copied. Its reference count is decremented
     /// once hardware no longer has a translation from this page to the anon's frame.
     pub(crate) left: Option<AnonId>,
 }
 
-/// The most attempts at one fault. After every attempt except the last, pages are evicted.
+/// The largest number of attempts to handle one fault. After every attempt except the last, pages
+/// are evicted.
 pub(crate) const ATTEMPTS_MAX: u32 = 64;
 
 impl<H: Host> Kernel<'_, H> {
-    /// Handles a fault. Afterwards the access succeeds, unless another page has to be evicted
-    /// meanwhile.
+    /// Handles a fault. Afterwards the access succeeds, unless the page is evicted before.
     ///
     /// An access to an address without a region, or an access that the region forbids, is refused
     /// and not counted.
@@ -97,8 +96,8 @@ impl<H: Host> Kernel<'_, H> {
         self.before = None;
         let page = self.vm.page_of(addr);
         let done = self.within(space, |kernel, at| {
-            // A first touch writes to this place. It is prefetched, because all later steps would
-            // wait for it.
+            // A first touch writes to this place. The place is prefetched, because all later steps
+            // would wait for it.
             if let Some(place) = at.known.anons.place_of(page) {
                 kernel.platform.soon(place);
             }
@@ -199,7 +198,8 @@ impl<H: Host> Kernel<'_, H> {
         wanted: (PageSize, Why),
         how: &mut How,
     ) -> Result<(), Stop> {
-        // By reference: a move would read what has just been written, which waits for all stores before it.
+        // The result is used by reference: moving it would read memory that was just written, and
+        // this read would wait for all earlier stores.
         let came = self.page_for(at, (page, said), kind, &mut None, how);
         let Ok(needed) = &came else { return came.map(drop) };
         let loaded = self.enter(at, page, needed, how);
@@ -217,9 +217,9 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// Decrements the reference count of `anon`, which a page used before the page was copied.
-    /// Unless `is_unloaded`, page tables may still map the anon's frame for that page; in that case
-    /// all mappings of the frame are removed first.
+    /// Decrements the reference count of `anon`, which the page used before it was copied. Unless
+    /// `is_unloaded`, page tables may still map the anon's frame for that page; in that case all
+    /// mappings of the frame are removed first.
     pub(crate) fn leave(&mut self, anon: AnonId, is_unloaded: bool) {
         if !is_unloaded && let PageLocation::Resident(frame) = self.anon(anon).place {
             self.unload_frames(&[frame]);
@@ -229,8 +229,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Brings the base page into memory. `given` is a frame for the page, which is used if it is
-    /// one of the space's own pages and needs a frame.
+    /// Brings the base page into memory. `given` is a frame, which is used if the page is one of
+    /// the space's own pages and needs a frame.
     pub(crate) fn page_for(
         &mut self,
         at: &mut Within<'_>,
@@ -271,7 +271,8 @@ impl<H: Host> Kernel<'_, H> {
                     self.zero(frame, how);
                     self.own(at, page, frame)?;
                     is_own = true;
-                    // Hardware may have the page of zeros there.
+                    // With transparent huge pages, hardware may have a translation to the page of
+                    // zeros there.
                     is_new = self.vm.thp.is_none();
                     (frame, true)
                 }
@@ -362,7 +363,7 @@ impl<H: Host> Kernel<'_, H> {
         let (vm, site) = (self.vm, self.site);
         let (resident, users) = vm.anons.with(site, id, |anon| -> Result<_, Error> {
             let resident = match anon.place {
-                // Another space has loaded it meanwhile.
+                // Another space has loaded the page in the meantime.
                 PageLocation::Resident(frame) => frame,
                 PageLocation::Swapped(slot) => {
                     self.read(frame, Store::Swap(slot), how)?;

@@ -38,7 +38,8 @@ impl<H: Host> Kernel<'_, H> {
         let Some(last) = bytes.checked_sub(1).and_then(|more| offset.checked_add(more)) else {
             return Ok(());
         };
-        // An object without pages ends when its last page leaves, so that it is held meanwhile.
+        // An object that no region maps ends when its last page is evicted, so it is held during
+        // the transfer.
         let object = self.vm.objects.hold(self.site, Some(key), 1, |_| ())?;
         let base = self.vm.base;
         let mut done = Ok(());
@@ -54,8 +55,8 @@ impl<H: Host> Kernel<'_, H> {
         done
     }
 
-    /// Reads or writes one page of a file. With `overwritten` the whole page will be overwritten,
-    /// so its old contents need not be read.
+    /// Reads or writes one page of a file. If `overwritten` is true, the whole page will be
+    /// overwritten, so its old contents need not be read.
     fn transfer_page(
         &mut self,
         object: ObjectId,

@@ -57,13 +57,13 @@ pub(crate) const REFERENCED: u8 = 1 << 4;
 pub(crate) const DIRTY: u8 = 1 << 5;
 /// The page belongs to a file.
 pub(crate) const FILE: u8 = 1 << 6;
-/// The frame is of a pool of reserved large pages, so that it is in no list.
+/// The frame belongs to a pool of reserved large pages, so it is in no list.
 pub(crate) const POOL: u8 = 1 << 7;
 /// All flags that belong to the owner.
 pub(crate) const OWNERS: u8 = REFERENCED | DIRTY | FILE;
 
 impl<H: Host> Kernel<'_, H> {
-    /// Allocates a frame for a page, without an owner yet. With a `place`, the result is the
+    /// Allocates a frame for a page, without an owner yet. If `place` is given, the result is the
     /// page's own frame in a reservation, if possible.
     pub(crate) fn take_frame(
         &mut self,

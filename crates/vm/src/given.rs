@@ -14,10 +14,11 @@
 //! [`Physical`](crate::Physical), must be allocated for the kernel ([`State::Kernel`]). They are wired
 //! while a region maps them, so that the kernel cannot free them by mistake.
 //!
-//! Through two mappings of a frame with different memory types a processor can read stale data, or
-//! stop with a machine check. The manager therefore records the attributes of each frame
-//! that a region of any space maps. The records end where regions end. A region is cut only after the
-//! records have been cut at the same place, so that no operation that unmaps frames needs memory.
+//! If two mappings of a frame have different memory types, a processor can read stale data, or stop
+//! with a machine check. The manager therefore records the attributes of each frame that a region
+//! of any space maps. The boundaries of the records are boundaries of regions. Before a region is
+//! cut, the records are cut at the same address. Therefore no operation that unmaps frames needs
+//! memory.
 //!
 //! Like all translations, those of given frames may be dropped, for example if the memory for page tables
 //! is limited. A fault loads them again.
@@ -92,7 +93,8 @@ impl<H: Host> Kernel<'_, H> {
         loaded
     }
 
-    /// Records that a new region maps `frames`, or refuses. After an error nothing has changed.
+    /// Records that a new region maps `frames`. It refuses frames that are mapped with other
+    /// attributes. After an error nothing has changed.
     fn claim(&mut self, frames: &Range<u64>, attributes: Attributes) -> Result<(), Error> {
         let base = self.vm.base;
         let address = |frame: u64| PhysAddr::new(frame << base.shift());
@@ -196,7 +198,7 @@ impl<H: Host> Kernel<'_, H> {
         };
         let size = sizes.iter().rev().find(fits).copied().unwrap_or(base);
         let count = counts(&size);
-        // A larger page fits only where page and frame have the same distance to its boundary.
+        // A larger page fits only if page and frame have the same distance from its boundary.
         let alike = |larger: &&PageSize| {
             **larger > size && (page ^ frames.start) & (counts(larger) - 1) == 0
         };
@@ -205,8 +207,8 @@ impl<H: Host> Kernel<'_, H> {
         (size, until.map_or(left, |until| until.min(left)) / count)
     }
 
-    /// Loads the translations of all given frames of a space in which none is loaded, for the child
-    /// of a fork. Faults load those for which page tables have no memory.
+    /// Loads the translations of all given frames of a space in which none of them is loaded, for
+    /// the child of a fork. Faults load the translations for which page tables have no memory.
     pub(crate) fn load_all_given(&mut self, at: &mut Within<'_>) {
         let mut next = 0;
         while let Some(region) = at.known.regions.from(next) {
@@ -277,7 +279,8 @@ impl<H: Host> Kernel<'_, H> {
     }
 }
 
-/// Those of `frames`, in units of `2^order` base frames, that are among the base frames `all`.
+/// The part of `frames`, given in units of `2^order` base frames, that is among the base frames
+/// `all`.
 fn described(
     all: &Range<u32>,
     frames: &Range<u64>,

@@ -21,11 +21,11 @@ use crate::replacement::Replacement;
 /// The limits of a group, in base pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// The most pages in memory (`memory.max`).
+    /// The largest number of pages in memory (`memory.max`).
     pub max: u64,
-    /// The pages in memory above which pages are evicted at each fault (`memory.high`).
+    /// The number of pages in memory above which pages are evicted at each fault (`memory.high`).
     pub high: u64,
-    /// The most pages in swap (`memory.swap.max`).
+    /// The largest number of pages in swap (`memory.swap.max`).
     pub swap_max: u64,
 }
 
@@ -44,15 +44,16 @@ pub struct GroupCounts {
     pub peak: u64,
     /// Pages in swap (`memory.swap.current`).
     pub swap_current: u64,
-    /// Times that the group was over `memory.high`.
+    /// The number of times that the group was over `memory.high`.
     pub high: u64,
-    /// Times that it would have been over `memory.max`.
+    /// The number of times that the group would have been over `memory.max`.
     pub max: u64,
-    /// Times that no page of the group could be evicted to stay within its maximum.
+    /// The number of times that the group would have exceeded its maximum and none of its pages
+    /// could be evicted.
     pub oom: u64,
-    /// Pages evicted because of its limits.
+    /// Pages evicted because of the group's limits.
     pub pgsteal: u64,
-    /// Pages read from swap, and written to it.
+    /// Pages read from swap.
     pub pswpin: u64,
     /// Pages written to swap.
     pub pswpout: u64,
@@ -100,7 +101,7 @@ impl Groups {
         self.all[usize::from(group)].policy.as_mut()
     }
 
-    /// The lists of `group`, or of the group with most pages.
+    /// The lists of `group` or, if it is `None`, of the group with the most pages.
     pub(crate) fn policy_for(&mut self, group: Option<u8>) -> &mut dyn Replacement {
         let group = group.map_or_else(
             || {
@@ -148,7 +149,7 @@ impl Groups {
         self.of_frame.get(frame.0 as usize).copied().unwrap_or(0)
     }
 
-    /// Whether a page of `group` may go to swap; it is counted there if so.
+    /// Whether a page of `group` may be written to swap. If so, the page is counted as one in swap.
     pub(crate) fn takes_swap(&mut self, group: u8) -> bool {
         let Group { limits, counts, .. } = &mut self.all[usize::from(group)];
         let may = counts.swap_current < limits.swap_max;
@@ -159,7 +160,8 @@ impl Groups {
         may
     }
 
-    /// Records that a page of `group` is no longer in swap, because it was read if `is_read`.
+    /// Records that a page of `group` is no longer in swap. `is_read` is true if the reason is that
+    /// it was read.
     pub(crate) fn left_swap(&mut self, group: u8, is_read: bool) {
         let counts = self.counts(group);
         counts.swap_current -= 1;

@@ -7,9 +7,10 @@
 //! ```
 //!
 //! If none of these frames is free, the authors of Mosaic evict another page. In this model the
-//! page gets another frame, and hardware treats it like a page without placement. Pages that a fork
-//! shares, until they are copied, and pages that are moved in their space or in memory are also
-//! treated in this way. Whether a page is in an allowed frame is determined by a comparison.
+//! page gets another frame, and hardware treats it like a page without placement. Two kinds of
+//! pages are also treated in this way: pages that a fork shares, until they are copied, and pages
+//! that are moved in their space or in memory. Whether a page is in an allowed frame is determined
+//! by a comparison.
 
 use hat::HatSpace;
 use physmem::{FrameId, Iceberg, Segment};

@@ -31,7 +31,7 @@ pub struct Kernel<'a, H: Host> {
     pub(crate) platform: &'a mut H::Platform,
     /// The operation in progress, for the platform of locks.
     pub(crate) site: Site,
-    /// Counts of the work done; the next field counts faults by how they were handled.
+    /// Counts of the work done; the next field counts faults by the way in which they were handled.
     pub(crate) work: Work,
     pub(crate) faults: [u64; How::ALL.len()],
     /// The decision about the size of the pages loaded last, and the number of pages loaded under
@@ -42,12 +42,12 @@ pub struct Kernel<'a, H: Host> {
     /// The processor's NUMA node; the next field has the requirements for frames to be allocated.
     pub(crate) node: u8,
     pub(crate) wanted: Wanted,
-    /// Whether the frames that will be filled next contain zeros already.
+    /// Whether the frames that will be filled next already contain zeros.
     pub(crate) prezeroed: bool,
-    /// Whether the frames to be filled next are of a pool of reserved pages.
+    /// Whether the frames to be filled next belong to a pool of reserved pages.
     pub(crate) pooled: bool,
-    /// The group that is charged for pages, whether it has just reached its limit, and whether it may exceed it
-    /// until the fault ends.
+    /// The group that is charged for pages. The next fields tell whether it has just reached its
+    /// limit, and whether it may exceed the limit until the fault ends.
     pub(crate) group: u8,
     pub(crate) over_limit: bool,
     pub(crate) exempt: bool,

@@ -1,5 +1,6 @@
-//! Virtual memory: the data that belongs at each address, and which part of this data is in memory.
-//! Page tables are a cache of this state: any translation may be dropped, and a fault restores it.
+//! Virtual memory: it records which data belongs at each address, and which part of this data is in
+//! memory. Page tables are a cache of this state: any translation may be dropped, and a fault
+//! restores it.
 //!
 //! ```text
 //!   faults, calls of processes                      ticks of a clock
@@ -111,13 +112,14 @@
 //! it yet.
 //!
 //! *An operation that relies on where pages are holds the paging lock as a reader.* A frame that an
-//! object or anon of the space names then keeps its page until the operation has loaded it. Operations
-//! that evict or move pages (replacement, the coalescing daemon, upgrades) hold the paging lock as the
-//! writer: all other operations wait. An operation that finds no free frame ends its attempt,
-//! releases the reader's lock and becomes the writer. It keeps the lock of its space, since a
-//! writer needs no space's lock. Therefore only one processor evicts pages at a time, like a single
-//! daemon. Kernels mark single pages as busy instead, and wait only for busy pages. Pages that are written
-//! back on request are busy in this sense: they are pinned while the disk writes them, and no lock is held.
+//! object or anon of the space names then keeps its page until the operation has loaded it.
+//! Operations that evict or move pages (replacement, the coalescing daemon, upgrades) hold the
+//! paging lock as the writer, and all other operations wait. An operation that finds no free frame
+//! ends its attempt, releases the reader's lock and becomes the writer. It keeps the lock of its
+//! space, since a writer needs no space's lock. Therefore only one processor evicts pages at a
+//! time, like a single daemon. Kernels mark single pages as busy instead, and wait only for busy
+//! pages. Only pages that are written back on request are handled like busy pages: they are pinned
+//! while the disk writes them, and no lock is held.
 //!
 //! *The last user of an anon is guaranteed to be its only user.* Only a fork adds users, and a fork
 //! needs the lock of a space that uses the anon already. A space that finds that it is the only

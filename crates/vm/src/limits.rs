@@ -17,7 +17,8 @@ use crate::{
 };
 
 impl<L: hat::locking::Locks> Vm<L> {
-    /// The counts of each group, that of spaces without one first; empty if there are no groups.
+    /// The counts of each group; the first element is for spaces that are in no group. Empty if
+    /// there are no groups.
     pub fn groups(&self) -> Vec<GroupCounts> {
         self.pages.with(Site::Look, |lists| {
             let groups = lists.groups.iter().flat_map(|groups| &groups.all);
@@ -38,7 +39,7 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Records that the page of a place in swap left it; `group` is the one that was charged for it.
+    /// Records that a page is no longer in swap. `group` was charged for its place there.
     pub(crate) fn left_swap(&self, group: u8, is_read: bool) {
         if self.vm.has_groups {
             self.lists(|lists, _| {
@@ -49,7 +50,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Whether the limit of the current group leaves room for `pages` more; counts it if not.
+    /// Whether the limit of the current group leaves room for `pages` more pages. If not, the event
+    /// is counted.
     pub(crate) fn fits_limit(&mut self, pages: u64) -> bool {
         if !self.vm.has_groups || self.exempt {
             return true;

@@ -45,8 +45,8 @@ impl<H: Host> Kernel<'_, H> {
         self.within(space, |kernel, at| kernel.wire_regions(at, &pages, Wired::Now))
     }
 
-    /// Locks the pages in `range` that are in memory, and pages there that faults bring in later
-    /// (`MLOCK_ONFAULT`).
+    /// Locks the pages in `range` that are in memory, and pages in `range` that faults bring in
+    /// later (`MLOCK_ONFAULT`).
     pub fn lock_on_fault(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
         self.site = Site::Call;
         let pages = self.vm.pages_of(range);
@@ -96,7 +96,7 @@ impl<H: Host> Kernel<'_, H> {
         for mapping in self.mappings_in(at.space, pages) {
             let Translation { page, frame, .. } = mapping.translation;
             let held = self.vm.pages_of(VirtRange::of_page(page));
-            // Given frames stay in any case.
+            // Frames that were given to a region are never evicted, so they need not be wired.
             if at.known.has_given && at.known.is_given(held.start) {
                 continue;
             }
@@ -211,7 +211,8 @@ impl<H: Host> Kernel<'_, H> {
                 }
                 match kernel.bring(at, next, asked) {
                     Ok(_) => {
-                        // A large page has come as a whole: of zeros too it counts with all its base pages.
+                        // A large page is loaded as a whole, so all its base pages count, even if
+                        // it is a large page of zeros.
                         let held = kernel.hat.query(at.space, kernel.vm.addr_of(next));
                         let held = held.map(|held| VirtRange::of_page(held.translation.page));
                         let end = held.map_or(next + 1, |held| kernel.vm.pages_of(held).end);
@@ -232,8 +233,8 @@ impl<H: Host> Kernel<'_, H> {
         self.frames(|memory| memory.bytes()) >> self.vm.base.shift()
     }
 
-    /// Brings in the pages of wired regions. The caller must not rely on where pages are: some may
-    /// have to be evicted.
+    /// Brings in the pages of wired regions. The caller must not rely on the places of pages,
+    /// because some pages may have to be evicted.
     pub(crate) fn wire_pages(
         &mut self,
         at: &mut Within<'_>,

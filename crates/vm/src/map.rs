@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Regions are the authoritative data and change first; translations are changed after them. If
-//! more accesses are allowed than before, translations need not change at once: a fault updates
-//! them. The right to store is always given in this way, page by page, since the page may have
-//! other users.
+//! more accesses are allowed than before, translations need not change immediately, because faults
+//! update them. The right to store is always granted by a fault, page by page, since a page may
+//! have other users.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::{iter, ops::Range};
@@ -48,10 +48,10 @@ impl<H: Host> Kernel<'_, H> {
     /// wired.
     ///
     /// [`Source::Frames`] is refused if a frame is mapped with other attributes
-    /// ([`Error::Attributes`]), or if it is in the manager's memory and not allocated for the kernel
-    /// ([`Error::NotGiven`]); in that case nothing has changed. If the page table cannot express the
-    /// attributes or has no memory, the new region is not mapped either, but earlier mappings in `range`
-    /// are gone.
+    /// ([`Error::Attributes`]), or if it is in the manager's memory and not allocated for the
+    /// kernel ([`Error::NotGiven`]); in that case nothing has changed. If the page table cannot
+    /// express the attributes or has no memory, the new region is not mapped either, but earlier
+    /// mappings in `range` have been removed.
     pub fn map(
         &mut self,
         space: HatSpace,
@@ -189,7 +189,8 @@ impl<H: Host> Kernel<'_, H> {
             }
             kernel.pages_stay(|kernel| {
                 if first != from.start {
-                    // Mappings at the new addresses of holes stay (`remap_move`).
+                    // Where the source has a hole, earlier mappings at the target stay
+                    // (`remap_move`).
                     let source = from.start..from.start + moved;
                     let parts = match moved == count {
                         true => at.known.regions.parts(&source, |_| true)?,
@@ -231,9 +232,9 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Discards the contents of private pages in `range`: their next use finds the file's contents
-    /// again, or zeros. Wired pages and given frames are not discarded. A pinned page is discarded too:
-    /// its frame stays with the pin, and the next use gets another frame.
+    /// Discards the contents of private pages in `range`: the next access finds the file's contents
+    /// again, or zeros. Wired pages and given frames are not discarded. A pinned page is discarded
+    /// too: its frame stays with the pin, and the next use gets another frame.
     pub fn discard(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
         self.site = Site::Call;
         self.work.calls += 1;
@@ -257,7 +258,7 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// Attaches this module to all mapped pages in `range` (`pm_attach`). Loaded pages keep their
-    /// size, except those in which a region with this module begins or ends.
+    /// size, except large pages in which the range begins or ends.
     pub fn attach(
         &mut self,
         space: HatSpace,

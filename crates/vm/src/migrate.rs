@@ -43,9 +43,9 @@ impl<L: Locks> Vm<L> {
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// One pass of the coalescing daemon over the chunks of each size of which the allocator wants
-    /// more free pages, with at most `moves_max` migrations. Returns the number of large free pages
-    /// it made.
+    /// One pass of the coalescing daemon, with at most `moves_max` migrations. It covers the chunks
+    /// of each size for which the allocator wants more free pages. Returns the number of large free
+    /// pages it made.
     pub fn coalesce(&mut self, moves_max: u64) -> u64 {
         self.site = Site::Page;
         self.pages_move(|kernel| kernel.pass(moves_max))
@@ -148,7 +148,7 @@ impl<H: Host> Kernel<'_, H> {
         free.retain(|&frame| self.frames(|memory| memory.take(frame, step, State::InTransit)));
         let mut targets = Vec::new();
         while targets.len() < busy.len() {
-            // On the chunk's own node, if that has room.
+            // The targets are on the chunk's own node, if that node has room.
             let node = Some(Home { node: self.pfdat(first).node(), strict: false });
             let request = Request { node, ..Request::new(step, State::Movable) };
             match self.frames(|memory| memory.allocate(&request)) {
@@ -223,7 +223,7 @@ impl<H: Host> Kernel<'_, H> {
             let is_loaded = hat.load(space, moved, 1, &mut below).is_ok()
                 && hat.set_usage(space, moved.page.start(), usage).is_ok();
             if !is_loaded {
-                // One that finds no room in a table comes back by a minor fault.
+                // If a table has no room for a translation, a minor fault restores it.
                 note_used(memory, site, base, &Mapping { translation: moved, usage, note });
             }
         }
@@ -256,7 +256,7 @@ impl<H: Host> Kernel<'_, H> {
             memory.pfdat_mut(to).identity = before.identity;
             let owner = Owner::of(before.identity)?;
             lists.leave(memory.allocator_mut().1, from);
-            // Which list a page is in does not move with it.
+            // The flags that record a page's list are not transferred.
             memory.pfdat_mut(to).flags = before.flags & crate::frames::OWNERS;
             if let Some(groups) = &mut lists.groups {
                 groups.moved(from, to);

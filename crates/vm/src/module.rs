@@ -8,9 +8,9 @@ use addr::PageSize;
 pub struct Module {
     /// The requested page size; `None` for the base page.
     pub page_size: Option<PageSize>,
-    /// Whether pages of that size come from their pool of reserved pages.
+    /// Whether pages of the requested size come from the pool of reserved pages of this size.
     pub pool: bool,
-    /// What to do if no page of that size is free.
+    /// What to do if no page of the requested size is free.
     pub fallback: Fallback,
     /// The node from which frames should be allocated.
     pub placement: Placement,
@@ -19,8 +19,9 @@ pub struct Module {
     pub stays: bool,
     /// Whether the cache colour of a base page is more important than its node.
     pub color_first: bool,
-    /// By how many references another node must exceed a page's own node before the page migrates
-    /// to that node; `None` for no limit. The host counts the references, as hardware does.
+    /// A page migrates to another node when that node's references to the page exceed those of the
+    /// page's own node by this number. `None` if pages do not migrate. The host counts the
+    /// references, as hardware does.
     pub migrate_after: Option<u32>,
 }
 

@@ -160,7 +160,7 @@ impl<H: Host> Kernel<'_, H> {
         {
             let mut how = How::Minor;
             match self.load_large(at, &region, &pages, frame, writable, &mut how) {
-                // Without room in a table it comes back by a minor fault.
+                // If a table has no room for the page, a minor fault restores it.
                 Ok(_) | Err(Stop::Full) => {}
                 Err(Stop::Refused(error)) => return Err(error),
             }

@@ -32,7 +32,7 @@ pub struct FileKey {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ObjectId(pub(crate) u32);
 
-/// The place of a page.
+/// The place of a page: a frame in memory, or a place in swap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PageLocation {
     Resident(FrameId),
@@ -42,7 +42,7 @@ pub(crate) enum PageLocation {
 /// An object.
 #[derive(Debug)]
 pub(crate) struct Object {
-    /// The file whose contents the object has; `None` for shared memory.
+    /// The file that the object represents; `None` for shared memory.
     pub(crate) file: Option<FileKey>,
     /// The pages that are in memory or in swap. Other pages are in the file, or are zeros.
     pub(crate) pages: SortedMap<u64, PageLocation>,
@@ -85,7 +85,7 @@ impl Directory {
         if let Some(known) = file.and_then(|key| self.files.get(&key)) {
             return Ok(*known);
         }
-        // Room for all numbers, so that none is lost when objects end.
+        // There is room for all numbers in use, so that no number is lost when an object ends.
         let all = self.fresh as usize + 1;
         self.unused.try_reserve(all.saturating_sub(self.unused.len()))?;
         let id = ObjectId(self.unused.last().copied().unwrap_or(self.fresh));
@@ -135,7 +135,8 @@ impl<L: Locks> Objects<L> {
         })
     }
 
-    /// The object of a file, if it has one; it is held as by [`Objects::hold`] for one page.
+    /// The object of a file, if it has one. The object is held as by [`Objects::hold`], for one
+    /// page.
     pub(crate) fn hold_known(&self, site: Site, file: FileKey) -> Option<ObjectId> {
         self.directory.with(site, |directory| {
             let id = *directory.files.get(&file)?;

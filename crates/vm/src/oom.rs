@@ -6,9 +6,10 @@
 //!                     the kernel:  oom_victim(policy) --> a space --> its process ends --> the fault again
 //! ```
 //!
-//! The manager ends no space itself. An operation fails with [`Error::OutOfMemory`](crate::Error::OutOfMemory)
-//! when no page can be evicted any more. The kernel then asks for the space whose end helps most, by a
-//! policy of its own or [`Largest`], ends the process and has the fault happen again.
+//! The manager ends no space itself. An operation fails with
+//! [`Error::OutOfMemory`](crate::Error::OutOfMemory) when no page can be evicted any more. The
+//! kernel then requests the space whose end helps most, by a policy of its own or by [`Largest`].
+//! It ends the process of that space and repeats the fault.
 
 use hat::{
     HatSpace,
@@ -34,8 +35,9 @@ pub struct SpaceUsage {
 
 /// A policy that chooses which space should end.
 pub trait OomPolicy {
-    /// How much the end of a space would help, in any unit. `None`: the space must not end. The space with
-    /// the largest value is chosen; of spaces with equal values, the one with the lowest number.
+    /// How much the end of a space would help, in any unit. `None` means that the space must not
+    /// end. The space with the largest value is chosen; of spaces with equal values, the one with
+    /// the lowest number.
     fn badness(&self, usage: &SpaceUsage) -> Option<u64>;
 }
 

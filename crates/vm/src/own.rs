@@ -9,11 +9,11 @@
 //!                                        +--> [ ? | anon 9 | anon 12 | ? | ... ]  512 of 4 bytes
 //! ```
 //!
-//! The pages of a program are clustered. A search in an ordered map of single pages would cost mainly cache
-//! misses. There are 2^15 times fewer areas than pages, so a program has few areas, and within an
-//! area a page is found by arithmetic. One bit says whether a page is present, and the bits for 128
-//! MiB are adjacent: a fault on a page that is not present needs few cache lines, on few pages of
-//! the kernel.
+//! The pages of a program are clustered. A search in an ordered map of single pages would mainly
+//! cost cache misses. This table is an ordered map of *areas* of 2^15 pages each. A program has few
+//! areas, and within an area a page is found by arithmetic. One bit per page shows whether the page
+//! is present, and the bits of an area are adjacent. A fault on a page that is not present
+//! therefore needs few cache lines, on few pages of the kernel.
 
 use alloc::{boxed::Box, collections::TryReserveError, vec::Vec};
 use core::ops::Range;
@@ -120,7 +120,7 @@ impl OwnPages {
     }
 
     /// The number of pages that are present in `pages`. Chunks that are completely in `pages` are
-    /// counted without looking at each page.
+    /// counted without examining each page.
     pub(crate) fn count(&self, pages: Range<u64>) -> u64 {
         let areas = self.0.range(parts(&pages, AREA_SHIFT));
         areas
@@ -361,7 +361,7 @@ mod tests {
                 }
                 3 => own = own.try_clone().unwrap(),
                 4 => {
-                    // To pages in the same area or in another one.
+                    // The pages are renumbered to pages in the same area or in another area.
                     let by = [CHUNK_PAGES as u64, 1 << (AREA_SHIFT + 1)][below(2) as usize] + 7;
                     let pages = page..page + below(CHUNK_PAGES as u64);
                     let to = pages.start + by..pages.end + by;

@@ -18,10 +18,10 @@ use crate::{
 pub(crate) struct PageLists {
     pub(crate) policy: Box<dyn Replacement>,
     pub(crate) resident: Resident,
-    /// Idle large pages, which are unloaded, so that a fault shows whether they are used. For
-    /// each, by its first frame: log2 of its number of base frames.
+    /// Idle large pages, which are unloaded, so that a fault shows whether they are used. For each
+    /// of them, by its first frame, log2 of its number of base frames.
     pub(crate) idle: BTreeMap<u32, u32>,
-    /// The number of spaces' pages that are wired.
+    /// The number of wired pages of all spaces.
     pub(crate) wired: u64,
     /// Frames that were allocated together, if Linux's folios are modelled.
     pub(crate) folios: Folios,
@@ -37,7 +37,7 @@ pub(crate) struct PageLists {
     pub(crate) groups: Option<Box<Groups>>,
     /// Pools of reserved large pages.
     pub(crate) pools: Pools,
-    /// Counts of the daemon that moves pages side by side.
+    /// Counts of the daemon that moves pages to adjacent frames.
     pub(crate) ranged: Ranged,
     /// Frames that were given to regions, and pinned frames.
     pub(crate) given: Given,
@@ -73,7 +73,8 @@ impl PageLists {
         self.wired += 1;
     }
 
-    /// Unwires the page in `frame` once. After the last time it is in a list again.
+    /// Unwires the page in `frame` once. When the page is no longer wired, it is entered into a
+    /// list again.
     pub(crate) fn unwire<A: Allocator>(&mut self, memory: &mut Physmem<A>, frame: FrameId) {
         memory.unwire(frame);
         self.wired -= 1;
@@ -100,7 +101,7 @@ impl PageLists {
         }
     }
 
-    /// The number of pages in lists: in those of a group, or in all.
+    /// The number of pages in the lists of a group, or in all lists.
     pub(crate) fn listed(&self, group: Option<u8>) -> u64 {
         match &self.groups {
             None => self.policy.pages(),
@@ -108,7 +109,7 @@ impl PageLists {
         }
     }
 
-    /// Records that pages of an object cease to exist, none of which is in memory.
+    /// Records that pages of an object cease to exist. None of them is in memory.
     pub(crate) fn forget(&mut self, object: u32, indices: RangeInclusive<u64>) {
         match &mut self.groups {
             None => self.policy.forget(object, indices),

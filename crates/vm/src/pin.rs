@@ -1,4 +1,5 @@
-//! Pages that are pinned for input and output: a device accesses their frames while the process runs on.
+//! Pages that are pinned for input and output: a device accesses their frames while the process
+//! continues to run.
 //!
 //! ```text
 //!   pin(range) --> each page in memory, the space its only user --> wired, counted in pins
@@ -10,16 +11,16 @@
 //!   unpin(pin) -------------------------------> the last pin: unwired; free if it has no owner
 //! ```
 //!
-//! A device would not notice that a page has moved to another frame. Therefore everything that gives a
-//! page another frame comes before the pin, or must not happen. A page of private memory is copied before
-//! it is pinned, unless the space is its only user, even if the device only reads: a later store by the
-//! process would go to a copy, which the device does not have. For the same reason a fork copies the
-//! pinned pages of the parent for the child, and does not share them (Linux: `FOLL_LONGTERM`,
-//! `gup_must_unshare`, `copy_present_page`).
+//! A device would not notice that a page has moved to another frame. Therefore every operation that
+//! gives a page another frame must be done before the pin, or must not be done at all. A page of
+//! private memory is copied before it is pinned, unless the space is its only user, even if the
+//! device only reads: a later store by the process would go to a copy, which the device does not
+//! have. For the same reason a fork copies the pinned pages of the parent for the child, and does
+//! not share them (Linux: `FOLL_LONGTERM`, `gup_must_unshare`, `copy_present_page`).
 //!
-//! A [`Pin`] owns its frames. If the space unmaps them or ends, the frames stay allocated until the pin
-//! is given back, so that a device never stores to a frame with a new owner. A pin that is never given back
-//! keeps its frames forever; [`Vm::pinned`] counts them.
+//! A [`Pin`] owns its frames. If the space unmaps them or ends, the frames stay allocated until the
+//! pin is ended, so that a device never stores to a frame with a new owner. A pin that is never
+//! ended keeps its frames forever; [`Vm::pinned`] counts them.
 
 use alloc::vec::Vec;
 
@@ -42,7 +43,7 @@ use crate::{
     vm::{Vm, Within},
 };
 
-/// Pinned pages. Their frames keep their contents' place until [`Kernel::unpin`] takes the pin.
+/// Pinned pages. They stay in their frames until [`Kernel::unpin`] ends the pin.
 #[derive(Debug)]
 #[must_use = "pages stay pinned until the pin is given back"]
 pub struct Pin {
@@ -72,7 +73,8 @@ impl Pin {
         core::iter::from_fn(move || {
             let first = self.frames.get(next).filter(|_| !is_over)?;
             let start = first.wrapping_add(offset);
-            // Counted without the last byte: a range of all addresses has 2^64 bytes.
+            // The remaining bytes are counted without the last one, because a range of all
+            // addresses has 2^64 bytes.
             let mut bytes = self.page_bytes - offset;
             next += 1;
             while bytes <= left && self.frames.get(next) == Some(&start.wrapping_add(bytes)) {
@@ -99,14 +101,15 @@ impl<H: Host> Kernel<'_, H> {
     /// Brings the pages that overlap `range` into memory and pins them, for a device that reads them
     /// ([`Kind::Load`]) or stores to them ([`Kind::Store`]).
     ///
-    /// Pages with pins are not evicted and not moved to other frames. Each pin counts: a page stays until
-    /// all its pins are given back. The frames stay allocated even if the space unmaps the pages or ends.
+    /// Pages with pins are not evicted and not moved to other frames. Each pin counts: a page stays
+    /// until all its pins are ended. The frames stay allocated even if the space unmaps the pages
+    /// or ends.
     ///
     /// # Errors
     ///
-    /// Refused as an access of this kind would be, and with [`Error::Given`] for frames that were given
-    /// to a region, [`Error::PinLimit`] for a page that cannot count another pin, and
-    /// [`Error::NoMemory`]. After an error no page of the range has a new pin.
+    /// Fails where an access of this kind would fail. Also fails with [`Error::Given`] for frames
+    /// that were given to a region, with [`Error::PinLimit`] for a page that cannot count another
+    /// pin, and with [`Error::NoMemory`]. After an error no page of the range has a new pin.
     pub fn pin(&mut self, space: HatSpace, range: VirtRange, kind: Kind) -> Result<Pin, Error> {
         self.site = Site::Call;
         self.work.calls += 1;
@@ -117,7 +120,7 @@ impl<H: Host> Kernel<'_, H> {
         }
         let page_bytes = self.vm.base.bytes();
         let mut pin = Pin { range, kind, frames: Vec::new(), page_bytes };
-        // There is at most a page for each frame, which 32 bits number.
+        // There is at most one page per frame, and frames have 32-bit numbers.
         pin.frames.try_reserve_exact(count as usize)?;
         let done = self.within(space, |kernel, at| {
             for page in pages {
@@ -144,7 +147,7 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Pins the page in `frame`, which stays there meanwhile.
+    /// Pins the page in `frame`. The caller must ensure that the page stays there during the call.
     pub(crate) fn add_pin(&mut self, frame: FrameId) -> Result<(), Error> {
         let at = self.address(frame);
         self.lists(|lists, memory| {
@@ -157,7 +160,7 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Gives a pin back. If the device has stored to the pages, those of files become dirty.
+    /// Ends a pin. If the device has stored to the pages, pages of files become dirty.
     pub fn unpin(&mut self, pin: Pin) {
         self.site = Site::Call;
         self.work.calls += 1;
@@ -224,7 +227,8 @@ impl<H: Host> Kernel<'_, H> {
 
     fn copy_one(&mut self, at: &mut Within<'_>, page: u64, from: FrameId) -> Result<AnonId, Error> {
         self.with_room(|kernel| {
-            // The child gets translations of the whole block, and must lose this one alone.
+            // The child gets translations of the whole block, and must lose only the translation of
+            // this page.
             kernel.cut_large(at, &(page..page + 1))?;
             let frame = kernel.take_frame(None)?;
             let (source, target) = (kernel.address(from), kernel.address(frame));

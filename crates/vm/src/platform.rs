@@ -10,8 +10,8 @@ use crate::{object::FileKey, swap::Slot, work::Decision};
 
 /// A kernel's processors, memory and disks, or a simulated machine, as used by one processor.
 pub trait Platform {
-    /// Makes every processor flush the entries that `flushes` name. At the latest when the
-    /// operation in progress returns, no processor may use any of these translations.
+    /// Makes every processor flush the entries that `flushes` name. No processor may use any of
+    /// these translations after the operation in progress has returned.
     fn shoot(&mut self, flushes: &[(HatSpace, Flush)]);
 
     /// Fills `bytes` bytes with zeros.
@@ -41,8 +41,8 @@ pub trait Platform {
     /// cache line.
     fn soon<T>(&self, _place: &T) {}
 
-    /// Called for each decision about a page size that is counted, with its address, for hosts that
-    /// count by regions of their own.
+    /// Called for each counted decision about a page size, with the address that it concerns, for
+    /// hosts that count by their own regions.
     fn decided(&mut self, _space: HatSpace, _at: VirtAddr, _decision: Decision, _of: Decided) {}
 }
 
@@ -79,7 +79,7 @@ pub struct Io {
     pub store: Store,
 }
 
-/// The disk has not transferred a page.
+/// The disk could not transfer a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IoError;
 

@@ -69,7 +69,7 @@ impl FaultPolicy for BasePages {
 impl FaultPolicy for Modules {
     fn choose(&self, ask: &Ask<'_>) -> Choice {
         let Module { page_size, fallback, .. } = ask.region.module;
-        // A size that the machine has not: the next smaller one.
+        // If the machine does not support the size, the next smaller size is requested.
         let fits = |size: &&PageSize| page_size.is_some_and(|wished| **size <= wished);
         let size = ask.sizes.iter().rev().find(fits).unwrap_or(&ask.sizes[0]);
         Choice { size: *size, fallback }

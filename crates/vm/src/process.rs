@@ -56,7 +56,7 @@ impl<L: Locks> Vm<L> {
     }
 }
 
-/// What the child of a fork has.
+/// The data of the child of a fork.
 struct Forked {
     regions: Regions,
     anons: OwnPages,
@@ -68,7 +68,7 @@ struct Forked {
 }
 
 impl Forked {
-    /// Copies of what `parent` has, none of which is counted yet.
+    /// Copies the regions and pages of `parent`; the child is not yet counted as a user of them.
     fn of(parent: &AddressSpace, has_tables: bool) -> Result<Forked, TryReserveError> {
         let regions = parent.regions.forked()?;
         let mut stacks = Vec::new();
@@ -93,8 +93,9 @@ impl Forked {
     }
 }
 
-/// Whether a fork copies the translations of a region. With `has_tables`, page tables are those of Linux,
-/// where a fault finds the pages of a region in which nothing was stored (`vma_needs_copy`).
+/// Whether a fork copies the translations of a region. If `has_tables` is true, page tables are
+/// treated as in Linux: a region in which nothing was stored is not copied, because faults find its
+/// pages again (`vma_needs_copy`).
 fn needs_copy(region: &Region, has_tables: bool) -> bool {
     !has_tables || region.has_own
 }
@@ -133,7 +134,7 @@ impl<H: Host> Kernel<'_, H> {
             return Err(Error::NoSpace(child));
         }
         let (copied, done) = self.within(parent, |kernel, at| {
-            // The copies are freed again if there is no memory for the rest.
+            // If there is no memory for the rest of the fork, these copies are freed again.
             let copies = kernel.copy_pinned(at)?;
             kernel.pages_stay(|kernel| match Forked::of(at.known, kernel.vm.thp.is_some()) {
                 Ok(forked) => Ok(kernel.forked(at, child, forked, copies)),
@@ -170,8 +171,8 @@ impl<H: Host> Kernel<'_, H> {
         done
     }
 
-    /// Counts the child as a user of all that the parent has, and gives it the parent's translations.
-    /// `copies` are the child's copies of pinned pages, which it does not share.
+    /// Counts the child as a user of all regions and pages of the parent, and gives it the parent's
+    /// translations. `copies` are the child's copies of pinned pages, which it does not share.
     fn forked(
         &mut self,
         at: &mut Within<'_>,
@@ -270,7 +271,7 @@ impl<H: Host> Kernel<'_, H> {
         let gone = slot.with(self.site, |slot| {
             let known = slot.as_mut().ok_or(Error::NoSpace(space))?;
             known.users -= 1;
-            // Nobody finds the space from here on.
+            // From here on, no operation finds the space.
             Ok::<_, Error>(slot.take_if(|known| known.users == 0))
         })?;
         let Some(gone) = gone else { return Ok(false) };

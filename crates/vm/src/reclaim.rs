@@ -1,4 +1,4 @@
-//! Page eviction: which pages, where to, and when.
+//! Page eviction: which pages are evicted, where they are written, and when.
 //!
 //! ```text
 //!   victims, by the policy      one shootdown for all of them
@@ -10,9 +10,9 @@
 //!                                        +--> frames are free
 //! ```
 //!
-//! A page that would need a place in swap stays in memory if there is no place; if all pages need
-//! one, no page is examined. A page that is read from swap frees its place, so that it is written
-//! again at its next eviction; kernels keep the place until the page is stored to.
+//! If a page needs a place in swap and no place is free, the page stays in memory. If this is so
+//! for all pages, no page is examined. When a page is read from swap, its place is freed, so the
+//! page is written again at its next eviction; kernels keep the place until the page is stored to.
 //!
 //! Pages are evicted only while no operation relies on the places of pages; all other operations
 //! wait.
@@ -59,14 +59,15 @@ impl<H: Host> Kernel<'_, H> {
     fn is_short(&self) -> bool {
         let (free, in_vain) = (self.free_pages(), self.vm.in_vain.load(Ordering::Relaxed) as u64);
         if free > in_vain {
-            // Some were given back, and the next that is taken counts.
+            // Frames have been freed in the meantime, so the comparison now starts from this
+            // number.
             self.vm.in_vain.store(free as usize, Ordering::Relaxed);
         }
         free < self.vm.marks.low() && free < in_vain
     }
 
-    /// The work of a daemon that is woken when memory becomes scarce: evicts pages until the high
-    /// mark is reached. Returns the number of pages evicted.
+    /// Does the work of a daemon that is woken when memory becomes scarce: evicts pages until the
+    /// high mark is reached. Returns the number of pages evicted.
     pub fn tick(&mut self) -> u64 {
         self.site = Site::Page;
         let mut gone = 0;
@@ -90,7 +91,8 @@ impl<H: Host> Kernel<'_, H> {
         self.reclaim_from(wanted, None)
     }
 
-    /// Evicts up to `wanted` pages of `group`, or of any. Returns how many it evicted.
+    /// Evicts up to `wanted` pages of `group`, or of any group. Returns the number of evicted
+    /// pages.
     pub(crate) fn reclaim_from(&mut self, wanted: u64, group: Option<u8>) -> u64 {
         let split = self.split_deferred(wanted);
         let wanted = wanted.saturating_sub(split);
@@ -99,11 +101,12 @@ impl<H: Host> Kernel<'_, H> {
         }
         let mut leaving: Vec<(FrameId, Option<Store>)> = Vec::new();
         let mut staying = Vec::new();
-        // Both, where large pages may be: all of memory may stay, and each part of a large page is looked for.
+        // `staying` and `looked_at` are used if there can be large pages. All of memory may have to
+        // stay, and every part of a large page would otherwise be examined again.
         let mut looked_at = BTreeSet::new();
-        // A frame is seen twice at most: with its bit set, and without.
+        // A frame is examined at most twice: with its referenced bit set, and without.
         for _ in 0..=self.lists(|lists, _| lists.listed(group)) {
-            // A large page that leaves whole can be more than was missing.
+            // A large page that is evicted as a whole can free more frames than requested.
             if leaving.len() as u64 >= wanted {
                 break;
             }
@@ -226,8 +229,8 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// The place to which a page must be written before its frame can be freed (`Some(None)` if it
-    /// need not be written); `None` if there is no place for the page. `in_row` says whether the
-    /// page is evicted together with its neighbours.
+    /// need not be written); `None` if there is no place for the page. `in_row` is true if the page
+    /// is evicted together with its neighbours.
     fn place_for(&mut self, frame: FrameId, in_row: bool) -> Option<Option<Store>> {
         let pfdat = self.pfdat(frame);
         let file = match Owner::of(pfdat.identity)? {
@@ -266,7 +269,7 @@ impl<H: Host> Kernel<'_, H> {
         hat.unload_frames(&frames, &mut |_, _| (), &mut below);
     }
 
-    /// Records that a page is no longer in memory but at `place`.
+    /// Records that a page is no longer in memory, and is now at `place`.
     fn forget_page(&mut self, owner: Option<Owner>, place: Option<Store>) {
         let slot = match place {
             Some(Store::Swap(slot)) => Some(slot),
@@ -337,7 +340,8 @@ impl<H: Host> Pages for Scan<'_, H> {
                 let clear = Usage { referenced: true, ..Usage::default() };
                 let is_used = self.hat.usage(at, self.base, clear, &mut self.below).referenced;
                 if is_used {
-                    // A large page is used as a whole: its other frames have no bit of their own.
+                    // A large page has a single accessed bit, so its other frames count as used
+                    // too.
                     let others = self.large_frames(at).filter(|of| *of != frame);
                     memory.with(site, |memory| {
                         others.for_each(|of| memory.pfdat_mut(of).flags |= REFERENCED);

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Regions do not overlap. An operation on a range first cuts the regions at both ends of the
-//! range, so that it deals only with whole regions.
+//! range, so that it handles only whole regions.
 
 use alloc::{collections::TryReserveError, vec::Vec};
 use core::ops::Range;
@@ -34,8 +34,8 @@ pub struct Region {
     pub pages: Range<u64>,
     /// The allowed accesses.
     pub rights: Rights,
-    /// The rights that were requested, which can be fewer than `rights`: the page table may be
-    /// unable to distinguish some rights. Regions with different requests are never joined.
+    /// The rights that were requested. They can be fewer than `rights`, because the page table may
+    /// be unable to distinguish some rights. Regions with different requests are never joined.
     pub asked: Rights,
     /// Where the region's pages come from.
     pub backing: Backing,
@@ -143,7 +143,7 @@ impl Regions {
     }
 
     /// The part of `near` around `page` in which regions are adjacent and their own pages belong to
-    /// one object, as with parts of a mapping that have different rights.
+    /// one object. Such regions are, for example, parts of one mapping that have different rights.
     pub(crate) fn of_one_object(&self, page: u64, near: Range<u64>) -> Range<u64> {
         let Some(region) = self.at(page) else { return page..page };
         let mut all = region.pages.clone();
@@ -199,7 +199,7 @@ impl Regions {
         pages: &Range<u64>,
         holds: impl Fn(&Region) -> bool,
     ) -> Result<Vec<Range<u64>>, TryReserveError> {
-        // From the last to the first, as the regions come.
+        // The parts are collected from the last to the first, in the order of the regions.
         let mut parts: Vec<Range<u64>> = Vec::new();
         for region in self.within(pages).filter(|region| holds(region)) {
             let (start, end) =
@@ -241,7 +241,7 @@ impl Regions {
         self.0.reserve([&to, &end], count)
     }
 
-    /// A copy of all regions as the child of a fork has them.
+    /// A copy of all regions for the child of a fork.
     pub(crate) fn forked(&self) -> Result<Regions, TryReserveError> {
         let mut copy = Regions::default();
         for region in self.all() {
@@ -349,8 +349,8 @@ impl Regions {
         let goes_on = Region {
             pages: left.pages.end..right.pages.end,
             backing: left.backing.after(count),
-            // From here on, new pages are placed by the left region's rule; pages placed before
-            // keep their places.
+            // From here on, new pages are placed in the object of the right region; pages that were
+            // placed before keep their places.
             own: right.own,
             has_own: right.has_own,
             ..left.clone()
@@ -414,8 +414,8 @@ mod tests {
         }
     }
 
-    /// Regions of any length with any holes between them, compared with a list that says for each
-    /// page whether a region contains it.
+    /// Compares regions of random lengths, with random holes between them, with a list that records
+    /// for each page whether a region contains it.
     #[test]
     fn the_hole_around_a_page_is_that_of_a_list_of_pages() {
         let mut below = crate::random::below();
@@ -426,7 +426,7 @@ mod tests {
                 let end = (page + 1 + below(9)).min(PAGES);
                 regions.insert(region(page..end)).unwrap();
                 (page..end).for_each(|page| has[page as usize] = true);
-                // Regions may lie side by side.
+                // Regions may be adjacent.
                 page = end + below(3) * below(9);
             }
             for page in 0..PAGES {

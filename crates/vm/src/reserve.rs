@@ -35,8 +35,9 @@ use crate::{
     work::{How, Why},
 };
 
-/// The number that page 0 of an address space has in its object, as long as the object was not moved. An object that
-/// was moved up can grow down below the address that it was moved from; no page gets a number below 0 then.
+/// The number that page 0 of an address space has in its object, as long as the object was not
+/// moved. An object that was moved up can grow down below the address from which it was moved. This
+/// number is so large that even then no page gets a negative number.
 const FIRST_NUMBER: u64 = 1 << 62;
 
 impl<L: Locks> Vm<L> {
@@ -66,8 +67,8 @@ impl<L: Locks> Vm<L> {
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// If there are reservations: whether they may extend beyond their object, and the number of
-    /// pages of the largest.
+    /// If there are reservations, whether they may extend beyond their object, and the number of
+    /// pages of the largest reservation.
     fn reservations(&self) -> Option<(bool, u64)> {
         let Reserving { eager } = self.vm.reserving?;
         let largest =
@@ -75,8 +76,9 @@ impl<H: Host> Kernel<'_, H> {
         Some((eager, 1 << (largest - self.memory.order(self.vm.base))))
     }
 
-    /// For one of the space's own pages, if the allocator has reservations: its object and its
-    /// number in the object, and the nearest neighbours that have frames.
+    /// The request for a frame of one of the space's own pages, if the allocator has reservations.
+    /// It has the page's object, its number in the object, and the nearest neighbours that have
+    /// frames.
     pub(crate) fn own_place(&self, known: &AddressSpace, page: u64) -> Option<physmem::ObjectPage> {
         let (eager, most) = self.reservations()?;
         let region = known.regions.at(page)?;
@@ -106,8 +108,8 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// For a page of an object, if the allocator has reservations: the object and the page's number
-    /// in it, and the object's nearest resident pages.
+    /// The request for a frame of a page of an object, if the allocator has reservations. It has
+    /// the object, the page's number in it, and the object's nearest resident pages.
     pub(crate) fn object_place(
         &self,
         id: ObjectId,
@@ -185,7 +187,8 @@ impl<H: Host> Kernel<'_, H> {
             return Err(Stopped::Why(outside(at.known, region, block)));
         }
         let space = at.space;
-        // The ends tell most of those apart that are not alike, without a look at all.
+        // The first and the last page are compared first: most blocks with unequal pages are
+        // detected by this comparison, without reading all pages.
         let stored = (kind == Kind::Store).then_some(page);
         for end in [block.start, block.end - 1] {
             self.work.table_reads += 1;

@@ -5,11 +5,11 @@ use core::ops::Range;
 
 use addr::Attributes;
 
-/// Which frames regions map that were given to them, by ascending frame.
+/// The frames that regions map because they were given to them, by ascending frame.
 #[derive(Debug, Default)]
 pub(crate) struct Given(Vec<Run>);
 
-/// Adjacent frames with the same attributes, which the same number of regions map.
+/// Adjacent frames that have equal attributes and are mapped by an equal number of regions.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) frames: Range<u64>,
@@ -23,7 +23,7 @@ impl Given {
         &self.0
     }
 
-    /// The index of the first run that ends behind `frame`.
+    /// The index of the first run that ends after `frame`.
     fn from(&self, frame: u64) -> usize {
         self.0.partition_point(|run| run.frames.end <= frame)
     }
@@ -65,7 +65,7 @@ impl Given {
         attributes: Attributes,
         mut new: impl FnMut(Range<u64>),
     ) -> Result<(), TryReserveError> {
-        // Two cuts, and a run in each gap.
+        // Room for two cuts, and for a run in each gap.
         self.0.try_reserve(self.within(frames).len() + 3)?;
         self.cut(frames.start)?;
         self.cut(frames.end)?;
@@ -116,7 +116,8 @@ mod tests {
 
     const FRAMES: u64 = 40;
 
-    /// Regions of any frames come and go, and are cut, compared with a count for each frame.
+    /// Adds, removes and cuts regions of random frames, and compares the runs with a count for each
+    /// frame.
     #[test]
     fn runs_are_a_count_for_each_frame() {
         let mut below = crate::random::below();

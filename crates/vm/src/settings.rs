@@ -10,8 +10,8 @@ use crate::{groups::Limits, hashed::Hashed, object::FileKey, replacement::POLICI
 /// The settings of the memory manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings<'a> {
-    /// The page sizes that may be loaded, ascending; the first is the base page, in which frames and
-    /// swap are counted.
+    /// The page sizes that may be loaded, ascending. The first is the base page, which is the unit
+    /// of frames and swap.
     pub sizes: &'a [PageSize],
     /// The policy that chooses the page size at a fault: the name of one of
     /// [`FAULT_POLICIES`](crate::FAULT_POLICIES). `base` loads only base pages.
@@ -28,18 +28,21 @@ pub struct Settings<'a> {
     /// The numbers of free frames at which pages are evicted. With [`Marks::default`], pages are
     /// evicted only when no frame is free.
     pub marks: Marks,
-    /// How base pages are placed in the allocator's reservations; `None`: no page is placed.
+    /// How base pages are placed in the allocator's reservations; `None` if no page is placed in
+    /// them.
     pub reserving: Option<Reserving>,
     /// The number of NUMA nodes of memory, at least 1.
     pub nodes: u8,
     /// The number of cache colours, which base pages have by their address; 1 if colours are not
     /// used.
     pub colors: u32,
-    /// Linux's large pages of anonymous memory, in place of [`sizing`](Settings::sizing); `None`: not used.
+    /// Linux's large pages of anonymous memory, in place of [`sizing`](Settings::sizing); `None` if
+    /// they are not used.
     pub thp: Option<Thp>,
     /// The limits of groups of processes, from group 1 on; empty if there are none.
     pub groups: &'a [Limits],
-    /// Which frames anonymous pages may have because of their addresses; `None`: any frames.
+    /// The frames that anonymous pages may have because of their addresses; `None` means any
+    /// frames.
     pub hashed: Option<Hashed>,
 }
 
@@ -93,7 +96,7 @@ pub enum Reference {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Marks {
-    /// This many frames are kept for page tables.
+    /// The number of frames that are kept free for page tables.
     pub min: u64,
     /// Below this number of free frames, pages are evicted at the next
     /// [`Kernel::tick`](crate::Kernel::tick).
@@ -133,7 +136,7 @@ impl MarksNow {
     }
 
     pub(crate) fn set(&self, Marks { min, low, high }: Marks) {
-        // They are at most the pages of memory, whose frames are numbered by 32 bits.
+        // The marks are at most the number of pages in memory, and frames have 32-bit numbers.
         let marks = [min, low, high].map(|mark| mark as usize);
         self.0.iter().zip(marks).for_each(|(now, mark)| now.store(mark, Ordering::Relaxed));
     }

@@ -7,9 +7,9 @@
 //!              +------------> [ 3 5 9 22 ]
 //! ```
 //!
-//! The map of the standard library aborts the program if no memory is left for a node. In a kernel an
-//! insertion must return an error instead, with the map as it was. [`SortedMap::reserve`] allocates the
-//! memory for later insertions, for callers that change other data first.
+//! The map of the standard library aborts the program if no memory is left for a node. In a kernel
+//! an insertion must return an error instead, and leave the map unchanged. [`SortedMap::reserve`]
+//! allocates the memory for later insertions, for callers that change other data first.
 
 use alloc::{collections::TryReserveError, vec::Vec};
 use core::{
@@ -46,7 +46,7 @@ impl<K, V> SortedMap<K, V> {
         self.leaves.is_empty()
     }
 
-    /// The most entries of a leaf: an insertion moves at most about 2 KiB.
+    /// The largest number of entries in a leaf, so that an insertion moves at most about 2 KiB.
     const LEAF: usize = {
         let fit = 2048 / (size_of::<(K, V)>() + 1);
         if fit > 64 {
@@ -60,7 +60,7 @@ impl<K, V> SortedMap<K, V> {
 }
 
 impl<K: Ord + Copy, V> SortedMap<K, V> {
-    /// The place of `key`, or where it would be inserted.
+    /// The place of `key`. The error is the place where `key` would be inserted.
     fn find(&self, key: &K) -> Result<Place, Place> {
         let Some(leaf) = self.firsts.partition_point(|first| first <= key).checked_sub(1) else {
             return Err((0, 0));
@@ -81,8 +81,9 @@ impl<K: Ord + Copy, V> SortedMap<K, V> {
         Some(&mut self.leaves[leaf][at].1)
     }
 
-    /// Allocates the memory for `count` insertions of the keys `first` and `last` or next to them, so that
-    /// these cannot fail. Entries between the two may be removed meanwhile.
+    /// Allocates the memory for `count` insertions of keys that are, or are next to, the keys
+    /// `first` and `last`, so that these insertions cannot fail. Entries between the two keys may
+    /// be removed before the insertions.
     pub(crate) fn reserve(
         &mut self,
         [first, last]: [&K; 2],
@@ -90,7 +91,7 @@ impl<K: Ord + Copy, V> SortedMap<K, V> {
     ) -> Result<(), TryReserveError> {
         self.firsts.try_reserve(count)?;
         self.leaves.try_reserve(count)?;
-        // Leaves that become empty are kept there too.
+        // Leaves that become empty are also kept there.
         self.spare.try_reserve(count + 2)?;
         let mut is_short = self.is_empty();
         for key in [first, last] {
@@ -118,7 +119,7 @@ impl<K: Ord + Copy, V> SortedMap<K, V> {
     }
 
     /// Sets the value of `key`. Returns the value that the key had before. After an error the map
-    /// is as it was.
+    /// is unchanged.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Result<Option<V>, TryReserveError> {
         let (leaf, at) = match self.find(&key) {
             Ok((leaf, at)) => {
@@ -129,7 +130,7 @@ impl<K: Ord + Copy, V> SortedMap<K, V> {
                 place
             }
             Err((leaf, at)) if self.has_room(leaf) => (leaf, at),
-            // The first entries of the leaf behind may have been removed.
+            // The first entries of the following leaf may have been removed.
             Err((leaf, at)) if at == self.leaves[leaf].len() && self.has_room(leaf + 1) => {
                 (leaf + 1, 0)
             }
@@ -165,7 +166,7 @@ impl<K: Ord + Copy, V> SortedMap<K, V> {
         Ok(())
     }
 
-    /// Adds a spare leaf, to which `key` will be added, behind `leaf`. Returns the place of the key.
+    /// Adds a spare leaf after `leaf`, to which `key` will be added. Returns the place of the key.
     fn begin_after(&mut self, leaf: usize, key: K) -> Result<Place, TryReserveError> {
         self.firsts.try_reserve(1)?;
         self.leaves.try_reserve(1)?;
@@ -176,13 +177,14 @@ impl<K: Ord + Copy, V> SortedMap<K, V> {
         Ok((leaf + 1, 0))
     }
 
-    /// The spare leaf with the most memory, or one without memory.
+    /// The spare leaf with the most memory, or a leaf without memory.
     fn take_spare(&mut self) -> Vec<(K, V)> {
         let largest = self.spare.iter().enumerate().max_by_key(|(_, leaf)| leaf.capacity());
         largest.map(|(at, _)| at).map_or_else(Vec::new, |at| self.spare.swap_remove(at))
     }
 
-    /// Keeps an empty leaf as a spare one, in place of one with less memory if there are enough.
+    /// Keeps an empty leaf as a spare leaf. If there are enough spare leaves, it replaces one with
+    /// less memory.
     fn keep_spare(&mut self, leaf: Vec<(K, V)>) {
         if self.spare.len() < self.spare.capacity() {
             self.spare.push(leaf);
@@ -214,7 +216,7 @@ impl<K: Ord + Copy, V> SortedMap<K, V> {
         self.leaves.try_reserve(1)?;
         let mut right = self.take_spare();
         right.try_reserve_exact(Self::LEAF)?;
-        // Insertions in ascending order leave full leaves behind them.
+        // If keys are inserted in ascending order, leaves stay full.
         let kept = if at == Self::LEAF { at - 1 } else { Self::LEAF / 2 };
         right.extend(self.leaves[leaf].drain(kept..));
         self.firsts.insert(leaf + 1, right[0].0);
@@ -245,7 +247,7 @@ impl<K: Ord + Copy, V> SortedMap<K, V> {
         Some((entries[at].0, &entries[at].1))
     }
 
-    /// The last entry whose key is at most `key`, to be changed.
+    /// The last entry whose key is at most `key`, with mutable access.
     pub(crate) fn up_to_mut(&mut self, key: &K) -> Option<(K, &mut V)> {
         let leaf = self.firsts.partition_point(|first| first <= key).checked_sub(1)?;
         let entries = &mut self.leaves[leaf];
@@ -253,7 +255,7 @@ impl<K: Ord + Copy, V> SortedMap<K, V> {
         Some((entries[at].0, &mut entries[at].1))
     }
 
-    /// All entries, ascending, to be changed.
+    /// All entries, ascending, with mutable access.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (K, &mut V)> {
         self.leaves.iter_mut().flatten().map(|(key, value)| (*key, value))
     }
@@ -287,7 +289,7 @@ impl<K: Ord + Copy, V> SortedMap<K, V> {
         all.get(first..last).unwrap_or(&[])
     }
 
-    /// The places of the first entry in `range`, and of the first one behind it.
+    /// The places of the first entry in `range` and of the first entry after `range`.
     fn ends(&self, range: impl RangeBounds<K>) -> (Place, Place) {
         let place = |key: &K, is_before: bool| match self.find(key) {
             Ok((leaf, at)) => (leaf, at + usize::from(!is_before)),
@@ -319,8 +321,8 @@ mod tests {
 
     use super::*;
 
-    /// Entries come and go in any order, in rising order and in falling order, compared with the
-    /// map of the standard library.
+    /// Inserts and removes entries in random, ascending and descending order, and compares the map
+    /// with the map of the standard library.
     #[test]
     fn is_an_ordered_map() {
         let mut below = crate::random::below();
@@ -366,7 +368,8 @@ mod tests {
         }
     }
 
-    /// After a reservation, no insertion allocates: the number of leaves with memory stays.
+    /// After a reservation, no insertion allocates: the number of leaves with memory does not
+    /// change.
     #[test]
     fn what_is_reserved_needs_no_memory() {
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;

@@ -9,9 +9,9 @@
 //!                           --> otherwise refused: no region has this address
 //! ```
 //!
-//! The gap below a stack stays without mappings that allow accesses. A program that overruns its stack
-//! thus faults, and does not store to another region (Linux: `stack_guard_gap`). A region without
-//! any rights may lie in the gap, since accesses to it fault too.
+//! In the gap below a stack there are no mappings that allow accesses. A program that overruns its
+//! stack therefore faults instead of storing to another region (Linux: `stack_guard_gap`). A region
+//! without any rights may lie in the gap, since accesses to it fault too.
 
 use addr::{Rights, VirtAddr, VirtRange};
 use hat::{HatSpace, locking::Site};
@@ -46,7 +46,7 @@ impl<H: Host> Kernel<'_, H> {
         self.map(space, range, rights, Source::Anonymous, label)?;
         self.site = Site::Call;
         self.within(space, |_, at| {
-            // Another thread of the process may have added one meanwhile.
+            // Another thread of the process may have added a stack in the meantime.
             at.known.stacks.try_reserve(1)?;
             at.known.stacks.push(Stack { pages: [pages.start, pages.end], lowest, gap });
             Ok(())

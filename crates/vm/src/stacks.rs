@@ -17,7 +17,7 @@ pub struct Growth {
 /// A stack of a space, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stack {
-    /// The first page of its region now, and the page behind its last.
+    /// The first page of its present region, and the page after the last one.
     pub(crate) pages: [u64; 2],
     pub(crate) lowest: u64,
     pub(crate) gap: u64,
@@ -28,7 +28,7 @@ pub(crate) fn cut(stacks: &mut Vec<Stack>, pages: &Range<u64>) {
     for stack in stacks.iter_mut() {
         let [bottom, top] = stack.pages;
         if pages.start <= bottom && bottom < pages.end {
-            // What remains is the upper part, which still grows.
+            // The upper part remains, and can still grow.
             stack.pages[0] = pages.end;
         } else if bottom < pages.start && pages.start < top {
             stack.pages[1] = pages.start;

@@ -14,7 +14,8 @@ pub(crate) struct Swap {
     /// The first place that was never used.
     fresh: u32,
     freed: Vec<Slot>,
-    /// The group that was charged for each place, as far as one other than 0 was.
+    /// The group that was charged for each place. Places beyond the end of the list were charged to
+    /// group 0.
     groups: Vec<u8>,
 }
 
@@ -24,13 +25,13 @@ impl Swap {
         Swap { slots, fresh: 0, freed: Vec::new(), groups: Vec::new() }
     }
 
-    /// Allocates a place, if one is free; with `in_row`, the place after the last one allocated if
-    /// possible. `group` is charged for it.
+    /// Allocates a place, if one is free. If `in_row` is true, it is the place after the last
+    /// allocated one, if possible. `group` is charged for the place.
     pub(crate) fn take(&mut self, in_row: bool, group: u8) -> Option<Slot> {
         if self.room() == 0 {
             return None;
         }
-        // Room for all places, so that none is lost when it is freed.
+        // There is room for all places in use, so that no place is lost when it is freed.
         let all = self.fresh as usize + 1;
         self.freed.try_reserve(all - self.freed.len()).ok()?;
         let is_fresh = in_row && self.fresh < self.slots;

@@ -7,10 +7,10 @@
 //!     +------------------+--------------------+
 //! ```
 //!
-//! A page becomes clean *before* it is written, and all its translations are unloaded: a store during the
-//! transfer faults and makes the page dirty again, so that no store is lost. The page is pinned during the
-//! transfer and thus cannot be evicted, although it looks clean. No lock is held meanwhile: other
-//! processors handle faults and evict other pages.
+//! A page becomes clean *before* it is written, and all its translations are unloaded: a store
+//! during the transfer faults and makes the page dirty again, so that no store is lost. The page is
+//! pinned during the transfer and thus cannot be evicted, although it looks clean. No lock is held
+//! during the transfer, so other processors can handle faults and evict other pages.
 //!
 //! If a second request finds a page that is being written, it writes the page too: when the request
 //! returns, everything that was stored before it began is on the disk.
@@ -38,7 +38,8 @@ use crate::{
     vm::Within,
 };
 
-/// The number of pages for which all other operations wait together, and which are then written.
+/// The number of pages per batch. All other operations wait while a batch is prepared; then its
+/// pages are written.
 const BATCH: usize = 64;
 
 /// Pages of a file, and their frames.
@@ -63,8 +64,8 @@ impl<H: Host> Kernel<'_, H> {
     ///
     /// # Errors
     ///
-    /// As [`Kernel::sync_file`]. Also fails with [`Error::NoRegion`] if a page of `range` is in no
-    /// region; the others have been written nevertheless.
+    /// Fails like [`Kernel::sync_file`]. Also fails with [`Error::NoRegion`] if a page of `range`
+    /// is in no region; the other pages have been written nevertheless.
     pub fn sync(&mut self, space: HatSpace, range: VirtRange) -> Result<u64, Error> {
         self.site = Site::Call;
         self.work.calls += 1;
@@ -109,14 +110,14 @@ impl<H: Host> Kernel<'_, H> {
         Some((key, first..first + (pages.end - pages.start)))
     }
 
-    /// Ends the cached pages of a file from page `pages` on, because the file has become shorter
-    /// (`truncate`), without writing them. Copies that spaces have of these pages end too, as Linux does it.
-    /// Returns the number of frames that the page cache no longer has.
+    /// Removes the cached pages of a file from page `pages` on, without writing them, because the
+    /// file has become shorter (`truncate`). Copies that spaces have of these pages are removed
+    /// too, as in Linux. Returns the number of frames that the page cache no longer has.
     ///
     /// The host changes the file's length *before* the call, so that the disk refuses to read pages
-    /// behind the end: [`Error::Io`] then says that an access must get `SIGBUS`. If the file now ends inside
-    /// a page, the host fills the rest of this page with zeros ([`Kernel::transfer_file`]). Pinned frames
-    /// stay with their pins.
+    /// beyond the end. [`Error::Io`] then means that the access must get `SIGBUS`. If the file now
+    /// ends inside a page, the host fills the rest of this page with zeros
+    /// ([`Kernel::transfer_file`]). Pinned frames stay with their pins.
     pub fn truncate(&mut self, key: FileKey, pages: u64) -> Result<u64, Error> {
         self.site = Site::Call;
         self.work.calls += 1;
@@ -127,7 +128,7 @@ impl<H: Host> Kernel<'_, H> {
                 kernel.end_mappings(object, &pages)?;
                 let (more, left) = kernel.drop_pages(object, &pages, Drops::All)?;
                 dropped += more;
-                // Another processor may have locked a page in memory meanwhile.
+                // Another processor may have locked a page in memory in the meantime.
                 if left == 0 {
                     break;
                 }
@@ -136,13 +137,14 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Drops the cached pages of a file that the disk has too, so that their next use reads them again: for
-    /// a file that was changed behind the page cache. Dirty pages are written first. Returns the
-    /// number of pages that stay, because they are locked in memory, pinned or dirty again.
+    /// Drops the cached pages of a file, so that their next use reads them from the disk again.
+    /// This is for a file that was changed on the disk without the page cache. Dirty pages are
+    /// written first. Returns the number of pages that stay, because they are locked in memory,
+    /// pinned or dirty again.
     ///
     /// # Errors
     ///
-    /// As [`Kernel::sync_file`]; no page has been dropped then.
+    /// Fails like [`Kernel::sync_file`]; in that case no page has been dropped.
     pub fn invalidate(&mut self, key: FileKey, pages: Range<u64>) -> Result<u64, Error> {
         self.site = Site::Call;
         self.work.calls += 1;
@@ -153,8 +155,8 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Runs `f` with the object of a file, which does not end meanwhile. Returns 0 if the file has no
-    /// object, and thus no page in memory.
+    /// Runs `f` with the object of a file. The object is held, so that it does not end before `f`
+    /// returns. Returns 0 if the file has no object, and thus no page in memory.
     fn holding(
         &mut self,
         key: FileKey,
@@ -166,7 +168,7 @@ impl<H: Host> Kernel<'_, H> {
         done
     }
 
-    /// Writes the dirty pages of an object's `pages`. Returns how many it wrote.
+    /// Writes those of an object's `pages` that are dirty. Returns the number of written pages.
     fn sync_object(
         &mut self,
         object: ObjectId,
@@ -192,8 +194,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Makes the first dirty pages of `pages` clean and pins them. Returns the page behind them, or
-    /// `None` if no page is dirty. After an error nothing has changed.
+    /// Makes the first dirty pages of `pages` clean and pins them. Returns the page after the last
+    /// of them, or `None` if no page is dirty. After an error nothing has changed.
     fn begin_writing(
         &mut self,
         object: ObjectId,
@@ -227,7 +229,7 @@ impl<H: Host> Kernel<'_, H> {
         Ok(Some(last + 1))
     }
 
-    /// Whether the page in `frame` is dirty, or perhaps being written to the disk now.
+    /// Whether the page in `frame` is dirty, or may currently be written to the disk.
     fn is_unwritten(&self, frame: FrameId) -> bool {
         self.lists(|lists, memory| {
             memory.table().get(frame).flags & DIRTY != 0 || lists.pins.has(frame)
@@ -291,7 +293,7 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// Drops those of an object's `pages` that may be dropped. Returns the number of frames that the
+    /// Drops all of an object's `pages` that may be dropped. Returns the number of frames that the
     /// page cache no longer has, and the number of pages that stay.
     fn drop_pages(
         &mut self,
@@ -322,8 +324,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Collects the first of an object's `pages` that may be dropped. Returns the page behind the last
-    /// one examined, or `None` if all were examined.
+    /// Collects the first of an object's `pages` that may be dropped. Returns the page after the
+    /// last examined page, or `None` if all pages were examined.
     fn droppable(
         &mut self,
         object: ObjectId,

@@ -56,8 +56,8 @@ pub struct Vm<L: Locks = Single> {
     counts: L::Mutex<Counts>,
     pub(crate) reference: Reference,
     pub(crate) marks: MarksNow,
-    /// The number of free pages when the replacement daemon found no page that could be evicted;
-    /// `usize::MAX` if it found one.
+    /// The number of free pages at the time when the replacement daemon found no page that could be
+    /// evicted; `usize::MAX` if its last attempt found a page.
     pub(crate) in_vain: AtomicUsize,
     pub(crate) sizing: Box<dyn FaultPolicy>,
     /// The page sizes that faults may load, ascending from the base page.
@@ -85,10 +85,10 @@ pub(crate) struct AddressSpace {
     pub(crate) anons: OwnPages,
     /// The frames that the space wires, by page.
     pub(crate) wired: BTreeMap<u64, FrameId>,
-    /// The distance from pages to their frames; each entry applies from its page up to the page of
-    /// the next entry. Empty if placement does not use offsets.
+    /// The offsets between pages and their frames. Each entry applies from its page up to the page
+    /// of the next entry. Empty if placement does not use offsets.
     pub(crate) offsets: BTreeMap<u64, i64>,
-    /// The group of processes that is charged for what the space brings in.
+    /// The group of processes that is charged for the pages that the space brings in.
     pub(crate) group: u8,
     /// Whether pages of new regions are locked in memory.
     pub(crate) wires_new: Wired,

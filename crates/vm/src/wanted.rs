@@ -12,7 +12,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// No requirement: for a kernel that has not yet set a page.
+    /// No requirement, as long as the operation has not set one for a page.
     pub(crate) const ANY: Wanted = Wanted { home: None, color: None, rather: Rather::Near };
 
     /// A request for a base page of `2^order` frames.

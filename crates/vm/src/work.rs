@@ -7,14 +7,15 @@ use crate::{
     sorted::SortedMap,
 };
 
-/// How a fault was handled, ordered by the effort, least first.
+/// How a fault was handled, in the order of increasing effort.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum How {
-    /// The page was in memory and belonged to the space or object already: only the translation was
+    /// The page was in memory and already belonged to the space or object: only the translation was
     /// missing.
     Minor,
-    /// The translation existed but did not allow a store, and now does: the space was the last of
-    /// several users of a page, or it was the first store to a clean page of a shared file.
+    /// The translation existed but did not allow a store, and now allows it. Either the space was
+    /// the last of several users of the page, or it was the first store to a clean page of a shared
+    /// file.
     Write,
     /// The page was in memory because the file had been read before.
     Cache,
@@ -114,15 +115,16 @@ reasons! {
     Watermark "watermark"
     /// A part of the page is wired in its present frame.
     Wired "wired"
-    /// Too many of its base pages are unmapped (khugepaged's `max_ptes_none`).
+    /// Too many of the block's base pages are unmapped (khugepaged's `max_ptes_none`).
     ExceedNonePte "exceed-none-pte"
-    /// Too many of its base pages are in swap (`max_ptes_swap`).
+    /// Too many of the block's base pages are in swap (`max_ptes_swap`).
     ExceedSwapPte "exceed-swap-pte"
-    /// Too many of its base pages are shared (`max_ptes_shared`).
+    /// Too many of the block's base pages are shared (`max_ptes_shared`).
     ExceedSharedPte "exceed-shared-pte"
-    /// None of its base pages was used recently.
+    /// None of the block's base pages was used recently.
     LackReferencedPage "lack-referenced-page"
-    /// The pool of reserved large pages has none that is not promised (a process would get `SIGBUS`).
+    /// The pool of reserved large pages has no page that is not promised (on Linux the process
+    /// would get `SIGBUS`).
     PoolEmpty "pool-empty"
 }
 
@@ -199,7 +201,7 @@ work! {
     copied
     /// Free base frames that a daemon has filled with zeros in advance.
     zeroed_ahead
-    /// Base frames filled in advance that a fault used without having to fill them.
+    /// Base frames filled in advance that were used at faults, which therefore did not fill them.
     prezeroed
     /// Pages of files that were loaded in addition to the one that a fault needed.
     around
@@ -217,7 +219,7 @@ work! {
     downgrades
     /// Large pages made of smaller pages.
     upgrades
-    /// Times that the coalescing daemon joined free frames into a larger free page.
+    /// The number of times that the coalescing daemon joined free frames into a larger free page.
     joins
     /// Chunks of memory examined by the coalescing daemon.
     chunks_scanned
@@ -237,7 +239,8 @@ pub(crate) struct Counts {
     pub(crate) work: Work,
     pub(crate) faults: [u64; How::ALL.len()],
     decisions: SortedMap<Decision, u64>,
-    /// The latest decision and how many times it occurred in a row; it is not in the map yet.
+    /// The latest decision, and the number of pages loaded under it in a row. It is not in the map
+    /// yet.
     last: Option<(Decision, u64)>,
     /// The outcomes of upgrades.
     pub(crate) upgrades: BTreeMap<Decision, u64>,
@@ -253,7 +256,7 @@ impl Counts {
             last => {
                 if let Some((before, pages)) = last.replace((decision, pages)) {
                     let all = self.decisions.get(&before).copied().unwrap_or(0);
-                    // A count for which there is no memory is lost, and nothing else.
+                    // If there is no memory for the entry, only this count is lost.
                     let _ = self.decisions.insert(before, all + pages);
                 }
             }

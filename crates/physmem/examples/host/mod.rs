@@ -1,5 +1,5 @@
-//! The host services for a kernel without std that boots as a process: memory, printing a number,
-//! and stopping. The kernel above uses nothing else of the host.
+//! The host's services for a kernel without std that boots as a process: memory, printing a number,
+//! and stopping. The kernel uses no other service of the host.
 
 use core::{
     alloc::{GlobalAlloc, Layout},
@@ -20,7 +20,7 @@ struct Host;
 #[global_allocator]
 static HOST: Host = Host;
 
-// SAFETY: the C library's memory is aligned and long enough, and is given back once.
+// SAFETY: memory of the C library is aligned and long enough, and is freed once.
 unsafe impl GlobalAlloc for Host {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let alignment = layout.align().max(size_of::<usize>());
@@ -30,14 +30,14 @@ unsafe impl GlobalAlloc for Host {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, _: Layout) {
-        // SAFETY: it came from `alloc`.
+        // SAFETY: the memory came from `alloc`.
         unsafe { free(memory.cast()) }
     }
 }
 
 #[panic_handler]
 fn stop(_: &PanicInfo<'_>) -> ! {
-    // SAFETY: it takes nothing.
+    // SAFETY: the function takes no arguments.
     unsafe { abort() }
 }
 
@@ -49,7 +49,7 @@ extern "C" fn rust_eh_personality() {}
 /// The second symbol that the toolchain's own `alloc` needs, as it is built for unwinding.
 #[unsafe(no_mangle)]
 extern "C" fn _Unwind_Resume() -> ! {
-    // SAFETY: it takes nothing.
+    // SAFETY: the function takes no arguments.
     unsafe { abort() }
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn say(number: u64) {
             break;
         }
     }
-    // SAFETY: the slice is as long as it says.
+    // SAFETY: the passed length is the length of the slice.
     let written = unsafe { write(1, digits[at..].as_ptr(), digits.len() - at) };
     assert_eq!(written, (digits.len() - at) as isize);
 }

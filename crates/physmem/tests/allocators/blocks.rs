@@ -1,5 +1,5 @@
-//! Page blocks and placed regions: what they promise beyond being allocators, against rules that are written
-//! anew.
+//! Tests the properties of page blocks and placed regions that other allocators do not have, by an
+//! independent implementation of their rules.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
@@ -14,7 +14,7 @@ use crate::{
     model::{Model, Rule, check},
 };
 
-/// Page blocks of 16 frames, free blocks of 64 at most.
+/// An allocator with page blocks of 16 frames and free blocks of at most 64 frames.
 fn page_blocks(frames: core::ops::Range<u32>) -> PageBlocks {
     PageBlocks::new(frames, 4, 6)
 }
@@ -41,7 +41,7 @@ fn placed_regions_under_streams_of_requests() {
     }
 }
 
-/// Up to the largest order no two buddies are both free.
+/// Checks that no two buddies below the largest order are both free.
 fn are_joined<A: Allocator>(memory: &Physmem<A>, model: &Model) {
     for order in 0..6u32 {
         let free = (model.first >> order..=model.end >> order).filter(|block| {
@@ -54,14 +54,15 @@ fn are_joined<A: Allocator>(memory: &Physmem<A>, model: &Model) {
     assert_eq!(memory.allocator().free_blocks(6), largest.count() as u64);
 }
 
-/// Where the kernel's rules take the next frame from, worked out from all frames anew.
+/// A model that computes from the state of all frames where the kernel's rules take the next frame
+/// from.
 #[derive(Default)]
 struct Rules {
     types: BTreeMap<u32, BlockType>,
     used: BTreeMap<u32, BlockType>,
 }
 
-/// What an allocation comes to.
+/// How an allocation is served.
 #[derive(PartialEq, Eq, Debug)]
 enum From {
     Own,
@@ -76,7 +77,7 @@ impl Rules {
         self.types.get(&(frame >> 4)).copied().unwrap_or(BlockType::Movable)
     }
 
-    /// Free blocks as large as they can be, each with its type.
+    /// The free blocks, as large as possible, each with its type.
     fn free(&self, frames: u32) -> Vec<(u32, u32, BlockType)> {
         let is_free = |first: u32, order: u32| {
             u64::from(first) + (1 << order) <= u64::from(frames)
@@ -116,7 +117,8 @@ impl Rules {
                 .find(|other| free.iter().any(|&(_, order, its)| order == has && its == *other));
             match other {
                 Some(_) if has >= 4 => return From::WholeBlock,
-                // Which of several blocks is tried depends on when they were freed.
+                // If there are several blocks, the order in which they were freed determines which
+                // one is tried.
                 Some(other) => {
                     let tried: Vec<bool> = free
                         .iter()
@@ -139,7 +141,7 @@ impl Rules {
         }
     }
 
-    /// Whether half of a page block is free or like `to`.
+    /// Whether half of a page block is free or compatible with `to`.
     fn is_alike(&self, first: u32, from: BlockType, to: BlockType) -> bool {
         let count = |of: BlockType| {
             self.used.range(first..first + 16).filter(|(_, its)| **its == of).count()
@@ -155,7 +157,8 @@ impl Rules {
     }
 }
 
-/// Single frames and small blocks of three types come and go; each that comes does so as the rules say.
+/// Allocates and frees single frames and small blocks of three types; each allocation must follow
+/// the rules.
 #[test]
 fn frames_come_from_where_the_rules_say() {
     let mut met = BTreeMap::new();
@@ -189,7 +192,7 @@ fn frames_come_from_where_the_rules_say() {
                     }
                 };
                 let is_open = expected == From::Nothing && found.is_some();
-                // A block that is free as a whole can be claimed as a part of nothing else.
+                // The model leaves open whether a request succeeds if it expects no block.
                 assert!(met_as == expected || is_open, "step {step}: {met_as:?}, not {expected:?}");
                 *met.entry(format!("{met_as:?}")).or_insert(0) += 1;
                 let Some(first) = found else { continue };
@@ -218,7 +221,7 @@ fn frames_come_from_where_the_rules_say() {
     assert!(["Own", "WholeBlock", "Claimed", "Stolen"].iter().all(|of| met[*of] > 10), "{met:?}");
 }
 
-/// What is larger than the largest free block lies in adjacent ones.
+/// A request that is larger than the largest free block is served from adjacent free blocks.
 #[test]
 fn adjacent_blocks_make_larger_ones() {
     let mut memory = memory(0, 512, page_blocks);
@@ -231,7 +234,8 @@ fn adjacent_blocks_make_larger_ones() {
     assert_eq!(memory.free_bytes(), 0);
 }
 
-/// Regions are placed one behind the other, round and round; the largest run where none is long enough.
+/// Regions are placed one after the other, cyclically over memory. If no run is long enough, the
+/// longest run is used.
 #[test]
 fn regions_have_a_place_each() {
     let mut memory = memory(0, 1024, |frames| Contiguous::new(Buddy::new(frames), 4));
@@ -251,7 +255,7 @@ fn regions_have_a_place_each() {
     }
 }
 
-/// A block that was filled with zeros is so until a frame of it is used.
+/// A block that was filled with zeros counts as zeroed until one of its frames is allocated.
 #[test]
 fn blocks_that_are_filled_with_zeros_are_so_once() {
     let mut memory = memory(0, 64, page_blocks);

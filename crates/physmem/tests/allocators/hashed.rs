@@ -1,4 +1,4 @@
-//! Frames that addresses allow: an iceberg hash table, and restrictive segments.
+//! Tests placement by address: the iceberg hash table, and restrictive segments.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::memory;
 
-/// All frames that a page may have, by number, as written down one by one.
+/// All frames that a page may have, listed one by one by their number.
 fn numbered(iceberg: &Iceberg, key: u64) -> Vec<FrameId> {
     (0..iceberg.numbers()).map(|number| iceberg.frame(key, number)).collect()
 }
@@ -24,7 +24,7 @@ fn a_number_says_which_frame_it_is() {
     assert_eq!(iceberg.numbers(), 104);
     for key in 0..300 {
         let all = numbered(&iceberg, key);
-        // A front yard, then parts of back yards, each in its place of a bucket of 64 frames.
+        // First the front yard, then the back yards, each at its position in a bucket of 64 frames.
         let start = (all[0].0 - first) % 64;
         assert_eq!(start, 0);
         assert!((0..front).all(|at| all[at as usize].0 == all[0].0 + at));
@@ -45,7 +45,8 @@ fn a_number_says_which_frame_it_is() {
     }
 }
 
-/// The front yard first; then the back yard with most that is free, the first of several.
+/// A page gets a frame of its front yard; if that is full, of the back yard with the most free
+/// frames, or of the first of several.
 #[test]
 fn a_page_gets_the_frame_that_a_list_of_all_says() {
     let iceberg = Iceberg::new(0..6 * 10, 4, 6, 3).unwrap();
@@ -75,7 +76,7 @@ fn a_page_gets_the_frame_that_a_list_of_all_says() {
     assert!(seen.iter().all(|count| *count > 100), "{seen:?}");
 }
 
-/// Mosaic's claim: hardly a page finds no frame before memory is 98 % full.
+/// Tests a claim of Mosaic: almost every page finds an allowed frame until memory is 98 % full.
 #[test]
 fn memory_fills_before_frames_collide() {
     for seed in 0..4 {
@@ -108,7 +109,8 @@ fn sets_hold_the_pages_of_their_number() {
     }
 }
 
-/// Under random requests: a segment gives a frame to who wishes it, and to others when all else is taken.
+/// With random requests, tests that a segment's frame is given to requests for this frame, and to
+/// other requests only if all other memory is in use.
 #[test]
 fn segments_give_what_is_wished() {
     fn under<A: Allocator>(seed: u64, mut memory: Physmem<Restrictive<A>>, from: u32, end: u32) {

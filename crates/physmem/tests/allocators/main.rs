@@ -1,4 +1,4 @@
-//! Every allocator against a set of frames, under one stream of requests.
+//! Compares every allocator with a set of frames, for a stream of requests.
 
 extern crate alloc;
 
@@ -29,7 +29,7 @@ fn size(order: u32) -> PageSize {
     PageSize::from_shift((K4.shift() + order) as u8).unwrap()
 }
 
-/// The page sizes of an R10000: 4K to 16M by factors of four.
+/// The page sizes of an R10000: powers of four times 4K, up to 16M.
 fn irix_sizes() -> Vec<PageSize> {
     (0..=12).step_by(2).map(size).collect()
 }
@@ -44,7 +44,7 @@ fn memory<A: Allocator>(
 
 const MEMORIES: [(u64, u64); 6] = [(0, 64), (5, 93), (64, 1), (96, 160), (1023, 66), (0, 1 << 13)];
 
-/// Makes an allocator of these frames.
+/// A function that creates an allocator of these frames.
 type Made = fn(Range<u32>) -> Box<dyn Allocator>;
 
 #[test]
@@ -56,10 +56,12 @@ fn buddies_under_streams_of_requests() {
     }
 }
 
-/// A kernel's stack has a few pages: the descriptors of frames do not lie there on the way to their place.
+/// A kernel's stack has only a few pages, so the descriptors of a chunk must not be stored on it
+/// temporarily.
 #[test]
 fn frames_change_hands_on_a_small_stack() {
-    // A thread gets more than it asks for: what its own data may take too.
+    // A thread's stack is larger than requested, by the room for thread-local data, which the test
+    // could use too.
     const STACK_BYTES: usize = 32 << 10;
     let change_hands = || {
         let taken = std::hint::black_box([1_u8; STACK_BYTES - (12 << 10)]);
@@ -84,7 +86,8 @@ fn size_lists_under_streams_of_requests() {
                 let lists = SizeLists::new(frames, K4, &irix_sizes()).unwrap();
                 if ordered { lists.ordered() } else { lists }
             };
-            // A size without a list may lie in two free pages of the next smaller one.
+            // A block of a size without a list may consist of two free pages of the next smaller
+            // size.
             let rule = Rule { holds: rules::sizes_are_joined, finds: |order| order % 2 == 0 };
             check(seed as u64, memory(first, frames, lists), rule);
         }
@@ -101,25 +104,26 @@ fn nodes_under_streams_of_requests() {
         };
         let allocators: [Made; 6] = [
             |frames| Box::new(Buddy::new(frames)),
-            // Larger blocks than the largest free one of 64 frames are looked for among adjacent ones.
+            // Blocks larger than 64 frames, the largest free block, are searched for among adjacent
+            // blocks.
             |frames| Box::new(PageBlocks::new(frames, 4, 6)),
             |frames| Box::new(SizeLists::new(frames, K4, &irix_sizes()).unwrap()),
             |frames| Box::new(SizeLists::new(frames, K4, &irix_sizes()).unwrap().ordered()),
             |frames| Box::new(Scattered::new(PageBlocks::new(frames, 4, 6), 5)),
             |frames| Box::new(Reservations::new(Buddy::new(frames.clone()), frames, &[3])),
         ];
-        // The largest memory takes long to compare.
+        // Comparing the largest memory takes long, so fewer allocators are tested there.
         let few = if frames > 1 << 10 { 2 } else { allocators.len() };
         for allocator in allocators.into_iter().take(few) {
-            // A block across two nodes is nobody's to give.
+            // No node can allocate a block that extends across two nodes.
             let rule = Rule { holds: |_, _| (), finds: |order| order == 0 };
             check(seed as u64, nodes(allocator), rule);
         }
     }
 }
 
-/// Two nodes of 48 frames, of which one node's page blocks of 16 are joined to no more: a block of 32 frames
-/// of node 0 lies in its frames, and so only one does.
+/// Two nodes have 48 frames each, in page blocks of 16 frames that are never joined. A block of 32
+/// frames of a node must lie in its own frames, so each node can allocate only one such block.
 #[test]
 fn adjacent_blocks_of_a_node_are_its_own() {
     let blocks = |frames| PageBlocks::new(frames, 4, 4);
@@ -131,7 +135,7 @@ fn adjacent_blocks_of_a_node_are_its_own() {
     assert_eq!([ask(0), ask(0), ask(1), ask(1)], [Some(FrameId(0)), None, Some(FrameId(64)), None]);
 }
 
-/// A node of page blocks without a frame of the colour has the next node asked.
+/// If a node with page blocks has no frame of the colour, the next node is tried.
 #[test]
 fn page_blocks_give_a_colour_or_nothing_where_nothing_else_will_do() {
     let blocks = |frames| PageBlocks::new(frames, 2, 2);
@@ -146,7 +150,7 @@ fn page_blocks_give_a_colour_or_nothing_where_nothing_else_will_do() {
         let got = memory.allocate(&request).ok().map(|frame| frame.0);
         match expected {
             Some(5) | None => assert_eq!(got, expected, "{rather:?}"),
-            // Any frame of its own node.
+            // The request must get some frame of its own node.
             _ => assert!(got.is_some_and(|frame| frame < 4), "{rather:?}: {got:?}"),
         }
     }
@@ -167,7 +171,7 @@ fn reservations_under_streams_of_requests_without_a_place() {
 fn frames_apart_under_streams_of_requests() {
     for (seed, (first, frames)) in MEMORIES.into_iter().enumerate() {
         println!("seed {seed}");
-        // Most of what is free is for nobody who asks for any.
+        // Most free frames are not available to requests for an arbitrary frame.
         let rule = Rule { holds: |_, _| (), finds: |_| false };
         check(seed as u64, memory(first, frames, Apart::new), rule);
     }
@@ -212,7 +216,8 @@ fn scattered_frames_are_each_given_once_and_a_seed_decides_their_order() {
         assert_eq!(sorted, (16..64).collect::<Vec<u32>>(), "seed {seed}");
         assert_eq!(*frames, order(seed));
     }
-    // The first two requests share a colour of two pages about as often as not.
+    // The frames of the first two requests have the same colour (of two) in about half of the
+    // cases.
     let alike = all.iter().filter(|frames| (frames[0] ^ frames[1]) & 1 == 0).count();
     assert!((1..=8).contains(&alike), "{alike} of 9");
     let orders: std::collections::BTreeSet<_> = all.iter().collect();
@@ -247,7 +252,7 @@ fn the_frame_that_was_freed_last_is_given_first_and_none_is_kept_from_a_large_pa
     let mut ask = || memory.allocate(&base).map(|frame| frame.0);
     assert_eq!([ask(), ask(), ask()], [Ok(99), Ok(3), Ok(7)]);
     assert!(ask().is_err());
-    // Frames in hand are taken by number, and joined where a large page needs them.
+    // Frames that are set aside can be taken by number, and are joined if a large page needs them.
     frames[..64].iter().for_each(|&frame| memory.try_free(frame, 0).unwrap());
     assert!(memory.take(FrameId(33), 0, State::Movable));
     memory.try_free(FrameId(33), 0).unwrap();
@@ -281,7 +286,7 @@ fn frames_that_were_never_given_out_are_refused() {
     }
     assert!(matches!(memory.try_free(FrameId(block.0 + 1), 1), Err(FreeError::Foreign { .. })));
     assert_eq!(memory.used_bytes(), 4 * K4.bytes());
-    // A page comes back in parts.
+    // A page is freed in parts.
     for part in [1, 0, 3, 2] {
         assert_eq!(memory.try_free(FrameId(block.0 + part), 0), Ok(()));
     }
@@ -361,7 +366,7 @@ fn the_nearest_node_lends_first() {
     }
 }
 
-/// Two nodes of four frames, of which node 0 has lost that of the wished colour.
+/// Two nodes have four frames each; on node 0, the frame of the requested colour is in use.
 #[test]
 fn a_colour_or_a_node_gives_way() {
     for (rather, expected) in [
@@ -381,7 +386,7 @@ fn a_colour_or_a_node_gives_way() {
         let got = memory.allocate(&request).ok();
         let got = got.map(|frame| (memory.table().get(frame).node(), frame.0 % 4 == 1));
         assert_eq!(got, expected, "{rather:?}");
-        // Node 1 has no frame of it either by now.
+        // Now node 1 has no free frame of the colour either.
         assert!(rather == Rather::Near || !memory.take(FrameId(5), 0, State::Kernel));
         let again = memory.allocate(&request).ok().map(|frame| memory.table().get(frame).node());
         assert_eq!(again, (rather != Rather::ColoredOnly).then_some(0), "{rather:?}");
@@ -467,14 +472,15 @@ fn one_allocation_can_be_made_to_fail() {
     assert_eq!(memory.table().count(State::Movable), 4);
 }
 
-/// A kernel without std runs the same stream.
+/// A kernel without std runs a stream of this test and gets the digest of the test.
 #[test]
 fn a_kernel_gives_the_same_answers() {
     let rule = Rule { holds: rules::buddies_are_joined, finds: |_| true };
     assert_eq!(boot::digest("physmem"), check(5, memory(0, 1 << 13, Buddy::new), rule));
 }
 
-/// Pages of 2M and more change owners whole or in parts, and owners write to single descriptors.
+/// Pages of 2M and more change their owner as a whole or in parts, and owners write to single
+/// descriptors.
 #[test]
 fn descriptors_of_large_pages_are_those_of_their_frames() {
     const FRAMES: u32 = 1 << 13;
@@ -483,7 +489,7 @@ fn descriptors_of_large_pages_are_those_of_their_frames() {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let bytes = u64::from(FRAMES) << K4.shift();
         let mut memory = Physmem::buddy(PhysAddr::new(0), bytes, K4).unwrap();
-        // Of each frame its state, flags and wired count.
+        // For each frame, its state, flags and wired count.
         let mut model = vec![(State::Free, 0, 0); FRAMES as usize];
         let mut out: Vec<(u32, u32)> = Vec::new();
         for _ in 0..600 {

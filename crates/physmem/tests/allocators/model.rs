@@ -1,4 +1,4 @@
-//! The obvious allocator: a set of frames that are in use.
+//! The reference model of an allocator: the set of frames in use.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
@@ -6,7 +6,7 @@ use physmem::{Allocator, Color, FrameId, FreeError, Home, Physmem, Rather, Reque
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// What is in use, by base frame.
+/// The base frames in use.
 pub(crate) struct Model {
     pub(crate) first: u32,
     pub(crate) end: u32,
@@ -28,15 +28,15 @@ impl Model {
     }
 }
 
-/// What one allocator promises and others need not: a property of its free blocks, and the
-/// orders of which it always finds a block if there is one.
+/// The properties that one allocator guarantees and others need not: a property of its free blocks,
+/// and the orders for which it always finds a free block if there is one.
 pub(crate) struct Rule<A> {
     pub(crate) holds: fn(&Physmem<A>, &Model),
     pub(crate) finds: fn(u32) -> bool,
 }
 
-/// Random requests to `memory`, each answered as the model allows: with nodes and colours, for blocks of up
-/// to half of all numbers of frames. Gives a number that stands for all answers.
+/// Makes random requests to `memory`, with nodes and colours, for blocks of up to half of all
+/// frames. Each answer must be one that the model allows. Returns a digest of all answers.
 pub(crate) fn check<A: Allocator>(seed: u64, mut memory: Physmem<A>, rule: Rule<A>) -> u64 {
     let mut digest = 0xcbf2_9ce4_8422_2325;
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -100,7 +100,7 @@ pub(crate) fn check<A: Allocator>(seed: u64, mut memory: Physmem<A>, rule: Rule<
             }
         } else if !out.is_empty() {
             let (first, order) = out.swap_remove(rng.random_range(0..out.len()));
-            // Sometimes a part of it first.
+            // Sometimes a part of the block is freed first.
             if order > 0 && rng.random_bool(0.3) {
                 let half = 1 << (order - 1);
                 out.extend([(first, order - 1), (first + half, order - 1)]);

@@ -1,4 +1,4 @@
-//! Reservations against a list of them and a set of frames.
+//! Compares reservations with a model: a list of reservations and a set of frames.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,39 +13,40 @@ use crate::memory;
 
 type Reserving = Physmem<Reservations<Buddy>>;
 
-/// A reservation as the model has it.
+/// A reservation of the model.
 #[derive(Clone, Debug)]
 struct Held {
     order: u32,
     first: u32,
     object: u32,
     index: u64,
-    /// When its number of taken frames changed last.
+    /// The time when its number of taken frames last changed.
     changed: u64,
     taken: BTreeSet<u32>,
 }
 
-/// Where pages are, and what is reserved.
+/// The frames of pages, and the reservations.
 #[derive(Default)]
 struct Model {
     frames: u32,
     now: u64,
     orders: Vec<u32>,
-    /// Frames in use, with the page that they hold if it has a place.
+    /// Frames in use, each with the page of the object that it holds, if the request named one.
     used: BTreeMap<u32, Option<(u32, u64)>>,
     pages: BTreeMap<(u32, u64), u32>,
     held: Vec<Held>,
     broken: u64,
 }
 
-/// What the model expects of an allocation with a place.
+/// The result that the model expects of an allocation for a page of an object.
 #[derive(PartialEq, Debug)]
 enum Expected {
-    /// This frame.
+    /// Exactly this frame.
     Frame(u32),
-    /// The first frame of a new reservation is not foretold, the place in it is.
+    /// A frame in a new reservation. The model does not predict the first frame of the reservation,
+    /// but it predicts the position in it.
     New { order: u32, inside: u32, index: u64 },
-    /// A frame as any other.
+    /// Any frame that is in no reservation.
     Any,
 }
 
@@ -74,7 +75,7 @@ impl Model {
         [before, self.pages.range((object, index + 1)..=(object, u64::MAX)).next().map(near)]
     }
 
-    /// What FreeBSD does, written once more from its description.
+    /// FreeBSD's rules, implemented independently from their description.
     fn expect(&self, place: &ObjectPage) -> Expected {
         let neighbors = [place.before, place.after].map(|near| {
             let near = near?;
@@ -135,7 +136,8 @@ impl Model {
         }
     }
 
-    /// The one that has not changed for longest goes, of the largest size that has any.
+    /// Breaks the reservation that has not changed for the longest time, of the largest size that
+    /// has any.
     fn relieve(&mut self) -> bool {
         let partly = |held: &&Held| held.taken.len() < 1 << held.order;
         let order = self.held.iter().filter(partly).map(|held| held.order).max();
@@ -192,7 +194,7 @@ fn check(seed: u64, frames: u32, orders: &[u32], steps: u32) {
     let mut model = Model { frames, orders: sorted, ..Model::default() };
     for step in 0..steps {
         model.now += 1;
-        // Waves: memory fills beyond its end, then empties.
+        // Phases alternate: requests fill memory until none is left, and then it is emptied.
         let fills = step % 4000 < 2600;
         if rng.random_bool(if fills { 0.8 } else { 0.3 }) {
             let object = rng.random_range(1..6);
@@ -202,7 +204,7 @@ fn check(seed: u64, frames: u32, orders: &[u32], steps: u32) {
             let place = placed.then(|| {
                 let [before, after] = model.neighbors(object, index);
                 let (end, grows) = (first + u64::from(frames) / 3, object % 2 == 0);
-                // The third lets reservations reach before its beginning.
+                // For object 3, reservations may begin before the object does.
                 let first = if object == 3 { 0 } else { first };
                 ObjectPage { object, index, first, end, grows, before, after }
             });
@@ -248,7 +250,7 @@ fn check(seed: u64, frames: u32, orders: &[u32], steps: u32) {
     assert_eq!(memory.used_bytes(), 0);
 }
 
-/// A share of a million requests; all of them with `PAGEWALK_TORTURE`.
+/// Runs a part of a million requests, or all of them if `PAGEWALK_TORTURE` is set.
 #[test]
 fn reservations_under_streams_of_requests() {
     let each = if std::env::var_os("PAGEWALK_TORTURE").is_some() { 250_000 } else { 12_000 };
@@ -302,7 +304,7 @@ fn a_block_that_a_wider_request_needs_is_found_where_nothing_is_taken() {
     let first = at(&mut memory, place(1, 3, 512));
     at(&mut memory, place(2, 300, 512));
     assert_eq!(memory.free_bytes(), 0);
-    // The older one has eight free frames in a row, and goes.
+    // The older reservation has enough adjacent free frames, so it is broken.
     let wide = memory.allocate(&Request::new(8, State::Movable)).unwrap();
     assert_eq!(wide.0 >> 9, first >> 9);
     assert_eq!(memory.allocator_mut().0.take_broken(), vec![(FrameId(first & !511), 9)]);

@@ -1,4 +1,4 @@
-//! What the free blocks of one allocator look like, whatever was asked of it before.
+//! Properties of the free blocks of an allocator that hold after any requests.
 
 use alloc::vec::Vec;
 
@@ -6,12 +6,13 @@ use physmem::{Allocator, FrameId, Physmem};
 
 use crate::model::Model;
 
-/// No larger aligned block could be made of the free ones.
+/// Checks that free blocks cannot be joined into a larger aligned block.
 pub(crate) fn buddies_are_joined<A: Allocator>(memory: &Physmem<A>, model: &Model) {
     joined(memory, model, &(0..32).collect::<Vec<_>>());
 }
 
-/// No larger aligned block of a page size that has a list could be made of the free ones.
+/// Checks that free blocks cannot be joined into a larger aligned block of a page size that has a
+/// list.
 pub(crate) fn sizes_are_joined<A: Allocator>(memory: &Physmem<A>, model: &Model) {
     joined(memory, model, &[0, 2, 4, 6, 8, 10, 12]);
 }
@@ -29,7 +30,8 @@ fn joined<A: Allocator>(memory: &Physmem<A>, model: &Model, orders: &[u32]) {
     }
 }
 
-/// An allocator with a bitmap knows how much of a block is in use, and whether it is free whole.
+/// Checks that an allocator with a bitmap knows how much of a block is in use, and whether the
+/// whole block is free.
 pub(crate) fn uses_are_counted<A: Allocator>(memory: &Physmem<A>, model: &Model) {
     for order in [0, 2, 4] {
         let last = u64::from(model.end) >> order;

@@ -1,4 +1,4 @@
-//! What is particular to the free lists per page size (G98 sections 6.4.1 and 6.4.4).
+//! Tests of the properties that only free lists per page size have (G98 sections 6.4.1 and 6.4.4).
 
 use physmem::{Allocator, FrameId, Physmem, Request, SizeListError, SizeLists, State};
 
@@ -80,7 +80,7 @@ fn the_bitmap_tells_how_many_migrations_a_page_costs() {
 
 #[test]
 fn kernel_and_movable_pages_part_under_migratable_ordering() {
-    // Four chunks of 16M; a tenth of the pages is the kernel's.
+    // Memory has four chunks of 16M; a tenth of the pages belongs to the kernel.
     let chunk_frames = 4096;
     let chunks_with_kernel_pages = |ordered: bool| {
         let mut memory = memory(0, 4 * chunk_frames, |frames| {

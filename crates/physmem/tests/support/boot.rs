@@ -2,7 +2,8 @@
 
 use std::{path::Path, process::Command};
 
-/// What the kernel of `crates/NAME/examples/boot.rs` says: the digest of the model test's stream.
+/// Runs the kernel of `crates/NAME/examples/boot.rs` and returns the digest that it prints for a
+/// stream of the model test.
 pub(crate) fn digest(name: &str) -> u64 {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let example = format!("boot-{name}");

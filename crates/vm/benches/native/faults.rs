@@ -11,7 +11,7 @@ use vm::{Io, Kernel, Marks, Parts, Physical, Platform, Settings, Source, Vm};
 const BASE: PageSize = PageSize::SIZE_4K;
 const MEMORY: u64 = 4 << 30;
 
-/// Processors and disks that take no time.
+/// A platform whose processors and disks take no time.
 struct Nothing;
 
 impl Platform for Nothing {
@@ -25,8 +25,8 @@ impl Platform for Nothing {
 /// process interrupts most of them.
 const STRETCHES: u64 = 16;
 
-/// One round: nanoseconds per page of a first touch, of a missing translation, and of unmapping,
-/// each in the fastest interval.
+/// Runs one round. Returns the nanoseconds per page of a first touch, of a missing translation, and
+/// of unmapping, each in the fastest interval.
 fn round(pages: u64) -> [f64; 3] {
     let settings =
         Settings { marks: Marks::of(MEMORY >> BASE.shift(), BASE), ..Settings::default() };
@@ -59,7 +59,7 @@ fn round(pages: u64) -> [f64; 3] {
         }
     };
     let first = timed(touch);
-    // Rights that come back are given page by page, at a fault each.
+    // After this, each page gets its rights back by a fault of its own.
     timed(&mut |kernel, range| {
         kernel.protect(space, range, Rights::NONE).expect("it is mapped");
         kernel.protect(space, range, rights).expect("it is mapped");

@@ -57,8 +57,8 @@ impl Contender for FrameAllocator<32> {
     }
 }
 
-/// Adds what our allocators keep for each frame to another allocator: a descriptor of 32 bytes that
-/// says whether the frame is allocated, so that freeing a free frame is refused.
+/// Adds to another allocator the data that our allocators keep for each frame: a descriptor of 32
+/// bytes that records whether the frame is allocated, so that freeing a free frame is refused.
 struct Described<A> {
     name: &'static str,
     inner: A,
@@ -124,8 +124,8 @@ impl Contender for Bitmap {
 /// process interrupts most of them.
 const STRETCHES: usize = 64;
 
-/// With half of memory in use, `steps` frees and allocations of `2^order` frames. Returns the
-/// nanoseconds of the two together, in the fastest interval.
+/// With half of memory in use, does `steps` frees and allocations of `2^order` frames. Returns the
+/// nanoseconds of one free and one allocation together, in the fastest interval.
 fn turn(contender: &mut dyn Contender, order: u32, steps: usize) -> f64 {
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     let mut below = |bound: usize| {

@@ -15,10 +15,10 @@
 //!   one translation of that size                           (down to the base page)
 //! ```
 //!
-//! The base pages of a large page are owned, written and swapped like all others: only the
-//! translation is large. If all base pages of a block are in the right frames already (another space
-//! mapped them as a large page, or the translation was dropped), the block is loaded as a large page
-//! again without allocating a frame.
+//! The base pages of a large page are owned, written and swapped like all other base pages: only
+//! the translation is large. If all base pages of a block are in the right frames already (another
+//! space mapped them as a large page, or the translation was dropped), the block is loaded as a
+//! large page again without allocating a frame.
 //!
 //! A large page takes memory for base pages that may never be touched. No large page is therefore
 //! filled if pages would soon have to be evicted for it. For the same reason a swapped page is read
@@ -87,7 +87,8 @@ impl<H: Host> Kernel<'_, H> {
         let said = RegionPage::of(region, page);
         let ask = Ask { space: at.space, page, kind, region, sizes: &self.vm.sizes };
         let Choice { size: wanted, fallback } = self.vm.sizing.choose(&ask);
-        // A large page of a reservation is clean or dirty as a whole: its first store makes it small.
+        // With reservations, this is not done: a large page has a single dirty bit, so a clean one
+        // is split at its first store.
         if at.known.has_large
             && self.vm.reserving.is_none()
             && let Some(how) = self.stays_large(at, page, kind, wanted)?
@@ -238,8 +239,8 @@ impl<H: Host> Kernel<'_, H> {
                     let is_own = anon.refs == 1;
                     shared |= !is_own;
                     match anon.place {
-                        // Each would need two frames: one for the swapped page, and one for the
-                        // copy.
+                        // Each of these pages would need two frames: one for the swapped page, and
+                        // one for the copy.
                         PageLocation::Swapped(_) if store && !is_own => return Err(Why::Shared),
                         PageLocation::Resident(_) if store && !is_own => (None, false),
                         place => (Some(place), is_own),
@@ -282,7 +283,7 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Loads a block, all of which is in memory, as one page.
+    /// Loads a block as one page; all of its base pages are in memory.
     #[expect(clippy::too_many_arguments, reason = "all that the fault has found out")]
     pub(crate) fn load_whole(
         &mut self,
@@ -312,7 +313,7 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// Allocates a large frame, brings every base page of the block into it, and loads it as one
-    /// page. If memory runs out meanwhile, the base pages that were already brought in stay.
+    /// page. If memory runs out before the end, the base pages that were already brought in stay.
     pub(crate) fn fill(
         &mut self,
         at: &mut Within<'_>,
@@ -347,9 +348,9 @@ impl<H: Host> Kernel<'_, H> {
         Some(first)
     }
 
-    /// Brings every base page of the large page `pages` into the frames from `large` on, which are allocated
-    /// and have no owner, and loads it. If memory runs out meanwhile, the base pages that were
-    /// already brought in stay.
+    /// Brings every base page of the large page `pages` into the frames from `large` on, which are
+    /// allocated and have no owner, and loads it. If memory runs out before the end, the base pages
+    /// that were already brought in stay.
     pub(crate) fn fill_into(
         &mut self,
         at: &mut Within<'_>,
@@ -475,7 +476,7 @@ impl<H: Host> Kernel<'_, H> {
     }
 }
 
-/// The reason why a block is not contained in its region.
+/// The reason why a block cannot be one page because it is not contained in its region.
 pub(crate) fn outside(known: &AddressSpace, region: &Region, pages: &Range<u64>) -> Why {
     if known.regions.within(pages).any(|other| other.rights != region.rights) {
         Why::MixedRights

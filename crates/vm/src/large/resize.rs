@@ -81,8 +81,8 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// Splits pages so that a page can be loaded in `pages`, which will be one page: no larger page
-    /// may contain them, nor may a larger page be in the other half of a pair around them.
+    /// Splits pages so that `pages` can be loaded as one page. Afterwards no larger page contains
+    /// these pages, and no larger page is in the other half of a pair around them.
     pub(crate) fn keep_apart(&mut self, at: &Within<'_>, pages: Range<u64>) -> Result<(), Error> {
         if !at.known.has_large {
             return Ok(());

@@ -41,9 +41,9 @@ enum For {
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// Makes the pages in `range` pages of the size `to`, as far as possible, and returns the
-    /// number of large pages that there are then. The reasons for pages that were not made larger
-    /// are counted ([`Vm::upgrades`](crate::Vm::upgrades)).
+    /// Makes the pages in `range` pages of the size `to`, as far as possible. Returns the number of
+    /// large pages that are there afterwards. The reasons for pages that were not made larger are
+    /// counted ([`Vm::upgrades`](crate::Vm::upgrades)).
     pub fn upgrade(
         &mut self,
         space: HatSpace,
@@ -55,7 +55,7 @@ impl<H: Host> Kernel<'_, H> {
 
     /// Makes pages of the size `to` in `range` because they miss often in the TLB; no process has
     /// requested this. Does nothing if memory would be scarce afterwards. Returns the number of
-    /// large pages that there are then.
+    /// large pages that are there afterwards.
     pub fn promote_range(
         &mut self,
         space: HatSpace,
@@ -154,7 +154,8 @@ impl<H: Host> Kernel<'_, H> {
             return Ok(0);
         }
         let mut done = 0;
-        // Neither may be in the other's way while it changes.
+        // Both blocks are unloaded first, because during the change the two pages of the pair must
+        // not have different sizes.
         for (_, block) in &ready {
             self.unload(at, block)?;
         }
@@ -242,7 +243,7 @@ impl<H: Host> Kernel<'_, H> {
         block: &Range<u64>,
     ) -> Result<Result<(), Why>, Stop> {
         let mut how = How::Minor;
-        // Frames that are right stay.
+        // Pages that are already in the right frames keep them.
         if let Ok(Presence::Whole(frame, writable)) = self.presence(at.known, region, block, false)
         {
             self.load_large(at, region, block, frame, writable, &mut how)?;

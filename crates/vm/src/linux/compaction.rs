@@ -7,10 +7,12 @@
 //!     they meet: all is compacted that can be        or a block is free that is large enough
 //! ```
 //!
-//! The scanner for pages to move goes up from the beginning of memory, the scanner for free frames down from
-//! its end, both page block by page block. The next run continues where the last one stopped. A page block
-//! from which nothing could be moved is skipped until a run has covered all of memory. A run that covers all
-//! of memory without making a large block defers the following runs: twice as many each time, at most 64.
+//! One scanner searches for pages to move, from the beginning of memory upwards. Another scanner
+//! searches for free frames, from the end of memory downwards. Both proceed page block by page
+//! block. The next run continues where the last one stopped. A page block from which nothing could
+//! be moved is skipped until a run has covered all of memory. If a run covers all of memory without
+//! making a large block, some following runs are skipped (deferred): twice as many each time, but
+//! at most 64.
 //!
 //! Blocks larger than a page block ([`Kernel::gather`]) are made as in Trident's smart compaction (Ram
 //! and others 2021): in the area where most frames are free and none is immovable.
@@ -33,8 +35,8 @@ use crate::{
 const COSTLY_ORDER: u32 = 3;
 /// log2 of the largest number of runs that are deferred (`COMPACT_MAX_DEFER_SHIFT`).
 const DEFER_SHIFT_MAX: u32 = 6;
-/// How many times a fault tries compaction in a region with advice for large pages (a quarter of
-/// `MAX_COMPACT_RETRIES`).
+/// The number of times that a fault tries compaction in a region with advice for large pages (a
+/// quarter of `MAX_COMPACT_RETRIES`).
 const TRIES: u32 = 4;
 
 /// The scope of a run.
@@ -70,7 +72,7 @@ impl<H: Host> Kernel<'_, H> {
             (blocks.take_boosts(), blocks.block_order())
         });
         let block = 1u64 << order;
-        // Not where that is a large part of memory.
+        // No boost is given if a page block is a large part of memory.
         let all = self.frames(|memory| memory.table().frames().len() as u64);
         if boosts == 0 || all < 4 * block {
             return 0;
@@ -79,8 +81,8 @@ impl<H: Host> Kernel<'_, H> {
         (boosts * block).min(most.max(block)) >> self.memory.order(self.vm.base)
     }
 
-    /// What a fault does to get a block of `2^order` base pages if none is free. Returns whether another
-    /// attempt to allocate is worthwhile.
+    /// Tries to get a block of `2^order` base pages for a fault if none is free. Returns whether
+    /// another attempt to allocate is worthwhile.
     pub(crate) fn make_block(&mut self, order: u32, effort: Effort) -> bool {
         let again = match effort {
             Effort::None => return false,
@@ -325,7 +327,7 @@ impl<H: Host> Kernel<'_, H> {
                 break;
             }
         }
-        // Frames that were taken and not used are free again; the next run finds them.
+        // Frames that were taken and not used are freed again, so that the next run finds them.
         let highest = free.iter().map(|frame| (frame.0 >> block_order) + 1).max();
         let step = self.memory.order(self.vm.base);
         for frame in free {

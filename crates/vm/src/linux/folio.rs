@@ -8,7 +8,8 @@
 //!   or all goes    |                               |       one free block of 8
 //! ```
 //!
-//! A process that unmaps or discards a part of a large page therefore does not free memory at once.
+//! Frames of a folio become free only together, or when the folio is split. A process that unmaps
+//! or discards a part of a large page therefore does not free memory immediately.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -49,7 +50,7 @@ impl<H: Host> Kernel<'_, H> {
         });
     }
 
-    /// Splits the folio that contains `frame`, if there is one: each base frame is then on its own.
+    /// Splits the folio that contains `frame`, if there is one, into separate base frames.
     pub(crate) fn split_folio(&mut self, frame: FrameId) {
         if self.vm.thp.is_none() {
             return;
@@ -61,8 +62,8 @@ impl<H: Host> Kernel<'_, H> {
         self.free_held(free.unwrap_or_default());
     }
 
-    /// Splits folios that hold unmapped frames until `wanted` base frames have been freed, and
-    /// returns how many have been (`deferred_split_scan`).
+    /// Splits folios that hold unmapped frames until `wanted` base frames have been freed. Returns
+    /// the number of freed base frames (`deferred_split_scan`).
     pub(crate) fn split_deferred(&mut self, wanted: u64) -> u64 {
         let mut freed = 0;
         while self.vm.thp.is_some() && freed < wanted {

@@ -10,10 +10,10 @@
 //!                                                 else: util_threshold
 //! ```
 //!
-//! The history of eight bits and the sampling of hot pages follow the source code (`deferred_mode` 2), which
-//! samples hot pages at random; here each scan samples the next part of the hot pages. The number of bits that make a
-//! page hot, and ordering blocks by heat, are assumptions. A bit that a scan clears still counts as use for eviction,
-//! as with idle page tracking.
+//! The history of eight bits and the sampling of hot pages follow the source code (`deferred_mode`
+//! 2), which samples hot pages at random; here each scan samples the next part of the hot pages.
+//! Two things are assumptions: the number of bits that make a page hot, and that blocks are ordered
+//! by heat. A bit that a scan clears still counts as use for eviction, as with idle page tracking.
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 use core::cmp::Reverse;
@@ -29,7 +29,7 @@ use crate::{
     thp::{Ingens, Promoter, ScanResult, Thp},
 };
 
-/// The number of bits in a page's history from which on the page is hot.
+/// A page is hot if its history has at least this number of set bits.
 const HOT: u32 = 6;
 
 impl<H: Host> Kernel<'_, H> {
@@ -114,8 +114,8 @@ impl<H: Host> Kernel<'_, H> {
         if is_low { 1 } else { ingens.util_threshold }
     }
 
-    /// The settings in force at present, with the number of base pages of a block that must be in
-    /// memory.
+    /// The current settings, including the number of base pages of a block that must be in memory
+    /// at present.
     pub(super) fn thp_now(&self) -> Option<Thp> {
         let thp = self.vm.thp?;
         let Promoter::Ingens(ingens) = thp.promoter else { return Some(thp) };

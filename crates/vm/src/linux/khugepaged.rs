@@ -59,7 +59,7 @@ impl<H: Host> Kernel<'_, H> {
         };
         let all = self.vm.spaces.all().filter(|(_, slot)| is_there(slot));
         let mut spaces: Vec<u32> = all.map(|(number, _)| number).collect();
-        // Round: from the space where it stopped to the one before it.
+        // A pass is cyclic: from the space where the last pass stopped to the space before it.
         let before = spaces.partition_point(|&number| number < space);
         spaces.rotate_left(before);
         let mut left = thp.khugepaged.pages_to_scan;
@@ -109,7 +109,7 @@ impl<H: Host> Kernel<'_, H> {
             for first in blocks {
                 let start = first << least;
                 let mut found = ScanResult::PmdNone;
-                // The largest comes first of those that begin here.
+                // Of the blocks that begin here, the largest is scanned first.
                 for &of in &orders {
                     let block = start..start + (1 << of);
                     if start.trailing_zeros() < of || block.end > region.pages.end {
@@ -143,9 +143,9 @@ impl<H: Host> Kernel<'_, H> {
     /// how many were made. Like the kernel's call, it ends at the first region that may have no large page,
     /// and at the first block that has nothing in memory or for which no frame is free (`madvise_collapse`).
     ///
-    /// If the kernel of a recording refused the call although no rule here refuses it, the kernel had another
-    /// reason. Then nothing is done if that kernel may not have the call, or if the call was for a single
-    /// block.
+    /// If the kernel of a recording refused the call although no rule here refuses it, the kernel
+    /// had another reason. In this case nothing is done if that kernel may not support the call, or
+    /// if the call was for a single block.
     pub fn collapse(
         &mut self,
         space: HatSpace,
@@ -237,7 +237,7 @@ impl<H: Host> Kernel<'_, H> {
         if region.backing != Backing::Anonymous {
             return Some(page);
         }
-        // Pages before it in the same table count too.
+        // Earlier pages that are mapped by the same table count too.
         let order = 2 * self.vm.pmd_order();
         let around = Vm::<H::Locks>::aligned(page, order).start;
         let anon = at.known.anons.within(around..u64::MAX).next().map(|(page, _)| page);
@@ -294,10 +294,11 @@ impl<H: Host> Kernel<'_, H> {
                 at.known.anons.within(block.clone()).next().is_some()
                     || at.known.tables.has((block.end - block.start).ilog2(), block.start)
             }
-            // Where its object has nothing there is nothing (`collapse_file`: `SCAN_TRUNCATED`).
+            // If the object has no page in the block, there is nothing to collapse
+            // (`collapse_file`: `SCAN_TRUNCATED`).
             Backing::Shared { .. } => self.shared_pages(region, block) > 0,
         };
-        // Pages of zeros alone are enough for who asks.
+        // For a process that requests a collapse, a block that has only pages of zeros is enough.
         let has_zeros = limits.is_none() && region.backing == Backing::Anonymous;
         if !is_inside || !has_any && !has_zeros {
             return ScanResult::PmdNone;
@@ -309,7 +310,7 @@ impl<H: Host> Kernel<'_, H> {
         if held.first().is_some_and(|held| held.translation.page.size() >= self.vm.size_of(block)) {
             return ScanResult::PmdMapped;
         }
-        // Nodes of the table are read whole.
+        // The tables for the block are read completely.
         self.work.table_reads += (block.end - block.start).saturating_sub(held.len() as u64);
         let mut held = held.iter().peekable();
         let (mut none, mut swapped, mut shared, mut referenced) = (0, 0, 0, 0);
@@ -362,7 +363,8 @@ impl<H: Host> Kernel<'_, H> {
         ScanResult::Succeed
     }
 
-    /// The place of a page that a collapse finds, and how many spaces use the page as their own.
+    /// The place of a page that a collapse finds, and the number of spaces that use the page as
+    /// their own.
     fn place_in(&self, at: &Within<'_>, region: &Region, page: u64) -> Option<(PageLocation, u32)> {
         match (at.known.anons.get(page), region.backing) {
             (Some(anon), _) => {
@@ -467,7 +469,7 @@ impl<H: Host> Kernel<'_, H> {
     ) -> Result<(), Stop> {
         let presence = self.presence(at.known, region, block, false);
         let Ok(Presence::Whole(frame, writable)) = presence else {
-            // The pages in memory stay base pages.
+            // The pages that are in memory stay base pages.
             return Err(Stop::Full);
         };
         self.enter_folio_at(frame, block);
@@ -475,7 +477,7 @@ impl<H: Host> Kernel<'_, H> {
             self.vm.has_large_objects.store(true, Ordering::Relaxed);
         }
         if region.rights == Rights::NONE {
-            // It is loaded when something is allowed again.
+            // The large page is loaded when its region allows accesses again.
             let order = (block.end - block.start).ilog2();
             at.known.tables.forget(self.vm.page_orders().filter(|of| *of <= order), block);
             return Ok(());

@@ -120,7 +120,7 @@ impl<H: Host> Kernel<'_, H> {
                     false if region.backing != Backing::Anonymous => {
                         kernel.try_shared_folio(at, &region, &pages, (page, kind), (wanted, first))
                     }
-                    // A load maps the page of zeros alone (`do_anonymous_page`).
+                    // A load maps only the page of zeros, not a block (`do_anonymous_page`).
                     false if kind != Kind::Store => Ok(Err(Why::PolicyAsksBase)),
                     false => kernel.try_folio(at, &region, &pages, page, (wanted, first)),
                 })
@@ -162,7 +162,8 @@ impl<H: Host> Kernel<'_, H> {
         (page, kind): (u64, Kind),
         (wanted, first): (PageSize, Option<Why>),
     ) -> Result<Result<How, Why>, Error> {
-        // The directory's entry says whether there is something: none of those below it is read (`pmd_none`).
+        // The entry of the upper table shows whether anything is mapped; no entry below it is read
+        // (`pmd_none`).
         self.work.table_reads += 1;
         // A block that does not fit into the region is refused for this reason first, not because
         // of pages in it.
@@ -185,7 +186,7 @@ impl<H: Host> Kernel<'_, H> {
             return Ok(Err(if there == 0 { Why::TableKept } else { Why::BasePages }));
         }
         let is_empty = there == 0;
-        // Without an anon there is nothing but pages of zeros.
+        // If there is no anon, only pages of zeros can be mapped there.
         if !is_empty || self.vm.zero_frames() > 0 || self.vm.paired {
             let before = self.work.table_reads;
             let fits = self.fits(at, region, pages);
@@ -207,7 +208,7 @@ impl<H: Host> Kernel<'_, H> {
             self.fill(at, region, pages, kind, &mut how)
         } else {
             match self.presence(at.known, region, pages, false) {
-                // One that is shared is split, and a base page copied.
+                // A store to a shared large page splits it and copies one base page.
                 Ok(Presence::Whole(_, false)) if kind == Kind::Store => {
                     return Ok(Err(Why::Shared));
                 }
@@ -235,8 +236,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Loads a block of adjacent frames for `pages`, of which `page` is needed, by translations of
-    /// base pages, or returns why that is impossible (`alloc_anon_folio`).
+    /// Loads a block of adjacent frames for `pages` by translations of base pages, or returns why
+    /// that is impossible (`alloc_anon_folio`). Of `pages`, only `page` must be loaded.
     fn try_folio(
         &mut self,
         at: &mut Within<'_>,
@@ -248,7 +249,7 @@ impl<H: Host> Kernel<'_, H> {
         if pages.start < region.pages.start || pages.end > region.pages.end {
             return Ok(Err(outside(at.known, region, pages)));
         }
-        // The page of zeros counts as one that is there (`pte_range_none`).
+        // The page of zeros counts as a present page (`pte_range_none`).
         let is_empty = at.known.anons.count(pages.clone()) == 0;
         if !is_empty || !self.mappings_in(at.space, pages).is_empty() {
             return Ok(Err(Why::BasePages));

@@ -1,5 +1,5 @@
-//! Contiguity-aware placement: pages of a region have the same distance to their frames, so that the
-//! region is contiguous in memory (Alverti and others 2020, "CA paging").
+//! Contiguity-aware placement: all pages of a region have one offset between page and frame, so
+//! that the region is contiguous in memory (Alverti and others 2020, "CA paging").
 //!
 //! ```text
 //!   first fault of a region       the allocator finds a free run as long as the region: an offset
@@ -19,7 +19,8 @@ use physmem::{Allocator, FrameId, Request, State};
 use crate::host::Host;
 use crate::{kernel::Kernel, vm::Within};
 
-/// The offset for a part of a region for which no free run was found: its pages get any frame.
+/// Stands for no offset: no free run was found for this part of a region, and its pages get any
+/// frame.
 const NOWHERE: i64 = i64::MIN;
 
 impl<H: Host> Kernel<'_, H> {

@@ -14,10 +14,11 @@
 //!             large pages are given back
 //! ```
 //!
-//! The parameters are those of the sources: ut-osa/ingens fb1f78e5, apanwariisc/HawkEye d9594ec. The cost of
-//! translation for each space is supplied from outside, as HawkEye's `promotion_metric` 0 takes it from
-//! performance counters; without it, all spaces are equal (metric 2). Traces do not have the contents of
-//! memory: the share of base pages that contain zeros is a parameter.
+//! The parameters are those of the sources: ut-osa/ingens fb1f78e5, apanwariisc/HawkEye d9594ec.
+//! The cost of translation for each space is supplied from outside, like the one that HawkEye's
+//! `promotion_metric` 0 reads from performance counters. Without this cost, all spaces are equal
+//! (metric 2). Traces do not have the contents of memory: the share of base pages that contain
+//! zeros is a parameter.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -93,7 +94,7 @@ impl<H: Host> Kernel<'_, H> {
             filled.into_iter().map(|block| (block, known.in_use.heat(&block))).collect()
         });
         let need = self.needs(queue.iter().map(|((space, _), _)| *space));
-        // It is stable: blocks that are used alike come in the order of filling.
+        // The sort is stable: blocks with equal use stay in the order in which they were filled.
         queue.sort_by_key(|((space, _), heat)| {
             (Reverse(need.get(space).copied().unwrap_or(0)), Reverse(*heat))
         });
@@ -105,7 +106,7 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// The value of [`need`](Kernel::need) for each space, if there are several.
+    /// The value of [`need`](Kernel::need) for each space, if there are several spaces.
     pub(super) fn needs(&mut self, spaces: impl Iterator<Item = u32>) -> BTreeMap<u32, u64> {
         let spaces: BTreeSet<u32> = spaces.collect();
         if spaces.len() < 2 {
@@ -176,8 +177,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Reads the accessed bits: how many base pages of each block were used since they were
-    /// cleared.
+    /// Reads the accessed bits and counts, for each block, the base pages that were used since the
+    /// bits were cleared.
     pub fn end_sample(&mut self) {
         self.site = Site::Page;
         let Some(thp) = self.vm.thp else { return };
@@ -234,9 +235,10 @@ impl<H: Host> Kernel<'_, H> {
         self.lists(|lists, _| lists.promoting.overheads = overheads);
     }
 
-    /// Makes large pages of the blocks that are used most, as many as the daemon's budget allows: spaces with
-    /// the highest translation cost first, in each from the highest bin down, one block per space in turn.
-    /// Returns the number made, and whether it stopped because no frame was free.
+    /// Makes large pages of the blocks that are used most, as many as the daemon's budget allows.
+    /// Spaces with the highest translation cost come first. In each space, blocks are taken from
+    /// the highest bin downwards, one block per space in turn. Returns the number of large pages
+    /// made, and whether it stopped because no frame was free.
     pub(crate) fn promote_covered(&mut self, thp: &Thp) -> (u64, bool) {
         let coverage = self.lists(|lists, _| lists.promoting.coverage.clone());
         let overheads = self.lists(|lists, _| lists.promoting.overheads.clone());
@@ -257,7 +259,7 @@ impl<H: Host> Kernel<'_, H> {
                     failures += u32::from(!is_made);
                     self.lists(|lists, _| match is_made {
                         true => _ = lists.promoting.coverage.remove(&(*space, first)),
-                        // It begins anew in the lowest bin.
+                        // The block is moved to the lowest bin.
                         false => _ = lists.promoting.coverage.insert((*space, first), 0),
                     });
                     left = left.saturating_sub(1 << self.vm.pmd_order());
@@ -340,10 +342,11 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Splits large pages of which too many base pages hold zeros, and frees these, until the high mark of
-    /// free memory is reached (`deferred_split_scan`, `thp_underused`). Which pages hold zeros is an
-    /// assumption, as there are no contents here. Only the daemon that evicts pages does so: a fault that
-    /// evicts some holds its space's lock.
+    /// Splits large pages in which too many base pages contain zeros, and frees these base pages,
+    /// until the high mark of free memory is reached (`deferred_split_scan`, `thp_underused`).
+    /// Which pages contain zeros is an assumption, since the model has no contents of pages. Only
+    /// the daemon that evicts pages calls this, because a fault that evicts pages holds the lock of
+    /// its space.
     pub(crate) fn shrink_underused(&mut self) {
         let Some(thp) = self.vm.thp.filter(|thp| thp.zero_permille > 0) else { return };
         let (order, base) = (self.vm.pmd_order(), self.vm.base);
@@ -388,7 +391,8 @@ impl<H: Host> Kernel<'_, H> {
         let first = at.known.anons.get(pages.start).map(|anon| self.anon(anon).place);
         let (true, Some(PageLocation::Resident(first))) = (is_own, first) else { return };
         for page in pages.clone() {
-            // Which ones: as well spread as any.
+            // A hash selects the pages that count as pages of zeros, so that they are spread
+            // evenly.
             let is_zero = (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 1000 < permille;
             let part = page..page + 1;
             if !is_zero || self.cut_large(at, &part).is_err() || self.unload(at, &part).is_err() {
@@ -400,8 +404,8 @@ impl<H: Host> Kernel<'_, H> {
         self.split_folio(first);
     }
 
-    /// A round of Ingens or HawkEye in place of `khugepaged`'s, if one of them is chosen. Returns
-    /// the number of large pages made, and whether no frame was free.
+    /// Performs a round of Ingens or HawkEye in place of `khugepaged`'s round, if one of them is
+    /// chosen. Returns the number of large pages made, and whether no frame was free.
     pub(crate) fn promote_instead(&mut self, thp: &Thp) -> Option<(u64, bool)> {
         match thp.promoter {
             Promoter::Ingens(Ingens { hot_every: Some(_), .. }) => Some(self.promote_hottest(thp)),

@@ -1,5 +1,5 @@
-//! A daemon that moves the pages of a region side by side in memory (Yan and others 2019,
-//! "Translation Ranger").
+//! A daemon that moves the pages of a region to adjacent frames (Yan and others 2019, "Translation
+//! Ranger").
 //!
 //! ```text
 //!   region   | 0 | 1 | 2 | 3 | 4 |          anchor: page 0 belongs in frame 8
@@ -10,10 +10,12 @@
 //!   page 4 in 42, 12 cannot be moved         a new anchor from here on
 //! ```
 //!
-//! The page of an anchor and its frame have the same offset from a multiple of 2M, so that a complete block
-//! of 2M becomes one large page without moving. A large page is moved as a whole if its target frames are
-//! free, and is never exchanged. A page that spaces share after a fork is moved only for the first of them:
-//! each space has other anchors, so that every pass would otherwise move it once per space.
+//! An *anchor* is a page with the frame that was chosen for it; it determines the frames of the
+//! following pages. The page of an anchor and its frame have the same offset from a multiple of 2M,
+//! so that a complete block of 2M can become one large page without being moved again. A large page
+//! is moved as a whole if its target frames are free, and is never exchanged. A page that spaces
+//! share after a fork is moved only for the first of these spaces. The spaces have different
+//! anchors, so otherwise every pass would move the page once per space.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -64,7 +66,7 @@ impl<H: Host> Kernel<'_, H> {
         let mut left = ranger.moves;
         let spaces: Vec<u32> = self.vm.spaces.all().map(|(number, _)| number).collect();
         for number in spaces {
-            // A space that has ended is passed over.
+            // A space that has ended is skipped.
             let _ = self.within(HatSpace(number), |kernel, at| {
                 kernel.pages_move(|kernel| kernel.range_space(at, &ranger, &mut next, &mut left));
                 Ok(())
@@ -93,8 +95,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Moves the pages of a region side by side, to frames from `next` on. Frames before `begin` hold the
-    /// pages of the spaces processed earlier.
+    /// Moves the pages of a region to adjacent frames from `next` on. Frames before `begin` hold
+    /// the pages of the spaces processed earlier.
     fn range_region(
         &mut self,
         at: &mut Within<'_>,
@@ -112,7 +114,7 @@ impl<H: Host> Kernel<'_, H> {
                 break;
             };
             page = anon_page;
-            // A block that is one page already is moved as a whole.
+            // A block that is already one large page is moved as a whole.
             let large = self.large_at(at, page, order);
             let (first, count) =
                 large.as_ref().map_or((page, 1), |(pages, _)| (pages.start, block));
@@ -150,7 +152,7 @@ impl<H: Host> Kernel<'_, H> {
             page = first + count;
             if page.is_multiple_of(block) && moved == Moved::Yes {
                 match is_large {
-                    // One look at its entry.
+                    // The entry of the large page is read once.
                     true => self.work.table_reads += 1,
                     false => self.promote_in_place(at, region, page - block),
                 }
@@ -222,7 +224,8 @@ impl<H: Host> Kernel<'_, H> {
             self.work.frames_taken += 1;
             self.migrate(&[(from, to)]);
         }
-        // Two pages that change places are copied through a processor's registers: once each.
+        // Two pages that are exchanged are copied through a processor's registers, so each is
+        // copied only once.
         self.work.copied -= 1;
         self.lists(|lists, _| lists.ranged.exchanged += 1);
         *left = left.saturating_sub(2);

@@ -8,12 +8,13 @@
 //!   munmap, exit: the block is free again, and a surplus page goes back to free memory
 //! ```
 //!
-//! The frames of a pool are wired all the time: none of them is evicted, moved or split. A private mapping
-//! has its promises for itself; the child of a fork has none, so that its copies need pages that are not
-//! promised. Promises for shared memory belong to the memory, not to a mapping.
+//! The frames of a pool are wired all the time: none of them is evicted, moved or split. A pool
+//! *promises* its pages to mappings (Linux: reserves). The promises of a private mapping are its
+//! own; the child of a fork has no promises, so its copies need pages that are not promised.
+//! Promises for shared memory belong to the memory and not to a mapping.
 //!
-//! If the pool has no page for a fault, the kernel ends the process. Here the fault is counted and a base page is
-//! mapped, because the accesses of a trace have happened.
+//! If the pool has no page for a fault, the kernel ends the process. Here the fault is counted and
+//! a base page is mapped, because the accesses of a trace have really happened.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -66,8 +67,9 @@ impl<L: Locks> Vm<L> {
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// Makes a pool of pages of `size`, which must be one of the sizes that may be loaded: `pages` now, as
-    /// far as free memory has such blocks, and at most `overcommit` later. Returns how many pages the pool has.
+    /// Makes a pool of pages of `size`, which must be one of the sizes that may be loaded. The pool
+    /// gets `pages` pages now, as far as free memory has such blocks, and at most `overcommit` more
+    /// later. Returns the number of pages in the pool.
     pub fn set_pool(&mut self, size: PageSize, pages: u64, overcommit: u64) -> u64 {
         self.site = Site::Call;
         let order = self.order_of(size);
@@ -131,7 +133,8 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Promises a page for each of `keys` that has no page and no promise, or none (`hugetlb_acct_memory`).
+    /// Promises a page for each of `keys` that has neither a page nor a promise. If this is
+    /// impossible, nothing is promised (`hugetlb_acct_memory`).
     fn promise_all(&mut self, order: u32, keys: &[Promise]) -> bool {
         let (vm, site) = (self.vm, self.site);
         let is_there = |key: &Promise| match *key {
@@ -172,7 +175,8 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// Brings in the page of the pool that contains `page`, or a base page if there is none.
+    /// Brings in the large page that contains `page`, from the pool, or a base page if the pool has
+    /// none.
     pub(crate) fn bring_reserved(
         &mut self,
         at: &mut Within<'_>,
@@ -337,7 +341,7 @@ impl<H: Host> Kernel<'_, H> {
         Some(first)
     }
 
-    /// Gives a block that nobody uses back to free memory.
+    /// Returns a block that no mapping uses to free memory.
     pub(crate) fn drop_block(&mut self, first: FrameId, order: u32) {
         let order = order + self.memory.order(self.vm.base);
         self.work.frames_given += 1 << order;

@@ -10,9 +10,10 @@
 //!           the region has the whole block and no table of base pages is in its place
 //! ```
 //!
-//! If a part of such a large page is unmapped or gets other rights, the large page is not split: it is
-//! unloaded, and faults load its pages again (`__split_huge_pmd_locked`). A fault for a page that is in swap
-//! or nowhere creates a large page only where `shmem_enabled` allows it ([`super::shmem`]).
+//! If a part of such a large page is unmapped or gets other rights, the large page is not split: it
+//! is unloaded, and faults load its pages again (`__split_huge_pmd_locked`). A fault for a page
+//! that is in swap or does not exist yet creates a large page only if `shmem_enabled` allows it
+//! ([`super::shmem`]).
 
 use core::{ops::Range, sync::atomic::Ordering};
 
@@ -32,8 +33,9 @@ use crate::{
     work::{How, Why},
 };
 
-/// The object of a region's shared memory, and the object's page with which the region begins. `None` if the
-/// region is of a file, or if object and addresses are not aligned alike for pages of this order.
+/// The object of a region's shared memory, and the object's page with which the region begins.
+/// `None` if the region maps a file, or if object and addresses differ in their alignment for pages
+/// of this order.
 fn memory_of<L: Locks>(
     vm: &Vm<L>,
     site: Site,
@@ -47,7 +49,8 @@ fn memory_of<L: Locks>(
 }
 
 impl<H: Host> Kernel<'_, H> {
-    /// Whether the region with `page` is of shared memory, whose large pages are unloaded instead of split.
+    /// Whether the region of `page` is of shared memory, whose large pages are unloaded instead of
+    /// split.
     pub(crate) fn is_shared_memory(&self, at: &Within<'_>, page: u64) -> bool {
         let is_shared = |region: &Region| matches!(region.backing, Backing::Shared { .. });
         self.vm.thp.is_some() && at.known.regions.at(page).is_some_and(is_shared)
@@ -68,7 +71,7 @@ impl<H: Host> Kernel<'_, H> {
     /// there (`finish_fault`: `folio_test_pmd_mappable`).
     #[inline]
     pub(crate) fn has_large_object(&self, region: &Region, page: u64) -> bool {
-        // Most memories never have any.
+        // Most shared memory never has a large page.
         self.vm.has_large_objects.load(Ordering::Relaxed) && self.is_in_folio(region, page)
     }
 
@@ -109,7 +112,7 @@ impl<H: Host> Kernel<'_, H> {
         (wanted, first): (PageSize, Option<Why>),
     ) -> Result<Result<How, Why>, Error> {
         let size = self.vm.size_of(pages);
-        // Only the directory's entry is read, and that is counted.
+        // Only the entry of the upper table is read, and this read has been counted.
         let before = self.work.table_reads;
         let held = self.mappings_in(at.space, pages);
         self.work.table_reads = before;

@@ -28,8 +28,8 @@ use crate::{
 };
 
 impl<H: Host> Kernel<'_, H> {
-    /// The orders that settings allow for the page of shared memory at `page` of `region`; none if the region
-    /// is of anything else, or not aligned as its memory is.
+    /// The orders that settings allow for the page of shared memory at `page` of `region`; none if
+    /// the region is of anything else, or if its alignment differs from that of its memory.
     pub(super) fn shmem_orders(&self, region: &Region, page: u64, thp: &Thp) -> u32 {
         let Backing::Shared { object, first } = region.backing else { return 0 };
         let advice = advice(region, self.vm.base);
@@ -42,14 +42,15 @@ impl<H: Host> Kernel<'_, H> {
             return 0;
         }
         let apart = region.pages.start.wrapping_sub(first);
-        // Blocks of orders above that of the distance lie otherwise in memory than in addresses.
+        // In blocks of higher orders than that of the distance, pages have different positions in
+        // the memory and in the addresses.
         let alike = if apart == 0 { u32::MAX } else { (2 << apart.trailing_zeros().min(30)) - 1 };
         let index = first + (page - region.pages.start);
         thp.shmem.orders(index, pages, advice == Advice::Huge) & alike
     }
 
-    /// Brings in the block `pages` of shared memory, of which nothing is in memory yet, as one page. Returns
-    /// why that is impossible.
+    /// Brings in the block `pages` of shared memory, which has no page in memory yet, as one page.
+    /// Returns why that is impossible.
     pub(super) fn fill_shared(
         &mut self,
         at: &mut Within<'_>,

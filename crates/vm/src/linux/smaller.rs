@@ -7,9 +7,10 @@
 //!     yes --> adjacent frames, base pages        no --> its halves, down to four base pages
 //! ```
 //!
-//! Such blocks know only two values of `max_ptes_none`: if the setting allows all but one of a large page's base
-//! pages to be missing, all but one of a block's may be missing; otherwise none may. No page of such a block may be
-//! in swap or shared.
+//! For these blocks, `max_ptes_none` has only two effects. If the setting allows all but one of a
+//! large page's base pages to be missing, all but one of the block's base pages may be missing;
+//! otherwise no base page of the block may be missing. No page of the block may be in swap or
+//! shared.
 
 use core::ops::Range;
 
@@ -27,12 +28,12 @@ use crate::{
     work::How,
 };
 
-/// The least order that the daemon makes.
+/// The smallest order of a block that the daemon makes.
 const ORDER_MIN: u32 = 2;
 
 impl<H: Host> Kernel<'_, H> {
-    /// Collapses parts of the block of `2^order` pages from `start` on, which is not a large page, into blocks
-    /// of the orders in the mask `smaller`.
+    /// Collapses parts of the block of `2^order` pages from `start` on, which did not become a
+    /// large page, into blocks of the orders in the mask `smaller`.
     pub(super) fn collapse_smaller(
         &mut self,
         at: &mut Within<'_>,

@@ -19,10 +19,11 @@
 //! Moved pages leave a table at their new place if they had one (`move_page_tables`: `pte_alloc`), and a
 //! fork leaves one in the child (`copy_pte_range`).
 //!
-//! The machine's page table may have any format, including one without such tables. This module records the
-//! tables that Linux would have on x86-64, for blocks of the sizes of large pages. A table that is not empty
-//! follows from the pages that are mapped. A table is recorded ([`crate::thp::Kept`]) only if pages are
-//! removed from a block and the table remains, so that a fault costs nothing if there are no such blocks.
+//! The machine's page table may have any format, including one without such tables. This module
+//! records the tables that Linux would have on x86-64, for blocks of the sizes of large pages.
+//! Where pages are mapped, it is known that there is a table. A table is recorded
+//! ([`crate::thp::Kept`]) only if pages are removed from a block and the table remains, so that
+//! faults have no additional cost if there are no such blocks.
 
 use core::ops::Range;
 
@@ -37,8 +38,9 @@ use crate::{
 };
 
 impl<L: Locks> Vm<L> {
-    /// Records the table in which `mapping` was, which has just been unloaded. `noted` has the pages of the
-    /// table that was recorded last, for an operation that goes through pages by address.
+    /// Records the table of `mapping`, which has just been unloaded. `noted` has the pages of the
+    /// table that was recorded last; it saves work for an operation that handles pages in the order
+    /// of their addresses.
     #[inline]
     pub(crate) fn keep_table(&self, tables: &mut Kept, mapping: &Mapping, noted: &mut Range<u64>) {
         let page = mapping.translation.page;
@@ -71,8 +73,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Records that blocks which lose a part of `pages`, because these are moved, keep a table if anything
-    /// was mapped in it.
+    /// Records that blocks which lose a part of `pages`, because these are moved, keep a table if
+    /// anything was mapped in the block.
     pub(crate) fn keep_around(&mut self, at: &mut Within<'_>, pages: &Range<u64>) {
         if self.vm.thp.is_none() || pages.is_empty() {
             return;

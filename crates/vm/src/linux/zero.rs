@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Each 16M of addresses has its own frame of zeros, so that the lists of the frame's mappings stay
-//! short. Linux needs only one, since it keeps no such list for it.
+//! short. Linux needs only one frame of zeros, since it keeps no list of its mappings.
 
 use core::ops::Range;
 
@@ -131,7 +131,7 @@ impl<H: Host> Kernel<'_, H> {
             let (hat, mut below) = self.hat();
             match hat.load(at.space, page, 1, &mut below) {
                 Ok(()) => self.work.around += 1,
-                // The rest comes by faults.
+                // Faults load the remaining pages.
                 Err(_) => return Ok(()),
             }
             if wired.stays() {
@@ -141,9 +141,9 @@ impl<H: Host> Kernel<'_, H> {
         Ok(())
     }
 
-    /// Whether a store must copy the page in `frame` although the space is its only user: a fork has
-    /// shared the page, and other users still have frames of its folio (`wp_can_reuse_anon_folio`).
-    /// If no copy is needed, marks the page as exclusive to the space.
+    /// Whether a store must copy the page in `frame` although the space is its only user. This is
+    /// so if a fork has shared the page and other spaces still use frames of its folio
+    /// (`wp_can_reuse_anon_folio`). If no copy is needed, marks the page as exclusive to the space.
     pub(crate) fn is_bound(&mut self, anon: AnonId, frame: FrameId) -> bool {
         if self.vm.thp.is_none() || self.anon(anon).exclusive {
             return false;
@@ -166,8 +166,8 @@ impl<H: Host> Kernel<'_, H> {
         self.vm.thp.is_some() && kind != Kind::Store
     }
 
-    /// Loads a large page of zeros for `pages`, none of which is in memory. Returns whether it
-    /// could.
+    /// Loads a large page of zeros for `pages`, none of which is in memory. Returns whether it was
+    /// loaded.
     pub(crate) fn load_huge_zero(
         &mut self,
         at: &mut Within<'_>,
@@ -176,7 +176,7 @@ impl<H: Host> Kernel<'_, H> {
     ) -> Result<bool, Stop> {
         let frame = self.huge_zero_frame().ok_or(Stop::Full)?;
         let mut how = How::Minor;
-        // (`do_huge_pmd_anonymous_page`: `vmf_anon_prepare` comes first.)
+        // This is first, as in `do_huge_pmd_anonymous_page`, which begins with `vmf_anon_prepare`.
         if !region.has_own {
             at.known.regions.set_own(pages.start);
         }

@@ -29,7 +29,7 @@ impl Replacement for Clock {
     }
 
     fn victim(&mut self, pages: &mut dyn Pages) -> Option<FrameId> {
-        // After a whole round no bit is set.
+        // After a complete round, no referenced bit is set.
         for _ in 0..=self.ring.len() {
             let frame = self.ring.pop_of(pages)?;
             if !pages.referenced(frame) {

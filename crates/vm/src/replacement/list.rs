@@ -43,8 +43,8 @@ impl List {
         (self.len > 0).then(|| self.remove(table, frame)).map(|()| frame)
     }
 
-    /// Removes and returns the oldest frame, with the access to descriptors that a policy has while
-    /// it looks for a victim.
+    /// Removes and returns the oldest frame. The descriptors are accessed through `pages`, as a
+    /// policy does when it chooses a victim.
     pub(super) fn pop_of(&mut self, pages: &mut dyn Pages) -> Option<FrameId> {
         let mut popped = None;
         pages.with_table(&mut |table| popped = self.pop(table));

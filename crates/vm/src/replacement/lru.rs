@@ -17,9 +17,9 @@ const ACTIVE: u8 = 1;
 ///                [ active ]
 /// ```
 ///
-/// An inactive page must be used again to become active: one scan over much memory does not evict
-/// pages that are used all the time. Keeping both lists equally long is an assumption; Linux
-/// balances them by the size of memory.
+/// An inactive page must be used again to become active. A single scan over much memory therefore
+/// does not evict pages that are used all the time. Keeping both lists equally long is an
+/// assumption; Linux balances them by the size of memory.
 #[derive(Debug, Default)]
 pub(super) struct Lru {
     active: List,
@@ -52,7 +52,7 @@ impl Replacement for Lru {
     }
 
     fn victim(&mut self, pages: &mut dyn Pages) -> Option<FrameId> {
-        // After each page was seen once no bit is set.
+        // After each page was examined once, no referenced bit is set.
         for _ in 0..=self.pages() {
             while self.active.len() > self.inactive.len() {
                 let Some(frame) = self.active.pop_of(pages) else { break };

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The lists are in the page-frame descriptors, so that a policy can run when no memory is free. A
-//! policy learns of uses by calling [`Pages::referenced`] when it looks for a victim; it is not
-//! informed of hits. Wired frames are in no list.
+//! policy learns of uses only by calling [`Pages::referenced`] when it chooses a victim; it is not
+//! notified of hits. Wired frames are in no list.
 
 mod clock;
 mod list;
@@ -30,7 +30,7 @@ pub trait Replacement: Send {
     /// Called when a page has come into memory; its descriptor has its identity.
     fn enter(&mut self, table: &mut FrameTable, frame: FrameId);
 
-    /// Called when a page in the policy's lists is removed that was not chosen as a victim.
+    /// Called when a page is removed from the policy's lists that was not chosen as a victim.
     fn leave(&mut self, table: &mut FrameTable, frame: FrameId);
 
     /// Chooses the next page to evict and removes it from its list.

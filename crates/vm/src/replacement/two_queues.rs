@@ -17,9 +17,9 @@ const MAIN: u8 = 1;
 ///   page in A1out -> [ Am   ] -- oldest, not referenced, otherwise ---------------> victim
 /// ```
 ///
-/// A page that is needed again soon after its eviction is used often: only such a page enters the
-/// main queue. The sizes of A1in and A1out are those that the paper proposes for the full version.
-/// The main queue is a clock, since the policy is not informed of hits.
+/// A page that is needed again soon after its eviction is assumed to be used often. Only such a
+/// page enters the main queue. The sizes of A1in and A1out are those that the paper proposes for
+/// the full version. The main queue is a clock, since the policy is not informed of hits.
 #[derive(Debug)]
 pub(super) struct TwoQueues {
     first: List,
@@ -49,7 +49,8 @@ impl TwoQueues {
 
     fn remember(&mut self, identity: Identity) {
         let who = (identity.object, identity.index);
-        // A page for which there is no memory is not remembered: it comes back as a new page.
+        // If there is no memory to record an evicted page, it will be treated as a new page when it
+        // returns.
         if self.left.try_reserve(1).is_err()
             || self.left_at.insert(who, self.departures + 1).is_err()
         {
@@ -59,7 +60,7 @@ impl TwoQueues {
         self.left.push_back((self.departures, who));
         while self.left.len() > self.left_max {
             let Some((departure, who)) = self.left.pop_front() else { return };
-            // A page that returned and left again has a later entry.
+            // If the page returned and was evicted again, it has a later entry.
             if self.left_at.get(&who) == Some(&departure) {
                 self.left_at.remove(&who);
             }
@@ -93,7 +94,7 @@ impl Replacement for TwoQueues {
             pages.with_table(&mut |table| self.remember(table.get(frame).identity));
             return Some(frame);
         }
-        // After a whole round no bit is set.
+        // After a complete round, no referenced bit is set.
         for _ in 0..=self.main.len() {
             let frame = self.main.pop_of(pages)?;
             if !pages.referenced(frame) {

@@ -14,7 +14,7 @@ use super::stats::Stats;
 #[derive(Default)]
 pub(crate) struct Folios {
     pub(crate) by_first: BTreeMap<u32, Folio>,
-    /// The folios with unmapped frames, in the order in which they got them.
+    /// The folios with unmapped frames, in the order in which they got their first unmapped frame.
     pub(crate) deferred: VecDeque<u32>,
     /// The number of unmapped frames in folios.
     pub(crate) held: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Folio {
     pub(crate) order: u32,
     /// The unmapped frames of base pages.
     pub(crate) unmapped: Vec<FrameId>,
-    /// Whether the frames are of a pool, so that the folio is never split.
+    /// Whether the frames belong to a pool, so that the folio is never split.
     pub(crate) reserved: bool,
 }
 
@@ -39,8 +39,8 @@ pub(crate) enum Fate {
     Free,
     /// The frame remains in its folio.
     Held,
-    /// All frames of its folio are unmapped and become free: the folio's first frame, and log2 of
-    /// its number of frames, and whether they are of a pool.
+    /// All frames of its folio are unmapped and become free. The elements are the folio's first
+    /// frame, log2 of its number of frames, and whether they belong to a pool.
     Whole(FrameId, u32, bool),
 }
 
@@ -50,7 +50,7 @@ impl Folios {
         self.by_first.insert(first.0, Folio { order, unmapped: Vec::new(), reserved: true });
     }
 
-    /// Whether a frame is of a folio that is never split.
+    /// Whether a frame belongs to a folio that is never split.
     pub(crate) fn is_reserved(&self, frame: FrameId) -> bool {
         let folio = self.of(frame).and_then(|first| self.by_first.get(&first));
         folio.is_some_and(|folio| folio.reserved)
@@ -90,7 +90,7 @@ impl Folios {
         }
         self.by_first.remove(&first);
         self.held -= count;
-        // Those at the ends are found first: a process gives memory back in order.
+        // The last element is tested first, because a process usually unmaps memory in order.
         if self.deferred.back() == Some(&first) {
             self.deferred.pop_back();
         } else if !is_reserved {

@@ -9,15 +9,15 @@ use super::khugepaged::Khugepaged;
 pub struct Ingens {
     /// The number of base pages of a block that must be in memory.
     pub util_threshold: u64,
-    /// A hot page is examined once in this many scans; `None`: use is not sampled.
+    /// A hot page is examined once in this number of scans; `None` if use is not sampled.
     pub hot_every: Option<u64>,
-    /// If less than this share of free memory, in thousandths, is in blocks smaller than a large page,
-    /// any block becomes large; 0: never.
+    /// A share of free memory, in thousandths. While less than this share is in blocks smaller than
+    /// a large page, any block becomes large. 0 disables this.
     pub aggressive_below: u64,
 }
 
 impl Ingens {
-    /// Ingens without sampling, for blocks of which `util_threshold` base pages must be in memory.
+    /// Ingens without sampling. `util_threshold` base pages of a block must be in memory.
     pub const fn new(util_threshold: u64) -> Ingens {
         Ingens { util_threshold, hot_every: None, aggressive_below: 0 }
     }
@@ -42,8 +42,8 @@ impl Use {
 }
 
 impl Khugepaged {
-    /// The limits of a daemon that makes large pages of blocks of which `util_threshold` base pages
-    /// are in memory.
+    /// The limits of a daemon that makes a large page of a block if `util_threshold` of its base
+    /// pages are in memory.
     pub const fn filled(self, pages: u64, util_threshold: u64) -> Khugepaged {
         Khugepaged { max_ptes_none: pages.saturating_sub(util_threshold), ..self }
     }

@@ -1,4 +1,4 @@
-//! Which blocks have a page table in place of a large page.
+//! Records of the blocks that have a page table in place of a large page.
 
 use alloc::{collections::BTreeSet, vec::Vec};
 use core::ops::Range;

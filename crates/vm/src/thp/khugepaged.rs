@@ -7,14 +7,14 @@ use crate::work::Why;
 pub struct Khugepaged {
     /// The number of base pages that a pass scans.
     pub pages_to_scan: u64,
-    /// The most base pages of a block that may be unmapped, for the block to be collapsed.
+    /// A block is collapsed only if at most this number of its base pages is unmapped.
     pub max_ptes_none: u64,
-    /// The most base pages of a block that may be in swap, for the block to be collapsed.
+    /// A block is collapsed only if at most this number of its base pages is in swap.
     pub max_ptes_swap: u64,
-    /// The most base pages of a block that may be shared with other spaces, for the block to be
-    /// collapsed.
+    /// A block is collapsed only if at most this number of its base pages is shared with other
+    /// spaces.
     pub max_ptes_shared: u64,
-    /// Whether it compacts memory if no large frame is free.
+    /// Whether the daemon compacts memory if no large frame is free.
     pub defrag: bool,
 }
 
@@ -96,7 +96,8 @@ results! {
     ExceedSharedPte "exceed_shared_pte"
     /// A page is wired by another space.
     PageCount "page_count"
-    /// None of its pages was used recently, or too few for the number in swap.
+    /// None of the block's pages was used recently, or too few compared with the number of its
+    /// pages in swap.
     LackReferencedPage "lack_referenced_page"
     /// No frame of the size is free.
     AllocHugePageFail "alloc_huge_page_fail"
@@ -119,8 +120,8 @@ impl ScanResult {
 }
 
 impl ScanResult {
-    /// Whether nothing smaller is tried in a block with this result: it is a large page, has nothing mapped,
-    /// or memory has no block at all.
+    /// Whether smaller blocks are not tried after this result, because the block is a large page,
+    /// has nothing mapped, or no block of memory is free.
     pub(crate) const fn ends_block(self) -> bool {
         match self {
             ScanResult::Succeed | ScanResult::PmdMapped => true,
@@ -174,6 +175,7 @@ pub struct Scanned {
 pub struct Collapsed {
     /// Large pages made.
     pub made: u64,
-    /// Whether the pass ended because no frame was free: the next pass then waits longer.
+    /// Whether the pass ended because no frame was free. In that case the daemon waits longer
+    /// before the next pass.
     pub starved: bool,
 }

@@ -49,7 +49,7 @@ pub struct Thp {
     pub always: u32,
     /// Orders allowed where advice requests large pages.
     pub madvise: u32,
-    /// Whether faults use such blocks; otherwise only daemons do.
+    /// Whether faults use these blocks; otherwise only daemons do.
     pub faults: bool,
     /// How much a fault does if no block is free.
     pub defrag: Defrag,
@@ -63,11 +63,12 @@ pub struct Thp {
     /// Whether `khugepaged` also makes blocks of the orders below the large page's, where these are allowed
     /// (Linux 7.2).
     pub collapses_smaller: bool,
-    /// The share of a large page's base pages that hold zeros, in thousandths, if large pages with too many of
-    /// them are split when memory is scarce (`shrink_underused`, Linux 6.12); 0: none is.
+    /// The assumed share of a large page's base pages that contain zeros, in thousandths. It is
+    /// used if large pages with too many such pages are split when memory is scarce
+    /// (`shrink_underused`, Linux 6.12). With 0, no large page is split for this reason.
     pub zero_permille: u64,
-    /// How many base pages of a file around a faulting one are loaded with it if they are in memory:
-    /// a power of two; 1 for none.
+    /// The number of base pages of a file, around and including a faulting page, that a fault loads
+    /// if they are in memory. A power of two; 1 means only the page itself.
     pub fault_around: u64,
     /// Settings of compaction.
     pub compacting: Compacting,
@@ -75,9 +76,9 @@ pub struct Thp {
     pub khugepaged: Khugepaged,
     /// How the daemon chooses blocks.
     pub promoter: Promoter,
-    /// How regions are placed in memory; `None`: each page gets any frame.
+    /// How regions are placed in memory; `None` if each page gets any frame.
     pub placing: Option<Placing>,
-    /// The daemon that moves pages side by side; `None`: there is none.
+    /// The daemon that moves pages to adjacent frames; `None` if there is none.
     pub ranger: Option<Ranger>,
 }
 
@@ -168,7 +169,8 @@ pub(crate) enum Effort {
     None,
     /// The fault wakes the daemons.
     Wake,
-    /// The fault compacts memory itself; where advice requests large pages, several times.
+    /// The fault compacts memory itself. If advice requests large pages (`again`), it tries several
+    /// times.
     Direct { again: bool },
 }
 

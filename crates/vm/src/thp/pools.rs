@@ -1,4 +1,4 @@
-//! Pools of reserved large pages: their blocks, and which of them are promised to mappings.
+//! Pools of reserved large pages: their blocks, and the promises of blocks to mappings.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,8 @@ use physmem::FrameId;
 
 use crate::object::ObjectId;
 
-/// Whose block a promise is for: the block's page in a space, or in shared memory.
+/// Identifies the block for which a promise was made: by the first page of the block in a space, or
+/// in shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Promise {
     Private { space: u32, page: u64 },
@@ -23,7 +24,7 @@ pub(crate) struct Pools(pub(crate) BTreeMap<u32, Pool>);
 /// A pool of large pages.
 #[derive(Default)]
 pub(crate) struct Pool {
-    /// The first frames of its free blocks; the block that came last goes first.
+    /// The first frames of its free blocks; the block that was freed last is used next.
     pub(crate) free: Vec<FrameId>,
     /// Promises to mappings whose block has not been brought in.
     pub(crate) promised: BTreeSet<Promise>,
@@ -44,11 +45,11 @@ pub struct PoolCounts {
     /// Pages that came from free memory when the pool was empty. They return to free memory when
     /// they are freed.
     pub surplus_hugepages: u64,
-    /// The most pages that may come from free memory in this way.
+    /// The largest number of pages that may come from free memory in this way.
     pub nr_overcommit_hugepages: u64,
-    /// Mappings that got their promises.
+    /// Mappings to which the pool promised all their pages.
     pub mapped: u64,
-    /// Mappings that were refused, as the pool could promise no more (`ENOMEM`).
+    /// Mappings that were refused, because the pool could not promise enough pages (`ENOMEM`).
     pub refused: u64,
     /// Pages that faults took.
     pub taken: u64,
@@ -57,12 +58,13 @@ pub struct PoolCounts {
 }
 
 impl Pool {
-    /// How many free blocks are promised to nobody.
+    /// The number of free blocks that are not promised to any mapping.
     pub(crate) fn spare(&self) -> usize {
         self.free.len().saturating_sub(self.promised.len())
     }
 
-    /// Takes a block for `promise`, which is kept by that, or one that is promised to nobody.
+    /// Takes a block for `promise`. If there is such a promise, it is fulfilled by this; otherwise
+    /// the block must be one that is not promised.
     pub(crate) fn take(&mut self, promise: Promise) -> Option<FrameId> {
         let is_promised = self.promised.remove(&promise);
         if !is_promised && self.spare() == 0 {
@@ -72,7 +74,8 @@ impl Pool {
         self.free.pop()
     }
 
-    /// Takes back a block that nobody maps. Returns whether its frames are removed from the pool.
+    /// Takes back a block that is no longer mapped. Returns whether its frames are removed from the
+    /// pool.
     pub(crate) fn give_back(&mut self, first: FrameId) -> bool {
         let leaves = self.counts.surplus_hugepages > 0;
         if leaves {
@@ -84,7 +87,7 @@ impl Pool {
         leaves
     }
 
-    /// Takes back `count` promises. Returns the blocks that leave the pool with them
+    /// Withdraws `count` promises. Returns the blocks that are removed from the pool as a result
     /// (`return_unused_surplus_pages`).
     pub(crate) fn unpromised(&mut self, count: u64) -> Vec<FrameId> {
         let leaving = count.min(self.counts.surplus_hugepages).min(self.free.len() as u64);

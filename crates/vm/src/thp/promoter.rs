@@ -12,7 +12,7 @@ pub enum Promoter {
     Khugepaged,
     /// Blocks that have become full enough, in order.
     Ingens(Ingens),
-    /// The blocks of which most base pages are used.
+    /// The blocks with the most used base pages.
     HawkEye,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Promoting {
     pub(crate) coverage: BTreeMap<(u32, u64), u32>,
     /// The cost of translation for each space, in per cent of the space's time, if it is supplied.
     pub(crate) overheads: BTreeMap<u32, u64>,
-    /// When base pages were used, if Ingens samples that.
+    /// The use of base pages over time, if Ingens samples it.
     pub(crate) in_use: Use,
     pub(crate) promoted: Promoted,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Promoting {
 pub struct Promoted {
     /// Blocks that became full enough.
     pub filled: u64,
-    /// Times that accessed bits were read.
+    /// The number of times that accessed bits were read.
     pub samples: u64,
     /// Base pages whose accessed bits Ingens has read.
     pub sampled: u64,

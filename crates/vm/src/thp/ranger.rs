@@ -1,11 +1,11 @@
-//! The daemon that moves pages side by side: its settings and counts.
+//! The daemon that moves pages to adjacent frames: its settings and counts.
 
 /// Settings of the daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ranger {
     /// Regions of fewer base pages than this are skipped.
     pub pages_min: u64,
-    /// The most base pages that a pass moves.
+    /// The largest number of base pages that a pass moves.
     pub moves: u64,
 }
 

@@ -1,21 +1,21 @@
-//! Where faults use large blocks for shared memory (the settings `shmem_enabled`).
+//! The settings `shmem_enabled`: they determine for which shared memory faults use large blocks.
 
 /// The setting for all sizes (`shmem_enabled`), which sizes set to `inherit` follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ShmemHuge {
-    /// Sizes that inherit are used nowhere.
+    /// Sizes set to `inherit` are never used.
     #[default]
     Never,
-    /// Sizes that inherit are used everywhere.
+    /// Sizes set to `inherit` are always used.
     Always,
-    /// Sizes that inherit are used where the memory does not end before their block does, or where advice requests
-    /// them.
+    /// Sizes set to `inherit` are used if the memory does not end before the block does, or if
+    /// advice requests them.
     WithinSize,
-    /// Sizes that inherit are used where advice requests them.
+    /// Sizes set to `inherit` are used if advice requests them.
     Advise,
-    /// No size is used, whatever is set for it.
+    /// No size is used, whatever its own setting.
     Deny,
-    /// Only sizes that inherit are used, everywhere.
+    /// Only sizes set to `inherit` are used, and always.
     Force,
 }
 
@@ -49,7 +49,8 @@ impl Shmem {
 
     /// The orders for the page `index` of a memory of `pages` pages (`shmem_allowable_huge_orders`).
     pub(crate) fn orders(&self, index: u64, pages: u64, is_advised: bool) -> u32 {
-        // From the highest order that fits on, all lower ones are allowed (`shmem_get_orders_within_size`).
+        // The highest order that fits and all lower orders are allowed
+        // (`shmem_get_orders_within_size`).
         let fit = |orders: u32| {
             let fits = |order: &u32| (index + 1).next_multiple_of(1 << order) <= pages;
             let highest = (1..u32::BITS).rev().filter(|order| orders & 1 << order != 0).find(fits);
@@ -78,7 +79,7 @@ impl Shmem {
 mod tests {
     use super::*;
 
-    /// Each order by itself, as the rule reads.
+    /// Compares each order separately with the rule.
     #[test]
     fn orders_follow_the_settings() {
         let alls = [

@@ -32,15 +32,15 @@ stats! {
     swpout_fallback
     /// Blocks split.
     split
-    /// Blocks of which a part was unmapped, so that they are to be split.
+    /// Blocks that are to be split because a part of them was unmapped.
     split_deferred
     /// Blocks made by `khugepaged` or `MADV_COLLAPSE`.
     collapse_alloc
-    /// Times that `khugepaged` or `MADV_COLLAPSE` found no block.
+    /// The number of times that `khugepaged` or `MADV_COLLAPSE` found no block.
     collapse_alloc_failed
     /// Blocks split because too many of their base pages hold zeros.
     underused_split
-    /// Blocks of anonymous memory now.
+    /// The current number of blocks of anonymous memory.
     nr_anon
     /// Partly unmapped blocks of anonymous memory.
     nr_anon_partially_mapped

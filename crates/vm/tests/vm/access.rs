@@ -1,4 +1,4 @@
-//! Access to the memory of a space by the kernel.
+//! Tests of accesses by the kernel to the memory of a space.
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::HatSpace;
@@ -9,7 +9,7 @@ use crate::{
     machine::{AT, BASE, FILE, MIB, Machine, PAGE, RW, range},
 };
 
-/// What a debugger reads, page by page.
+/// The contents that a debugger reads, page by page.
 fn read(machine: &mut Machine, space: HatSpace, part: VirtRange, access: Access) -> Vec<u64> {
     let mut seen = Vec::new();
     let each = &mut |board: &mut Board, at: PhysAddr, _| {
@@ -35,7 +35,8 @@ fn write(
     done
 }
 
-/// Pages in memory, in swap, in a file and nowhere are all found, and the space sees what is stored.
+/// The kernel can access pages that are in memory, in swap, in a file, or do not exist yet, and the
+/// space sees the stored data.
 #[test]
 fn the_kernel_reads_and_writes_what_the_space_sees() {
     let mut machine = Machine::new();
@@ -59,7 +60,7 @@ fn the_kernel_reads_and_writes_what_the_space_sees() {
     machine.end(&[space], 0);
 }
 
-/// The addresses of parts begin and end where the range does.
+/// The addresses passed to the callback begin and end with the range, also inside a page.
 #[test]
 fn each_page_has_its_part_of_the_range() {
     let mut machine = Machine::new();
@@ -99,11 +100,11 @@ fn a_debugger_stores_to_text() {
     assert_eq!(machine.load(one, AT), 99);
     assert!(!machine.held(one, AT).unwrap().rights.contains(Rights::WRITE));
     assert_eq!(machine.load(other, AT), original(FILE, 0));
-    // Shared memory that the space may not store to is not stored to by force either.
+    // A forced access does not store to shared memory that the space may not store to.
     let shared = Source::File { key: FILE, first: 0, shared: true };
     machine.kernel().map(one, range(2 * AT, PAGE), Rights::READ, shared, 0).unwrap();
     assert!(write(&mut machine, one, range(2 * AT, 1), Access::Forced, 1).is_err());
-    // A page without rights can be read by force.
+    // A forced access can read a page without rights.
     machine.kernel().protect(one, range(AT, PAGE), Rights::NONE).unwrap();
     assert_eq!(read(&mut machine, one, range(AT, 1), Access::Forced), [99]);
     write(&mut machine, one, range(AT, 1), Access::Forced, 98).unwrap();
@@ -133,7 +134,7 @@ fn an_access_copies_what_is_shared() {
     }
 }
 
-/// After an error the pages before have been reached.
+/// After an error, the pages before the error have been accessed.
 #[test]
 fn an_access_ends_at_the_first_hole() {
     let mut machine = Machine::new();

@@ -1,5 +1,5 @@
-//! The platform of the tests: a number for the contents of each frame and of each page on disk,
-//! and TLBs that forget only what they are told to forget.
+//! The platform of the tests. The contents of each frame and of each page on disk are a number.
+//! TLBs drop an entry only when it is flushed.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -21,14 +21,14 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    /// What the disk has at a page of a file.
+    /// The contents that the disk has for a page of a file.
     pub(crate) fn on_disk(&self, file: FileKey, index: u64) -> u64 {
         let stored = self.disk.get(&Store::File(file, index)).copied();
         stored.unwrap_or_else(|| original(file, index))
     }
 }
 
-/// What a page of a file has at first.
+/// The initial contents of a page of a file.
 pub(crate) fn original(file: FileKey, index: u64) -> u64 {
     1 << 60 | file.inode << 32 | index
 }

@@ -1,5 +1,5 @@
-//! What Linux does beside large pages at faults, and the daemons of its rivals, each beside a slow model of
-//! it.
+//! Tests what Linux does in addition to large pages at faults, and the daemons of other systems.
+//! Each is compared with a slow model.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::ops::Range;
@@ -35,7 +35,8 @@ fn table_frame(world: &mut Small, frame: FrameId) -> physmem::Pfdat {
     world.memory.get_mut().table().get(frame)
 }
 
-/// Loads share frames of zeros; a store gives a frame. What is stored is not seen elsewhere.
+/// Loads of untouched memory share frames of zeros, and a store gets a frame of its own. The stored
+/// data is not visible at other addresses.
 #[test]
 fn loads_of_untouched_memory_take_no_memory() {
     let mut world = Small::new(1 << 10, Thp::new(0, 0, DAEMON));
@@ -44,7 +45,7 @@ fn loads_of_untouched_memory_take_no_memory() {
     for page in FIRST..FIRST + 100 {
         assert_eq!(fault(&mut world, space, page, Kind::Load), How::ZeroPage);
     }
-    // One frame of zeros, and nodes of the page table.
+    // Only a frame of zeros and nodes of the page table were allocated.
     assert!(free - world.free() <= 4, "{} frames", free - world.free());
     assert_eq!((world.vm.resident().anon, world.vm.zero_frames()), (0, 1));
     world.kernel().check().unwrap();
@@ -53,7 +54,7 @@ fn loads_of_untouched_memory_take_no_memory() {
     assert_ne!(frame_of(&world, space, FIRST + 7), frame_of(&world, space, FIRST + 8));
     assert_eq!(frame_of(&world, space, FIRST + 6), frame_of(&world, space, FIRST + 8));
     world.kernel().check().unwrap();
-    // Pages of zeros are none to collapse.
+    // Pages of zeros are not collapsed.
     world.advise(space, Some(crate::linux::LARGE));
     world.kernel().khugepaged();
     world.kernel().check().unwrap();
@@ -74,7 +75,7 @@ fn a_load_maps_the_large_page_of_zeros_where_it_may() {
         assert!(world.is_large(space, FIRST));
         assert_eq!(world.vm.resident().anon, if use_zero_page { BLOCK } else { 2 * BLOCK });
         world.kernel().check().unwrap();
-        // A part of it that goes makes it small.
+        // Discarding a part of the large page splits it.
         world.kernel().discard(space, pages(FIRST + BLOCK..FIRST + BLOCK + 3)).unwrap();
         assert!(!world.is_large(space, FIRST + BLOCK));
         world.store(space, FIRST + BLOCK + 9);
@@ -82,8 +83,8 @@ fn a_load_maps_the_large_page_of_zeros_where_it_may() {
     }
 }
 
-/// A fault on a file's page loads those around it that memory has: as many as lie in the window, in the
-/// region and in memory.
+/// A fault on a page of a file also loads the pages around it that are in the window, in the region
+/// and in memory.
 #[test]
 fn faults_load_what_is_around_them() {
     for seed in 0..8 {
@@ -132,8 +133,8 @@ fn faults_load_what_is_around_them() {
     }
 }
 
-/// After a fork and a split, the last user of a base page copies it as long as the other process has
-/// other base pages of its folio.
+/// After a fork and a split, a store copies a base page even if its space is the only user, as long
+/// as the other process has other base pages of the folio.
 #[test]
 fn what_lies_beside_shared_pages_is_copied() {
     let mut world = Small::new(1 << 12, Thp::new(1 << ORDER, 0, DAEMON));
@@ -154,7 +155,8 @@ fn what_lies_beside_shared_pages_is_copied() {
     world.kernel().check().unwrap();
 }
 
-/// Fills memory with pages of a space, and has some go, so that free frames lie anywhere.
+/// Fills memory with pages of a space and then discards some of them, so that free frames are
+/// scattered.
 fn fragmented(world: &mut Small, space: HatSpace, random: &mut Xoshiro256PlusPlus, keep: f64) {
     for page in FIRST..FIRST + 4 * BLOCK {
         world.store(space, page);
@@ -166,7 +168,7 @@ fn fragmented(world: &mut Small, space: HatSpace, random: &mut Xoshiro256PlusPlu
     }
 }
 
-/// A run of compaction, frame by frame: which frames have pages that move afterwards.
+/// A model of a compaction run, frame by frame. Returns the states of the frames afterwards.
 fn compacted(
     states: &[State],
     is_movable: &[bool],
@@ -198,7 +200,7 @@ fn compacted(
             let to = free.pop().unwrap();
             (now[from], now[to]) = (State::Free, State::Movable);
         }
-        // Frames that are held for the next pages are not free.
+        // Frames that are reserved for the next pages are not free.
         let mut seen = now.clone();
         free.iter().for_each(|&frame| seen[frame] = State::InTransit);
         if is_done(&seen) {
@@ -233,7 +235,7 @@ fn compaction_does_what_the_slow_model_says() {
         let is_movable: Vec<bool> = (0..6)
             .map(|block| blocks.block_type(FrameId(block << ORDER)) == physmem::BlockType::Movable)
             .collect();
-        // Which share of free memory lies in less than a block.
+        // The share of free memory that is in parts smaller than a block.
         let score = |states: &[State]| {
             let free = states.iter().filter(|state| **state == State::Free).count();
             let whole = states
@@ -260,14 +262,14 @@ fn compaction_does_what_the_slow_model_says() {
     assert!(moved > 100, "{moved} pages moved");
 }
 
-/// What a fault does without a free block is the knob's; runs that find nothing put others off.
+/// The setting `defrag` determines what a fault does if no block is free.
 #[test]
 fn the_knob_says_what_a_fault_does() {
     let stored = |defrag: Defrag, advised: bool| {
         let thp = Thp { defrag, ..Thp::new(1 << ORDER, 0, DAEMON) };
         let mut world = Small::new(8 * BLOCK, thp);
         let space = world.space();
-        // Every second frame is used by pages that move.
+        // Every second frame is used by a movable page.
         let other = world.kernel().create().unwrap();
         let rights = Rights::READ | Rights::WRITE;
         let all = 0x9001..0x9001 + 8 * BLOCK;
@@ -311,12 +313,13 @@ fn runs_that_find_nothing_put_others_off() {
     let thp = Thp { defrag: Defrag::Always, ..Thp::new(1 << ORDER, 0, DAEMON) };
     let mut world = Small::new(16 * BLOCK, thp);
     let space = world.space();
-    // A frame of each quarter block stays.
+    // One frame in each quarter of a block cannot be moved.
     for frame in (0..16 * BLOCK as u32).step_by(BLOCK as usize / 4) {
         world.memory.get_mut().take(FrameId(frame), 0, State::Kernel);
     }
     for round in 0..200 {
-        // Less than the block would leave its table, so that no large page is asked for.
+        // The whole block is discarded: if only a part were, its table would stay and no large page
+        // would be requested.
         world.kernel().discard(space, pages(FIRST..FIRST + BLOCK)).unwrap();
         world.store(space, FIRST);
         assert!(!world.is_large(space, FIRST), "round {round}");
@@ -327,7 +330,7 @@ fn runs_that_find_nothing_put_others_off() {
     assert!(of(CompactResult::Complete) > 0, "{results:?}");
 }
 
-/// A block becomes large when so many of its base pages are there, and not before.
+/// A block becomes large when the required number of its base pages is in memory, and not before.
 #[test]
 fn ingens_makes_large_pages_of_blocks_that_fill() {
     for seed in 0..6 {
@@ -362,7 +365,7 @@ fn ingens_makes_large_pages_of_blocks_that_fill() {
     }
 }
 
-/// Of spaces that have as much memory, the one with fewer large pages comes first.
+/// Of two spaces with equal memory, the one with fewer large pages comes first.
 #[test]
 fn ingens_is_fair() {
     let thp = Thp {
@@ -377,7 +380,8 @@ fn ingens_is_fair() {
     }
     world.kernel().tick();
     assert!(world.is_large(rich, FIRST) && world.is_large(rich, FIRST + BLOCK));
-    // Both fill a block, page by page in turn, and the poor one another. One block is free.
+    // Both spaces fill a block, alternating page by page, and then `poor` fills another block. Only
+    // one block of memory is free.
     for page in FIRST + 2 * BLOCK..FIRST + 3 * BLOCK {
         world.store(rich, page);
         world.store(poor, page);
@@ -394,7 +398,8 @@ fn ingens_is_fair() {
     assert!(world.is_large(poor, FIRST + 2 * BLOCK) && !world.is_large(rich, FIRST + 2 * BLOCK));
 }
 
-/// A fault in a block that has base pages looks at the directory's entry, and not at all that are below it.
+/// A fault in a block with base pages reads the entry of the upper table, and not all entries below
+/// it.
 #[test]
 fn a_fault_beside_base_pages_costs_one_look() {
     let reads = |mapped: u64, kind: Kind| {
@@ -416,8 +421,8 @@ fn a_fault_beside_base_pages_costs_one_look() {
     }
 }
 
-/// The histories of use, page by page, and the block that a pass makes large: the one with most bits of those
-/// that have enough pages.
+/// Compares the histories of use, page by page, and the block that each pass makes large: the block
+/// with the most bits among those with enough pages.
 #[test]
 fn ingens_ages_use_and_makes_what_is_hot_large_first() {
     let (mut made, mut skipped, mut cold) = (0, 0, 0);
@@ -443,7 +448,7 @@ fn ingens_ages_use_and_makes_what_is_hot_large_first() {
         let (mut large, mut sampled) = ([false; 4], 0);
         let mut used: Vec<u64> = history.keys().copied().collect();
         for scan in 0..28 {
-            // A block is used by a share of its pages, which are the same ones mostly.
+            // In each block, a certain share of its pages is used in each scan.
             for &page in history.keys() {
                 let share = [0.95, 0.6, 0.3, 0.05][((page - FIRST) / BLOCK + seed) as usize % 4];
                 if random.random_bool(share) {
@@ -484,7 +489,7 @@ fn ingens_ages_use_and_makes_what_is_hot_large_first() {
                 pages.count() as u64 >= util_threshold
             };
             let left = (0..4u64).filter(|&block| !large[block as usize]);
-            // The first of those that are as hot.
+            // Of several equally hot blocks, the first one is taken.
             let hottest = left.rev().max_by_key(|block| heat(block));
             let Some(block) = hottest else { continue };
             let is_made = there(block);
@@ -501,8 +506,8 @@ fn ingens_ages_use_and_makes_what_is_hot_large_first() {
     assert!(made > 12 && skipped > 100 && cold > 6, "{made} made, {skipped} skipped, {cold} cold");
 }
 
-/// A block that is there in part becomes large at once where free memory lies in large blocks, and not where it
-/// is fragmented.
+/// A block that is only partly in memory becomes large immediately if free memory is in large
+/// blocks, and does not if free memory is fragmented.
 #[test]
 fn ingens_is_aggressive_where_memory_is_not_fragmented() {
     for (is_fragmented, aggressive_below) in [(false, 500), (true, 500), (false, 0), (true, 1000)] {
@@ -513,7 +518,7 @@ fn ingens_is_aggressive_where_memory_is_not_fragmented() {
         let mut world = Small::new(32 * BLOCK, thp);
         let space = world.space();
         if is_fragmented {
-            // All but two blocks lose a frame.
+            // In nearly all free blocks, one frame is taken.
             for block in 0..32 * BLOCK as u32 / BLOCK as u32 {
                 if world.free() > 3 * BLOCK && block % 8 != 7 {
                     world.memory.get_mut().take(
@@ -537,7 +542,8 @@ fn ingens_is_aggressive_where_memory_is_not_fragmented() {
     }
 }
 
-/// HawkEye's daemon, which makes a block large in each pass, and no large pages at faults.
+/// Settings with HawkEye's daemon, which makes one block large in each pass, and without large
+/// pages at faults.
 fn hawkeye() -> Thp {
     Thp {
         faults: false,
@@ -546,7 +552,7 @@ fn hawkeye() -> Thp {
     }
 }
 
-/// The blocks whose pages are used most become large first, whatever their addresses.
+/// The blocks with the most used pages become large first, whatever their addresses.
 #[test]
 fn hawkeye_makes_large_pages_of_what_is_used() {
     for seed in 0..6 {
@@ -601,8 +607,8 @@ fn hawkeye_makes_large_pages_of_what_is_used() {
     }
 }
 
-/// Of spaces that use their blocks alike, the one comes first which translation costs most; of those that it costs
-/// as much, each in turn.
+/// If spaces use their blocks equally, the space with the highest translation cost comes first.
+/// Spaces with equal costs take turns.
 #[test]
 fn hawkeye_serves_spaces_by_what_translation_costs_them() {
     for seed in 0..8 {
@@ -621,7 +627,7 @@ fn hawkeye_serves_spaces_by_what_translation_costs_them() {
         let mut shares = [0; 3];
         let mut left = [2; 3];
         for step in 0..6 {
-            // Told anew now and then; what is left out costs nothing.
+            // The costs are set again every second step; a space that is left out has no cost.
             if step % 2 == 0 {
                 shares = [0; 3].map(|_: u64| random.random_range(0..4_u64) * 30);
                 let told = spaces.into_iter().zip(shares).filter(|(_, share)| *share > 0);
@@ -638,7 +644,8 @@ fn hawkeye_serves_spaces_by_what_translation_costs_them() {
     }
 }
 
-/// Eager paging takes the largest free blocks, though single frames are free before them.
+/// Eager paging uses the largest free blocks, although there are single free frames at lower
+/// addresses.
 #[test]
 fn a_region_gets_the_largest_blocks_that_are_free() {
     let mut world = Small::new(1 << 12, Thp::new(0, 0, DAEMON));
@@ -675,8 +682,8 @@ fn zeroed_blocks_cost_a_fault_no_zeros_and_zeros_come_back() {
     world.kernel().check().unwrap();
 }
 
-/// With nothing in the way each region's pages end in adjacent frames, and full blocks are large; a frame
-/// that stays makes one run more.
+/// If no frame is immovable, all pages of each region end up in adjacent frames, and full blocks
+/// become large pages. Each immovable frame causes one more run.
 #[test]
 fn the_ranger_brings_neighbours_together() {
     for seed in 0..10 {
@@ -713,7 +720,7 @@ fn the_ranger_brings_neighbours_together() {
             runs += 1 + frames.windows(2).filter(|pair| pair[0] + 1 != pair[1]).count();
         }
         let ranged = world.vm.ranged();
-        // Tables of pages are frames that stay, too.
+        // Frames of page tables are immovable too.
         assert!(runs <= 2 + ranged.anchors as usize, "{runs} runs, {ranged:?}");
         assert!(ranged.moved + ranged.exchanged > 100 && ranged.exchanged > 0, "{ranged:?}");
         let large = (0..4).filter(|block| world.is_large(spaces[1], FIRST + block * BLOCK)).count();
@@ -726,7 +733,8 @@ fn the_ranger_brings_neighbours_together() {
     }
 }
 
-/// Without room in swap no anonymous page is looked at; with room, or with a page of a file, pages are.
+/// If swap has no room, no anonymous page is examined. If it has room, or if there is a page of a
+/// file, pages are examined.
 #[test]
 fn nothing_is_looked_at_where_nothing_can_leave() {
     let looked_at = |swap: u32, has_file: bool| {
@@ -753,7 +761,8 @@ fn nothing_is_looked_at_where_nothing_can_leave() {
     assert_eq!(looked_at(7, false), (7, true));
 }
 
-/// What a fork shares is placed for the parent, and stays there: a second pass moves nothing.
+/// Pages that a fork shares are moved to the parent's frames and stay there: a second pass moves
+/// nothing.
 #[test]
 fn the_ranger_moves_shared_pages_once() {
     let ranger = Some(Ranger { pages_min: BLOCK, moves: 1 << 20 });
@@ -763,7 +772,7 @@ fn the_ranger_moves_shared_pages_once() {
     (FIRST..FIRST + 2 * BLOCK).rev().for_each(|page| world.store(parent, page));
     let child = world.kernel().create().unwrap();
     world.kernel().fork(parent, child).unwrap();
-    // What the child has alone goes behind.
+    // The child's own pages are moved to frames after those of the parent.
     let own = FIRST + BLOCK / 2..FIRST + BLOCK / 2 + 20;
     own.clone().for_each(|page| world.store(child, page));
     world.kernel().range_over();
@@ -782,7 +791,7 @@ fn the_ranger_moves_shared_pages_once() {
     world.kernel().check().unwrap();
 }
 
-/// A base page gets the frame behind that of the page before it, if that frame is free.
+/// A base page gets the frame after that of the previous page, if this frame is free.
 #[test]
 fn regions_have_one_offset_as_long_as_it_is_free() {
     for seed in 0..8 {
@@ -815,13 +824,15 @@ fn regions_have_one_offset_as_long_as_it_is_free() {
                 missed += u32::from(!is_there);
             }
         }
-        // A page whose own frame was not free lies elsewhere; the one behind it goes by the offset.
+        // If the frame for a page was not free, the page has another frame, but the following page
+        // still uses the offset.
         assert!(met > 100 && missed <= 6, "{met} pages follow the one before, {missed} do not");
         world.kernel().check().unwrap();
     }
 }
 
-/// A large page whose frames are in use begins another offset, which counts from there on only.
+/// A large page whose frames are in use begins another offset, which applies only from this page
+/// on.
 #[test]
 fn what_is_in_the_way_begins_another_offset() {
     let placing = Some(Placing { offsets_max: 64, order: ORDER });
@@ -863,7 +874,7 @@ fn a_boost_follows_a_claim() {
         world.memory.get_mut().allocate(&Request::new(0, State::Kernel)).unwrap();
     }
     assert!(counts(&mut world).claimed > before.claimed, "half of a block is free");
-    // So more than the high mark is free then: by a page block.
+    // Therefore eviction frees one page block more than the high mark.
     world.kernel().tick();
     assert!((90..110).contains(&world.free()), "{} pages are free", world.free());
     world.kernel().check().unwrap();

@@ -1,5 +1,5 @@
-//! Eager paging: what a region has after it was mapped, beside the blocks that a buddy system of counts alone
-//! would have given.
+//! Tests of eager paging: compares the frames of a region after it was mapped with the blocks that
+//! a buddy system would allocate.
 
 use alloc::vec::Vec;
 
@@ -29,7 +29,7 @@ fn map(world: &mut Small, count: u64, rights: Rights) -> HatSpace {
     space
 }
 
-/// The lengths of the runs of adjacent frames that pages have.
+/// The lengths of the runs of pages with adjacent frames.
 fn runs(world: &Small, space: HatSpace, count: u64) -> Vec<u64> {
     let mut runs: Vec<u64> = Vec::new();
     let mut next = None;
@@ -53,7 +53,7 @@ fn a_region_has_all_its_frames_in_a_few_runs() {
         let mut world = Small::new(1 << 12, thp);
         let count = random.random_range(1..1500);
         let space = map(&mut world, count, Rights::READ | Rights::WRITE);
-        // Some pages are there already: the rest comes around them.
+        // Some pages already have frames; the other pages get frames around them.
         let there: Vec<u64> =
             (0..random.random_range(0..3)).map(|_| FIRST + random.random_range(0..count)).collect();
         there.iter().for_each(|page| world.store(space, *page));
@@ -65,7 +65,8 @@ fn a_region_has_all_its_frames_in_a_few_runs() {
         assert_eq!(given + before.len() as u64, count);
         let found = runs(&world, space, count);
         assert_eq!(found.iter().sum::<u64>(), count, "all of it is there");
-        // Each stretch has a block for each bit of its length, but where nodes of the table cut them.
+        // Each interval between present pages gets one block for each set bit of its length, except
+        // where nodes of the page table take frames in between.
         let cuts = [&[FIRST - 1][..], &before, &[FIRST + count]].concat();
         let stretches = cuts.windows(2).map(|pair| u64::from((pair[1] - pair[0] - 1).count_ones()));
         let most = stretches.sum::<u64>() + before.len() as u64 + 4;
@@ -81,13 +82,14 @@ fn a_region_has_all_its_frames_in_a_few_runs() {
     }
 }
 
-/// Where memory lies in small blocks runs are as long as these; what is kept free stays free.
+/// If free memory is in small blocks, runs have the length of these blocks. Frames that must be
+/// kept free stay free.
 #[test]
 fn runs_are_as_long_as_free_blocks() {
     for log2 in 0..5_u32 {
         let mut world = Small::new(1 << 10, Thp::new(0, 0, Khugepaged::of(ORDER)));
         world.kernel().set_marks(Marks { min: 8, low: 100, high: 120 }).unwrap();
-        // Of each two blocks of this size one is in use.
+        // Every second block of this size is in use.
         let block = 1 << log2;
         for first in (0..1 << 10).step_by(2 * block) {
             world.memory.get_mut().take(FrameId(first as u32), log2, State::Kernel);
@@ -100,7 +102,7 @@ fn runs_are_as_long_as_free_blocks() {
         let whole = found.iter().filter(|run| **run >= block as u64).count();
         assert!(whole * 20 >= found.len() * 19 - 120, "{whole} of {}", found.len());
         assert!((98..=100).contains(&world.free()), "{} are free", world.free());
-        // The rest comes by faults.
+        // Faults load the remaining pages.
         world.store(space, FIRST + given);
         assert_eq!(frame_of(&world, space, FIRST + given + 1), None);
     }

@@ -1,4 +1,4 @@
-//! Frames that are given to regions: devices, framebuffers, frames of the kernel.
+//! Tests of frames that are given to regions: devices, framebuffers, frames of the kernel.
 
 use addr::{Attributes, Kind, MemoryType, PageSize, PhysAddr, Rights, VirtAddr};
 use hat::HatSpace;
@@ -13,7 +13,8 @@ fn device() -> Source {
     Machine::frames(DEVICE, MemoryType::Device)
 }
 
-/// All is loaded when it is mapped, with the largest pages that fit, and no frame is counted.
+/// All pages are loaded when the region is mapped, with the largest pages that fit, and no frame is
+/// counted.
 #[test]
 fn a_framebuffer_is_loaded_at_once() {
     let mut machine = Machine::with(8 * MIB, &[BASE, PageSize::SIZE_2M], 0);
@@ -63,7 +64,7 @@ fn a_frame_that_is_mapped_twice_has_equal_attributes() {
     assert_eq!(refused, Err(Error::Attributes { frame, known, asked }));
     machine.check();
     assert_eq!(machine.load(two, AT), 5, "what was mapped there is as it was");
-    // Beside it, and with the same type, it can be mapped.
+    // Adjacent frames can be mapped with another type, and these frames with the same type.
     machine.kernel().map(two, range(AT, 3 * PAGE), RW, other, 0).unwrap();
     machine.map(two, range(2 * AT, 4 * PAGE), device());
     // While any space maps a frame, its type stays.
@@ -133,7 +134,7 @@ fn a_fork_shares_given_frames() {
     machine.end(&[child], 1);
 }
 
-/// Operations for pages leave given frames alone, or are refused.
+/// Operations on pages do not change given frames, or are refused.
 #[test]
 fn given_frames_are_no_pages() {
     let mut machine = Machine::new();
@@ -152,7 +153,7 @@ fn given_frames_are_no_pages() {
     machine.kernel().unlock(space, all).unwrap();
     machine.check();
     assert_eq!(machine.kernel().loaded(space, all), 8);
-    // The region moves with its frames, and becomes shorter, but not longer.
+    // The region can be moved with its frames, and can become shorter but not longer.
     let moved = VirtAddr::new(2 * AT);
     let longer = machine.kernel().move_pages(space, all, moved, 9 * PAGE);
     assert_eq!(longer, Err(Error::Given(VirtAddr::new(AT + 7 * PAGE))));
@@ -164,7 +165,7 @@ fn given_frames_are_no_pages() {
     machine.end(&[space], 0);
 }
 
-/// Rights change for a part of a region, and a fault gives back what is allowed.
+/// Changes the rights of a part of a region; a fault restores translations that are allowed.
 #[test]
 fn rights_of_given_frames_change() {
     let mut machine = Machine::new();
@@ -189,7 +190,8 @@ fn rights_of_given_frames_change() {
     machine.end(&[space], 0);
 }
 
-/// A table that cannot express the attributes refuses them, and nothing is left of the region.
+/// If the table cannot express the attributes, the mapping is refused and no part of the region is
+/// left.
 #[test]
 fn attributes_that_no_entry_has_are_refused() {
     let mut machine = Machine::new();
@@ -200,13 +202,13 @@ fn attributes_that_no_entry_has_are_refused() {
     assert_eq!(refused, Err(Error::Table(pagetable::Error::Unfit(Unfit::Key(16)))));
     machine.check();
     assert!(machine.vm.regions(space).is_empty());
-    // The frames can be mapped with any attributes now.
+    // Now the frames can be mapped with any attributes.
     machine.map(space, range(AT, 4 * PAGE), device());
     machine.end(&[space], 0);
 }
 
-/// Regions of the same few frames come, go, are cut and forked in any order; the checks compare the records
-/// with the regions after each step.
+/// Maps, unmaps, cuts and forks regions of a few frames in random order. After each step, the
+/// checks compare the records with the regions.
 #[test]
 fn records_of_frames_agree_with_regions() {
     let mut machine = Machine::with(MIB, &[BASE], 0);

@@ -1,4 +1,5 @@
-//! Groups of processes with limits: who is charged, who loses pages, and what is counted.
+//! Tests of groups of processes with limits: which group is charged, which group loses pages, and
+//! what is counted.
 
 use alloc::{boxed::Box, vec::Vec};
 
@@ -21,8 +22,9 @@ const FIRST: u64 = 0x1000;
 const PAGES: u64 = 200;
 const BOTH: Rights = Rights::from_bits(3);
 
-/// Two groups and a space without one touch pages at random: no group is ever over its limit, no other loses a
-/// page for it, and pages in memory and in swap are as many as were touched.
+/// Two groups and a space without a group touch pages at random. No group ever exceeds its limit,
+/// and no other group loses a page because of it. The number of pages in memory and in swap is the
+/// number of touched pages.
 #[test]
 fn a_group_evicts_its_own_pages() {
     for (place, (policy, _)) in POLICIES.into_iter().enumerate() {
@@ -76,7 +78,7 @@ fn a_group_evicts_its_own_pages() {
         assert!(max.max > 20 && max.oom == 0 && max.pswpin > 100, "{max:?}");
         assert!(high.high > 20 && high.max == 0 && high.pswpin > 100, "{high:?}");
 
-        // A child is of its parent's group, and pages it copies are charged to that.
+        // A child belongs to its parent's group, which is charged for pages that the child copies.
         let child = kernel.create().unwrap();
         kernel.fork(spaces[1], child).unwrap();
         for page in 0..PAGES {
@@ -93,7 +95,7 @@ fn a_group_evicts_its_own_pages() {
     }
 }
 
-/// A group that has no room in swap exceeds its limit, and that is counted.
+/// A group without room in swap exceeds its limit, and this event is counted.
 #[test]
 fn a_group_that_cannot_evict_has_an_event() {
     let limits = [Limits { max: 10, high: u64::MAX, swap_max: 5 }];

@@ -1,4 +1,5 @@
-//! Page tables that stay where a large page could be, and what calls do to large pages, each as Linux 6.18 does it.
+//! Tests which page tables remain where a large page could be, and the effects of calls on large
+//! pages, both as in Linux 6.18.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::ops::Range;
@@ -22,7 +23,7 @@ fn at(page: u64) -> VirtAddr {
     VirtAddr::new(page << BASE.shift())
 }
 
-/// A space with one region, in which large pages come unasked.
+/// A space with one region, in which faults make large pages without a request.
 fn one(range: Range<u64>) -> (Small, HatSpace) {
     let mut world = Small::new(1 << 13, ALWAYS);
     let space = world.kernel().create().unwrap();
@@ -36,12 +37,12 @@ fn advise(world: &mut Small, space: HatSpace, range: Range<u64>, is_large: bool)
     world.kernel().attach(space, pages(range), module).unwrap();
 }
 
-/// What a block has in place of a large page.
+/// The table or page that is mapped for a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Table {
     #[default]
     None,
-    /// A table of base pages, maybe an empty one.
+    /// A table of base pages, which may be empty.
     Base,
     /// A large page.
     Large,
@@ -50,11 +51,11 @@ enum Table {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Page {
     may_store: bool,
-    /// Whether something was ever stored in its region.
+    /// Whether the page's region was ever stored to.
     is_own: bool,
 }
 
-/// Blocks by number, and pages that are mapped.
+/// The model: the tables of blocks, by the number of the block, and the mapped pages.
 #[derive(Clone, Debug, Default)]
 struct Model {
     pages: BTreeMap<u64, Page>,
@@ -62,7 +63,7 @@ struct Model {
 }
 
 impl Model {
-    /// The region around `page`: its neighbours that are mapped alike.
+    /// The region around `page`, which consists of adjacent pages with equal properties.
     fn region(&self, page: u64) -> Range<u64> {
         let alike = |other: u64| {
             self.pages.get(&other).map(|page| page.may_store)
@@ -88,7 +89,8 @@ impl Model {
         found
     }
 
-    /// Regions that have become one have all what one of them had.
+    /// If regions were joined, all pages of the result have the property `is_own` if one of the
+    /// regions had it.
     fn settle(&mut self) {
         for region in self.regions() {
             let is_own = region.clone().any(|page| self.pages[&page].is_own);
@@ -100,7 +102,7 @@ impl Model {
         self.tables.get(&(page / BLOCK)).copied().unwrap_or_default()
     }
 
-    /// No large page reaches across an end of `part`.
+    /// Splits large pages that extend across an end of `part`.
     fn cut(&mut self, part: &Range<u64>) {
         for page in [part.start, part.end - 1] {
             let block = page / BLOCK * BLOCK..(page / BLOCK + 1) * BLOCK;
@@ -127,7 +129,7 @@ impl Model {
         self.free(part);
     }
 
-    /// Blocks around `part` in which nothing is mapped have no table.
+    /// Removes the tables of blocks around `part` in which no page is mapped.
     fn free(&mut self, part: &Range<u64>) {
         for block in part.start / BLOCK..=(part.end - 1) / BLOCK {
             if self.pages.range(block * BLOCK..(block + 1) * BLOCK).next().is_none() {
@@ -198,7 +200,7 @@ impl Model {
         self.settle();
     }
 
-    /// What a child has: only regions in which something was stored are copied.
+    /// The state of a child: only regions that were stored to are copied.
     fn fork(&self) -> Model {
         let is_copied = |block: u64| {
             let mut inside = self.pages.range(block * BLOCK..(block + 1) * BLOCK);
@@ -209,7 +211,7 @@ impl Model {
     }
 }
 
-/// Where regions are: two areas, so that pages move from one to the other.
+/// The two areas with regions; pages are moved from one area to the other.
 const AREAS: [u64; 2] = [FIRST, FIRST + 16 * BLOCK];
 
 fn look(world: &Small, space: HatSpace, model: &Model, context: &str) {
@@ -223,7 +225,8 @@ fn look(world: &Small, space: HatSpace, model: &Model, context: &str) {
     }
 }
 
-/// Stores, and calls that concern parts of blocks, beside a model of the kernel's tables.
+/// Makes stores, and calls that concern parts of blocks, and compares the result with a model of
+/// the kernel's tables.
 #[test]
 fn tables_stay_as_the_model_says() {
     let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
@@ -235,7 +238,7 @@ fn tables_stay_as_the_model_says() {
         let mut model = Model::default();
         for step in 0..120 {
             let context = alloc::format!("seed {seed}, step {step}");
-            // Parts begin and end on quarters of blocks, most of them.
+            // Most parts begin and end at quarters of blocks.
             let grain = if random.random_bool(0.8) { BLOCK / 4 } else { 1 };
             let mut area = AREAS[random.random_range(0..2)];
             let most = BLOCKS * BLOCK / grain;
@@ -278,7 +281,7 @@ fn tables_stay_as_the_model_says() {
                     let rights = if may_store { RW } else { Rights::NONE };
                     world.kernel().protect(space, pages(part.clone()), rights).unwrap();
                     model.protect(&part, may_store);
-                    // What may be stored to again comes back by a fault.
+                    // Pages that allow stores again are loaded by a fault.
                     for (page, _) in model.pages.clone().iter().filter(|(_, page)| page.may_store) {
                         if model.table(*page) == Table::Large {
                             world.store(space, *page);
@@ -327,7 +330,8 @@ fn tables_stay_as_the_model_says() {
     assert!(seen.values().all(|count| *count > 50) && seen.len() == 4, "{seen:?}");
 }
 
-/// The large page comes again where a block is discarded as a whole, and not where it is by halves.
+/// After a block was discarded as a whole, a fault makes a large page again; after it was discarded
+/// in two halves, it does not.
 #[test]
 fn a_block_that_is_discarded_by_parts_stays_in_base_pages() {
     let (mut world, space) = one(FIRST..FIRST + BLOCK);
@@ -345,7 +349,8 @@ fn a_block_that_is_discarded_by_parts_stays_in_base_pages() {
     assert!(world.is_large(space, FIRST));
 }
 
-/// Every page of a region that is a page too short says so, not the first one alone.
+/// If a region is one page too short for a large page, each of its pages has this reason, not only
+/// the first one.
 #[test]
 fn a_region_that_is_too_short_says_so_for_each_page() {
     let (mut world, space) = one(FIRST..FIRST + BLOCK - 1);
@@ -355,7 +360,8 @@ fn a_region_that_is_too_short_says_so_for_each_page() {
     assert_eq!(found, [(Why::RegionTooSmall, BLOCK - 1)]);
 }
 
-/// Calls that give a region what it has split no page; on a part that changes they do.
+/// A call that sets the properties that a region already has splits no page. A call that changes a
+/// part of a region does.
 #[test]
 fn calls_that_change_nothing_split_nothing() {
     let (mut world, space) = one(FIRST..FIRST + BLOCK);
@@ -371,7 +377,8 @@ fn calls_that_change_nothing_split_nothing() {
     assert_eq!(world.vm.work().downgrades, 0);
     world.kernel().unlock(space, half).unwrap();
     assert!(!world.is_large(space, FIRST));
-    // The right to store alone is another region than that to load and to store.
+    // A region with only the right to store differs from a region with the rights to load and
+    // store.
     let (mut world, space) = one(FIRST..FIRST + BLOCK);
     let half = pages(FIRST..FIRST + BLOCK / 2);
     world.kernel().protect(space, half, Rights::WRITE).unwrap();
@@ -379,7 +386,8 @@ fn calls_that_change_nothing_split_nothing() {
     assert!(!world.is_large(space, FIRST));
 }
 
-/// What moves does not fault: base pages, large pages, and large pages to where they are not aligned.
+/// Pages that are moved do not fault afterwards: neither base pages nor large pages, even if a
+/// large page is moved to an address where it is not aligned.
 #[test]
 fn pages_that_move_do_not_fault() {
     for (to, large) in [(FIRST + 16 * BLOCK, 2), (FIRST + 16 * BLOCK + 5, 0)] {
@@ -401,7 +409,7 @@ fn file(first: u64, shared: bool) -> Source {
     Source::File { key: FileKey { device: 1, inode: 1 }, first, shared }
 }
 
-/// A file's page that a call has made large has the file's contents, whoever stores to it.
+/// A large page of a file that a call has made has the file's contents, whoever stores to it.
 #[test]
 fn a_large_page_of_a_file_keeps_its_contents() {
     for shared in [true, false] {
@@ -445,7 +453,7 @@ fn a_collapse_follows_the_kernels_rules() {
     let collapse = |world: &mut Small, space, range: Range<u64>| {
         world.kernel().collapse(space, pages(range), Refused::No).unwrap()
     };
-    // A private mapping of a file, one page of it stored to.
+    // Tests a private mapping of a file in which one page was stored to.
     let mut world = Small::new(1 << 13, ALWAYS);
     let space = world.kernel().create().unwrap();
     let all = FIRST..FIRST + BLOCK;
@@ -456,7 +464,7 @@ fn a_collapse_follows_the_kernels_rules() {
     world.store(space, FIRST + 3);
     assert_eq!((collapse(&mut world, space, all.clone()), results(&world)), (0, [0; 9]));
 
-    // What may not be touched.
+    // Tests memory that allows no accesses.
     let base = |blocks: u64| {
         let (mut world, space) = one(FIRST..FIRST + blocks * BLOCK);
         advise(&mut world, space, FIRST..FIRST + blocks * BLOCK, false);
@@ -476,11 +484,12 @@ fn a_collapse_follows_the_kernels_rules() {
     world.kernel().fault(space, at(FIRST + 1), Kind::Load).unwrap();
     assert!(world.is_large(space, FIRST));
 
-    // Advice against it.
+    // Tests memory with advice against large pages.
     let (mut world, space) = base(1);
     world.store(space, FIRST);
     assert_eq!(collapse(&mut world, space, all.clone()), 0);
-    // Pages of zeros alone, in a region that nothing was stored in, and in one in which something was.
+    // Tests a block with only pages of zeros, in a region that was never stored to and in one that
+    // was.
     let (mut world, space) = base(1);
     world.kernel().fault(space, at(FIRST), Kind::Load).unwrap();
     advise(&mut world, space, all.clone(), true);
@@ -491,7 +500,7 @@ fn a_collapse_follows_the_kernels_rules() {
     advise(&mut world, space, all.clone(), true);
     assert_eq!(collapse(&mut world, space, all.clone()), 1);
 
-    // It ends at a block of which nothing is there.
+    // The call ends at a block without any page.
     for (touched, made) in [([1, 1, 1], 3), ([1, 0, 1], 1), ([0, 1, 1], 0)] {
         let (mut world, space) = base(3);
         for block in (0..3).filter(|block| touched[*block as usize] == 1) {
@@ -501,7 +510,7 @@ fn a_collapse_follows_the_kernels_rules() {
         let found = collapse(&mut world, space, FIRST..FIRST + 3 * BLOCK);
         assert_eq!(found, made, "{touched:?}");
     }
-    // Blocks around which not even the upper table is are passed over.
+    // Blocks for which even the upper table is missing are skipped.
     let (far, last) = (FIRST + BLOCK * BLOCK, FIRST + 4 * BLOCK * BLOCK);
     let (mut world, space) = one(FIRST..last);
     world.store(space, far);
@@ -509,7 +518,7 @@ fn a_collapse_follows_the_kernels_rules() {
     assert!(!world.is_large(space, far));
     assert_eq!(collapse(&mut world, space, FIRST..last), 1);
     assert!(world.is_large(space, far));
-    // It goes on behind a hole, and ends at a region that may have no large page.
+    // The call continues after a hole, and ends at a region that may not have large pages.
     for (is_hole, made) in [(true, 2), (false, 1)] {
         let (mut world, space) = base(3);
         (0..3).for_each(|block| world.store(space, FIRST + block * BLOCK));
@@ -521,7 +530,7 @@ fn a_collapse_follows_the_kernels_rules() {
         }
         assert_eq!(collapse(&mut world, space, FIRST..FIRST + 3 * BLOCK), made);
     }
-    // Where a fork shares what may not be stored to, it is copied.
+    // If a fork shares pages that may not be stored to, a collapse copies them.
     let (mut world, space) = base(1);
     (FIRST..FIRST + BLOCK).for_each(|page| world.store(space, page));
     advise(&mut world, space, all.clone(), true);
@@ -534,9 +543,9 @@ fn a_collapse_follows_the_kernels_rules() {
     assert_eq!(results(&world)[ScanResult::Succeed as usize], 1);
 }
 
-/// A call that was refused has collapsed what lies before the block, or the region, that a rule refuses. Where no rule
-/// does, the kernel of the recording had another reason (it has no `MADV_COLLAPSE` before 6.1), and nothing is
-/// collapsed.
+/// A refused call has collapsed all blocks before the block or region that a rule refuses. If no
+/// rule refuses the call, the kernel of the recording had another reason (before 6.1 it has no
+/// `MADV_COLLAPSE`), and nothing is collapsed.
 #[test]
 fn a_collapse_that_nothing_here_refuses_does_nothing() {
     let world = |touched: [bool; 3], last: bool| {
@@ -570,7 +579,7 @@ fn a_collapse_that_nothing_here_refuses_does_nothing() {
         }
         world.kernel().check().unwrap();
     }
-    // A block around which not even the upper table is ends no call, and has it fail.
+    // A block for which even the upper table is missing does not end the call, but makes it fail.
     let (far, last) = (FIRST + BLOCK * BLOCK, FIRST + 4 * BLOCK * BLOCK);
     for (start, made) in [(FIRST, 1), (far, 0)] {
         let (mut world, space) = one(FIRST..last);
@@ -583,7 +592,8 @@ fn a_collapse_that_nothing_here_refuses_does_nothing() {
     }
 }
 
-/// A kernel that knows the call can have refused it after some blocks, but not after the only one.
+/// A kernel that supports the call can have refused it after some blocks, but not after its only
+/// block.
 #[test]
 fn one_block_that_was_refused_is_not_collapsed() {
     for (refused, made) in
@@ -600,8 +610,8 @@ fn one_block_that_was_refused_is_not_collapsed() {
     }
 }
 
-/// What is locked is collapsed, and is locked as a whole after that. What another space has locked does not matter
-/// where it is copied, and is not moved where it is shared memory.
+/// Locked memory is collapsed, and is then locked as a whole. Locks of another space do not matter
+/// if pages are copied; if the memory is shared, locked pages are not moved.
 #[test]
 fn locked_memory_is_collapsed() {
     for on_fault in [false, true] {
@@ -642,7 +652,8 @@ fn locked_memory_is_collapsed() {
     world.kernel().check().unwrap();
 }
 
-/// Shared memory is collapsed, and others that share it load it large; a part that goes is no reason to split it.
+/// Shared memory is collapsed, and other spaces that share it load it as a large page. It is not
+/// split if a part of it is unmapped.
 #[test]
 fn shared_memory_is_collapsed() {
     let mut world = Small::new(1 << 13, Thp::new(0, 0, Khugepaged::of(ORDER)));
@@ -656,7 +667,7 @@ fn shared_memory_is_collapsed() {
     (FIRST..FIRST + 9).for_each(|page| world.store(child, page));
     let is_large =
         |world: &Small, space| [0, 1, 2].map(|block| world.is_large(space, FIRST + block * BLOCK));
-    // Nothing of the third block is anywhere: that ends the call.
+    // The third block has no page in memory or in swap, which ends the call.
     assert_eq!(world.kernel().collapse(space, all, Refused::No), Ok(2));
     world.kernel().check().unwrap();
     assert_eq!(is_large(&world, space), [true, true, false]);
@@ -664,7 +675,8 @@ fn shared_memory_is_collapsed() {
     world.store(child, FIRST + 20);
     assert_eq!(is_large(&world, child), [true, false, false]);
     world.kernel().check().unwrap();
-    // Half of a block goes, or gets other rights: it is loaded as a whole again where that can be.
+    // Half of a block is discarded or gets other rights. Then the block is loaded as a whole again,
+    // if possible.
     world.kernel().discard(space, pages(FIRST..FIRST + BLOCK / 2)).unwrap();
     let half = pages(FIRST + BLOCK..FIRST + 3 * BLOCK / 2);
     world.kernel().protect(space, half, Rights::READ).unwrap();
@@ -673,7 +685,7 @@ fn shared_memory_is_collapsed() {
     world.kernel().fault(space, at(FIRST + BLOCK), Kind::Load).unwrap();
     assert_eq!(is_large(&world, space), [true, false, false]);
     world.kernel().check().unwrap();
-    // Where pages are not aligned in it there is none.
+    // If addresses and memory differ in alignment, there is no large page.
     let aside = pages(FIRST + 16 * BLOCK + 1..FIRST + 19 * BLOCK);
     world.kernel().map(space, aside, RW, Source::SharedMemory, 0).unwrap();
     (FIRST + 17 * BLOCK..FIRST + 18 * BLOCK).for_each(|page| world.store(space, page));
@@ -686,8 +698,8 @@ fn shared_memory_is_collapsed() {
     assert_eq!(world.vm.resident().shared, 0);
 }
 
-/// A large page of shared memory changes nothing for other memory that is shared, nor for other blocks: their faults
-/// ask for base pages, and do no more work.
+/// A large page of shared memory does not affect other shared memory or other blocks: their faults
+/// request base pages and do no additional work.
 #[test]
 fn a_large_page_of_shared_memory_is_looked_for_in_its_block() {
     let count = |collapses: bool| {
@@ -714,7 +726,8 @@ fn a_large_page_of_shared_memory_is_looked_for_in_its_block() {
     assert!(count(true).1.keys().all(|decision| decision.wanted == BASE));
 }
 
-/// A child has the pages of zeros of regions that something was stored in, and faults for those of others.
+/// A child gets the pages of zeros of regions that were stored to, and faults for those of other
+/// regions.
 #[test]
 fn a_fork_copies_what_regions_have_of_their_own() {
     for is_stored in [false, true] {
@@ -736,7 +749,7 @@ fn a_fork_copies_what_regions_have_of_their_own() {
     }
 }
 
-/// Regions that differ in their locks are apart in a child, too.
+/// Regions with different locks stay separate in a child too.
 #[test]
 fn a_fork_joins_no_regions() {
     let (mut world, space) = one(FIRST..FIRST + BLOCK);
@@ -746,7 +759,7 @@ fn a_fork_joins_no_regions() {
     assert_eq!(world.vm.regions(child).len(), 2);
 }
 
-/// What moves opposite a hole stays where it is.
+/// If the source of a move has a hole, the pages at the corresponding target addresses stay.
 #[test]
 fn a_move_with_a_hole_leaves_what_is_there() {
     let (mut world, space) = one(FIRST..FIRST + 60);
@@ -759,7 +772,8 @@ fn a_move_with_a_hole_leaves_what_is_there() {
     world.kernel().check().unwrap();
 }
 
-/// Pages that are asked for come without a fault of the process, in the sizes that a fault would give.
+/// Requested pages are brought in without a fault of the process, in the sizes that a fault would
+/// choose.
 #[test]
 fn pages_that_are_asked_for_come_at_once() {
     let (mut world, space) = one(FIRST..FIRST + 2 * BLOCK);
@@ -771,7 +785,8 @@ fn pages_that_are_asked_for_come_at_once() {
     assert_eq!(world.kernel().loaded(space, all), 2);
     assert_eq!(world.vm.resident().anon, 2 * BLOCK);
     assert_eq!(world.vm.faults().iter().sum::<u64>() + world.vm.work().traps, 0);
-    // It ends at a hole, and at what may not be accessed so; without a kind it passes both.
+    // With a kind, the operation ends at a hole and at a region that forbids the access. Without a
+    // kind, it continues after both.
     let (mut world, space) = one(FIRST..FIRST + 30);
     world.kernel().unmap(space, pages(FIRST + 10..FIRST + 12)).unwrap();
     world.kernel().protect(space, pages(FIRST + 20..FIRST + 25), Rights::READ).unwrap();
@@ -783,20 +798,21 @@ fn pages_that_are_asked_for_come_at_once() {
     assert_eq!(world.vm.resident().anon, 23);
     let behind = pages(FIRST + 12..FIRST + 30);
     world.kernel().prefault(space, behind, Some(Kind::Store)).unwrap();
-    // What is locked and may only be read has pages of zeros.
+    // Locked pages that may only be read are pages of zeros.
     world.kernel().lock(space, all).unwrap();
     assert_eq!(world.vm.resident().anon, 23);
     world.kernel().check().unwrap();
 }
 
-/// Frames that are wired.
+/// The number of wired frames.
 fn wired(world: &mut Small) -> usize {
     let table = world.memory.get_mut().table();
     table.frames().filter(|&frame| table.get(FrameId(frame)).wired > 0).count()
 }
 
-/// Locks that are to wire pages on a fault bring nothing in, and wire what is there, what faults bring, and what is
-/// loaded around a fault on a file (`MLOCK_ONFAULT`, `MCL_ONFAULT`; `mlock_fixup`, `populate_vma_page_range`).
+/// Locks that wire pages on a fault bring no page in. They wire the pages that are in memory, the
+/// pages that faults bring in, and the pages that are loaded around a fault on a file
+/// (`MLOCK_ONFAULT`, `MCL_ONFAULT`; `mlock_fixup`, `populate_vma_page_range`).
 #[test]
 fn locks_on_fault_wire_what_comes() {
     let never = Thp::new(0, 0, Khugepaged::of(ORDER));
@@ -812,17 +828,17 @@ fn locks_on_fault_wire_what_comes() {
     world.kernel().lock_on_fault(space, all).unwrap();
     assert_eq!(wired(&mut world), 10);
     world.store(space, FIRST + 20);
-    // The page of zeros is not.
+    // The page of zeros is not wired.
     world.kernel().fault(space, at(FIRST + 30), Kind::Load).unwrap();
     assert_eq!(wired(&mut world), 11);
     world.kernel().check().unwrap();
-    // What grows has no pages. mlock brings all.
+    // The part by which a region grows has no pages. `mlock` brings in all pages.
     world.kernel().move_pages(space, all, at(FIRST), 80 << BASE.shift()).unwrap();
     assert_eq!(wired(&mut world), 11);
     let all = pages(FIRST..FIRST + 80);
     world.kernel().lock(space, all).unwrap();
     assert_eq!(wired(&mut world), 80);
-    // From then on the lock is another, but what is wired stays so.
+    // Now the kind of lock is different, but wired pages stay wired.
     world.kernel().lock_on_fault(space, all).unwrap();
     assert_eq!(wired(&mut world), 80);
     assert_eq!(world.vm.regions(space)[0].wired, Wired::OnFault);
@@ -830,12 +846,12 @@ fn locks_on_fault_wire_what_comes() {
     assert_eq!(wired(&mut world), 0);
     world.kernel().check().unwrap();
 
-    // A call that met a hole has wired what was there.
+    // A call that failed at a hole has wired the mapped pages.
     (FIRST..FIRST + 10).for_each(|page| world.store(space, page));
     world.kernel().lock_later(space, all).unwrap();
     assert_eq!(wired(&mut world), 80);
 
-    // New mappings: nothing is brought in, not even where MAP_POPULATE or MAP_LOCKED asks for it.
+    // In new mappings no page is brought in, even if MAP_POPULATE or MAP_LOCKED requests it.
     let (mut world, space) = new(Source::Anonymous);
     world.store(space, FIRST);
     world.kernel().lock_all(space, Wired::OnFault, Wired::OnFault).unwrap();
@@ -853,7 +869,7 @@ fn locks_on_fault_wire_what_comes() {
     assert_eq!(wired(&mut world), 67);
     world.kernel().check().unwrap();
 
-    // Pages of a file around the one that was accessed.
+    // Tests pages of a file around the accessed page.
     let (mut world, space) = new(file(0, false));
     for page in FIRST..FIRST + 16 {
         world.kernel().fault(space, at(page), Kind::Load).unwrap();

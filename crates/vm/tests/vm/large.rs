@@ -1,5 +1,5 @@
-//! Pages of several sizes: the same streams with modules, upgrades and the coalescing daemon in them,
-//! and G98's figures as exact worlds.
+//! Tests of pages of several sizes: the streams of the model test with modules, upgrades and the
+//! coalescing daemon, and the figures of G98 as exact scenarios.
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace};
@@ -135,7 +135,7 @@ impl Small {
         Kernel::new(vm, hat, memory, board)
     }
 
-    /// Maps pages of zeros, which should be of `size`.
+    /// Maps anonymous memory, for which pages of `size` are requested.
     fn map(&mut self, space: HatSpace, start: u64, bytes: u64, size: PageSize) {
         let range = range(start, bytes);
         self.kernel().map(space, range, RW, Source::Anonymous, 0).unwrap();
@@ -148,7 +148,7 @@ impl Small {
         self.kernel().check().unwrap();
     }
 
-    /// Has `pages` base pages leave memory, and says how many did.
+    /// Evicts `pages` base pages, as far as possible. Returns the number of evicted pages.
     fn leave(&mut self, pages: u64) -> u64 {
         let free = self.free();
         let marks = Marks { min: 0, low: free + 1, high: free + pages };
@@ -164,7 +164,7 @@ impl Small {
         self.memory.get_mut().free_bytes() >> BASE.shift()
     }
 
-    /// First byte and size of all pages that hardware has.
+    /// The first address and the size of each page that hardware has.
     fn pages(&self, space: HatSpace) -> Vec<(u64, PageSize)> {
         let mut pages = Vec::new();
         self.hat.visit(space, VirtRange::ALL, &mut |mapping| {
@@ -189,8 +189,9 @@ fn range(start: u64, bytes: u64) -> VirtRange {
     VirtRange::new(VirtAddr::new(start), bytes).unwrap()
 }
 
-/// Figure 3: chunk A has three free frames and A4, which is in use; its page moves to B1 of another
-/// chunk, with identity, contents and mappings, and A is a free page of 16K.
+/// Tests figure 3 of G98. Chunk A has three free frames and the frame A4, which is in use. The page
+/// in A4 is moved to B1 of another chunk, with identity, contents and mappings. Afterwards A is a
+/// free page of 16K.
 #[test]
 fn figure_3() {
     let mut small = Small::new(1 << 10, "modules");
@@ -199,7 +200,7 @@ fn figure_3() {
     let file = Source::File { key, first: 7, shared: true };
     for space in [one, two] {
         small.kernel().map(space, range(0x1000, 0x2000), RW, file, 0).unwrap();
-        // The page tables come first.
+        // The page tables are allocated first.
         small.touch(space, 0x2000);
     }
     while small.memory.get_mut().allocate_page(BASE, State::Kernel).is_ok() {}
@@ -240,7 +241,8 @@ fn figure_3() {
     assert!(small.memory.get_mut().take(a, 2, State::Kernel), "all of A is free");
 }
 
-/// Figure 4: of a page of 64K the last 4K are unmapped. Two pages of 16K are left, and seven of 4K.
+/// Tests a split as in figure 4 of G98: the last 4K of a page of 64K are unmapped. Two pages of 16K
+/// and seven pages of 4K are left.
 #[test]
 fn figure_4() {
     let mut small = Small::new(1 << 10, "modules");
@@ -259,8 +261,8 @@ fn figure_4() {
     assert_eq!(small.vm.work().downgrades, 1);
 }
 
-/// Figure 2's purpose: two spaces map the same frames at two sizes, and what one does to its
-/// pages is nothing to the other.
+/// Tests the purpose of figure 2 of G98: two spaces map the same frames with two page sizes, and
+/// changes by one space do not affect the pages of the other.
 #[test]
 fn two_spaces_have_the_same_frames_at_two_sizes() {
     let mut small = Small::new(1 << 10, "modules");
@@ -284,7 +286,7 @@ fn two_spaces_have_the_same_frames_at_two_sizes() {
     assert_eq!(small.pages(one).len(), 2 + 4);
 }
 
-/// Each step of the fault that says no has its reason.
+/// Each step of a fault that refuses a size has its own reason.
 #[test]
 fn every_refusal_has_its_reason() {
     let start = 0x10_0000;
@@ -358,8 +360,8 @@ fn every_refusal_has_its_reason() {
     );
 }
 
-/// Memory is as scarce as the marks say, not as scarce as it would be with everything in it large: a
-/// fault takes base pages, and what was swapped comes back alone.
+/// Memory is scarce as defined by the marks, even if large pages are requested: a fault uses base
+/// pages, and a swapped page is read alone.
 #[test]
 fn large_pages_give_way_where_memory_is_scarce() {
     let start = 0x10_0000;
@@ -381,8 +383,8 @@ fn large_pages_give_way_where_memory_is_scarce() {
     assert!(small.pages(space).contains(&(start + 0xa_0000, K64)));
 }
 
-/// Text that is in the page cache in base pages: a later run gets no large pages for it, and an
-/// upgrade does.
+/// Text is in the page cache as base pages. A later run of the program gets no large pages for it,
+/// but an upgrade makes them.
 #[test]
 fn text_in_the_page_cache_is_upgraded() {
     let mut small = Small::new(1 << 10, "modules");
@@ -396,7 +398,7 @@ fn text_in_the_page_cache_is_upgraded() {
         small.kernel().check().unwrap();
     };
     small.kernel().map(first, all, read, text, 0).unwrap();
-    // In an order in which frames are not adjacent.
+    // The pages are touched in an order in which their frames are not adjacent.
     (0..32).map(|page| page * 7 % 32).for_each(|page| fetch(&mut small, first, page));
     small.kernel().map(second, all, read, text, 0).unwrap();
     let module = Module { page_size: Some(K64), ..Module::default() };
@@ -415,8 +417,8 @@ fn text_in_the_page_cache_is_upgraded() {
     assert_eq!(small.vm.resident().file, 32, "it is in memory once");
 }
 
-/// A page moves to another node with the size that it has, and where another space has it too, that
-/// has base pages of it.
+/// A page is moved to another node with its size. Another space that maps it has base pages
+/// afterwards.
 #[test]
 fn a_page_moves_to_the_node_that_refers_to_it() {
     let mut small = Small::on_nodes(1 << 12, 2);
@@ -449,8 +451,9 @@ fn a_page_moves_to_the_node_that_refers_to_it() {
     assert_eq!(small.kernel().move_to_node(one, at, 0), Ok(Err(Why::Wired)));
 }
 
-/// Where its home has no large page, a region that may borrow has one from the next node; one that
-/// stays has smaller pages at home; and a base page is borrowed rather than none.
+/// If the home node has no large page, a region that may borrow gets one from the next node, and a
+/// region that may not gets smaller pages of the home node. A base page is always borrowed if
+/// necessary.
 #[test]
 fn large_pages_are_borrowed_or_not() {
     for (stays, placement, expected) in [
@@ -461,7 +464,8 @@ fn large_pages_are_borrowed_or_not() {
     ] {
         let mut small = Small::on_nodes(1 << 10, 2);
         let space = small.kernel().create().unwrap();
-        // The tables come first; then node 1 has every second frame alone.
+        // The page tables are allocated first. After this, only every second frame of node 1 is
+        // free.
         small.kernel().map(space, range(0x20_0000, 0x1000), RW, Source::Anonymous, 0).unwrap();
         small.touch(space, 0x20_0000);
         for frame in (512..1024).step_by(2) {
@@ -480,7 +484,7 @@ fn large_pages_are_borrowed_or_not() {
     }
 }
 
-/// Pages of the same colour share their sets of a cache; a page's colour is that of its address.
+/// Pages of one colour use the same sets of a cache; the colour of a page is that of its address.
 #[test]
 fn base_pages_have_the_colour_of_their_address() {
     let mut small = Small::on_nodes(1 << 10, 2);
@@ -493,8 +497,8 @@ fn base_pages_have_the_colour_of_their_address() {
     }
 }
 
-/// A page of a file is mapped by both halves of a pair. Where it moves into a large page of the one, the
-/// other gets smaller: both would break the rule.
+/// A page of a file is mapped in both halves of a pair. Moving it into a large page of one half
+/// would make the pages of the other half smaller, so the halves would break the pair rule.
 #[test]
 fn an_upgrade_that_makes_the_other_of_its_pair_smaller_is_none() {
     let mut small = Small::new(1 << 10, "modules");
@@ -514,7 +518,8 @@ fn an_upgrade_that_makes_the_other_of_its_pair_smaller_is_none() {
     assert!(small.vm.upgrades().keys().any(|decision| decision.why == Why::PairRule));
 }
 
-/// Without modules the kernel does the same work, step for step, whatever sizes there could be.
+/// Without modules the kernel does exactly the work that it does with base pages only, whatever
+/// sizes are possible.
 #[test]
 fn without_hints_the_same_work_is_done_as_with_base_pages() {
     let work = |sizing| {

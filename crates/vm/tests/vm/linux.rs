@@ -1,5 +1,5 @@
-//! Large pages as Linux has them: the same streams with advice, collapses and `khugepaged` in them, and
-//! small worlds of a few blocks.
+//! Tests of large pages as in Linux: the streams of the model test with advice, collapses and
+//! `khugepaged`, and small scenarios with a few blocks.
 
 use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 
@@ -23,10 +23,11 @@ use crate::{
 /// The order of the large pages of the streams: 256K.
 pub(crate) const ORDER: u32 = 6;
 
-/// Knobs of an order's daemon.
+/// The settings of the daemon for this order.
 const DAEMON: Khugepaged = Khugepaged::of(ORDER);
 
-/// Blocks of 16K and 64K, and large pages; base pages at faults, and other daemons.
+/// Settings with blocks of 16K and 64K and with large pages, with base pages at faults, and with
+/// other daemons.
 const KNOBS: [Thp; 7] = [
     Thp { defrag: Defrag::Always, ..Thp::new(1 << ORDER, 0, DAEMON) },
     Thp { use_zero_page: false, defrag: Defrag::Defer, ..Thp::new(0, 1 << ORDER, DAEMON) },
@@ -57,8 +58,8 @@ fn table(name: &str) -> &'static Table {
     TABLES.iter().find(|table| table.name == name).unwrap()
 }
 
-/// Streams where an address determines which frames its page may have: a hash table over all memory, and
-/// segments at its end for pages of both sizes.
+/// Runs streams in which an address determines the frames that its page may have: with a hash table
+/// over all memory, and with segments at the end of memory for pages of both sizes.
 #[test]
 fn streams_with_frames_that_addresses_allow() {
     let (mut hashed, mut unhashed) = ([0; 2], [0; 2]);
@@ -86,7 +87,7 @@ fn streams_with_frames_that_addresses_allow() {
     assert!(hashed.iter().chain(&unhashed).all(|&count| count > 20), "{hashed:?} {unhashed:?}");
 }
 
-/// Each allocation of a stream fails once, in a stream of its own.
+/// For each allocation of a stream, repeats the stream with this allocation failing.
 #[test]
 fn every_allocation_fails_once() {
     let run = |number: u64| {
@@ -135,13 +136,14 @@ fn streams_under_every_knob() {
 }
 
 pub(crate) const LARGE: PageSize = SIZES[3];
-/// Base pages of a large page.
+/// The number of base pages of a large page.
 pub(crate) const BLOCK: u64 = 1 << ORDER;
-/// Where the regions of the small worlds begin, in pages, and how many blocks the largest has.
+/// The first page of the regions in the small scenarios; the next constant is the number of blocks
+/// of the largest region.
 pub(crate) const FIRST: u64 = 0x1000;
 pub(crate) const BLOCKS: u64 = 4;
 
-/// A kernel over the SPARC reference MMU, whose pages are of 4K and 256K, with bits of use.
+/// A kernel over the SPARC reference MMU with pages of 4K and 256K, whose walkers set usage bits.
 pub(crate) struct Small {
     pub(crate) vm: Vm,
     pub(crate) hat: Hat,
@@ -177,7 +179,7 @@ impl Small {
         Kernel::new(vm, hat, memory, board)
     }
 
-    /// A space with a region of some blocks, and one that is too small for any.
+    /// A space with a region of several blocks, and with a region that is too small for a block.
     pub(crate) fn space(&mut self) -> HatSpace {
         let space = self.kernel().create().unwrap();
         for range in [pages(FIRST..FIRST + BLOCKS * BLOCK), pages(0x800..0x810)] {
@@ -203,7 +205,7 @@ impl Small {
         self.kernel().attach(space, all, module).unwrap();
     }
 
-    /// Has all pages go to swap.
+    /// Evicts all pages to swap.
     fn swap_out(&mut self) {
         let all = self.pages;
         self.kernel().set_marks(Marks { min: 0, low: all, high: all }).unwrap();
@@ -236,14 +238,14 @@ fn reasons(vm: &Vm) -> BTreeMap<Why, u64> {
     reasons
 }
 
-/// What `khugepaged` should do, slowly: each page is a number that spaces have, and whether it is in
-/// swap.
+/// A slow model of `khugepaged`. A page is a number, to which spaces refer, and a flag that tells
+/// whether it is in swap.
 #[derive(Default)]
 struct Model {
     spaces: BTreeMap<u32, Known>,
     pages: BTreeMap<u64, (u32, bool)>,
     fresh: u64,
-    /// Where a pass goes on.
+    /// The place at which the next pass continues.
     cursor: (u32, u64),
     results: BTreeMap<ScanResult, u64>,
 }
@@ -370,8 +372,8 @@ impl Model {
         }
     }
 
-    /// All blocks of all spaces in a row, from where the last pass ended: a pass looks at as many as its
-    /// budget pays for.
+    /// Scans the blocks of all spaces in order, from the place where the last pass ended, as many
+    /// as the budget of a pass allows.
     fn pass(&mut self, limits: &Khugepaged) {
         let mut left = limits.pages_to_scan;
         let spaces: Vec<u32> = self.spaces.keys().copied().collect();
@@ -381,7 +383,7 @@ impl Model {
         self.cursor = (0, 0);
         for space in after.into_iter().chain(before) {
             let page = if space == from.0 { from.1 } else { 0 };
-            // The small region lies below.
+            // The small region is at lower addresses.
             if page < 0x810 {
                 left -= 1;
                 if left == 0 {
@@ -416,7 +418,8 @@ impl Model {
     }
 }
 
-/// Stores, discards, forks, exits and swapping between passes, beside the slow model.
+/// Makes stores, discards, forks, exits and evictions between passes, and compares the result with
+/// the slow model.
 #[test]
 fn khugepaged_does_what_the_slow_model_says() {
     let mut results: BTreeMap<ScanResult, u64> = BTreeMap::new();
@@ -493,7 +496,8 @@ fn khugepaged_does_what_the_slow_model_says() {
     assert!(met >= 7, "{results:?}");
 }
 
-/// Two thirds of a large page go: nothing is free before memory is scarce, then exactly these are.
+/// Two thirds of a large page are discarded. No frame becomes free until memory is scarce; then
+/// exactly these frames are freed.
 #[test]
 fn what_is_discarded_of_a_large_page_is_held_until_it_is_split() {
     let thp = Thp::new(1 << ORDER, 0, DAEMON);
@@ -505,7 +509,7 @@ fn what_is_discarded_of_a_large_page_is_held_until_it_is_split() {
     world.kernel().discard(space, pages(FIRST + 10..FIRST + 50)).unwrap();
     assert!(!world.is_large(space, FIRST));
     assert_eq!(world.vm.folios(), (40, 0));
-    // The base pages that stay have a node of the page table.
+    // The remaining base pages need a node of the page table.
     let free = {
         assert!(free - world.free() <= 1);
         world.free()
@@ -514,7 +518,7 @@ fn what_is_discarded_of_a_large_page_is_held_until_it_is_split() {
     world.kernel().set_marks(Marks { min: 0, low: want, high: want }).unwrap();
     assert_eq!(world.kernel().tick(), 40);
     assert_eq!((world.free(), world.vm.folios()), (free + 40, (0, 1)));
-    // A page whose rest goes is free as a whole, without a split.
+    // When the rest of a large page is unmapped too, all its frames are freed without a split.
     world.kernel().set_marks(Marks::default()).unwrap();
     world.store(space, FIRST + BLOCK);
     let free = world.free();
@@ -524,7 +528,8 @@ fn what_is_discarded_of_a_large_page_is_held_until_it_is_split() {
     assert!(world.free() >= free + BLOCK);
 }
 
-/// After a fork a store to a large page copies a base page, and splits the page of that space alone.
+/// After a fork, a store to a large page copies one base page and splits only the page of the
+/// storing space.
 #[test]
 fn a_store_to_a_shared_large_page_copies_a_base_page() {
     let thp = Thp::new(1 << ORDER, 0, DAEMON);
@@ -538,14 +543,14 @@ fn a_store_to_a_shared_large_page_copies_a_base_page() {
     assert_eq!(world.vm.work().copied - copied, 1);
     assert!(world.is_large(parent, FIRST) && !world.is_large(child, FIRST));
     assert_eq!(reasons(&world.vm)[&Why::Shared], 1);
-    // The last user of all of it may store to it as it is.
+    // When the space is the last user of the whole large page, it may store to it without a copy.
     world.kernel().exit(child).unwrap();
     world.store(parent, FIRST + 9);
     assert!(world.is_large(parent, FIRST));
     assert_eq!(world.vm.work().copied - copied, 1);
 }
 
-/// Blocks of 64K come at stores, as the largest that fits; where no frame is free, base pages.
+/// Stores get blocks of 64K, the largest size that fits.
 #[test]
 fn smaller_blocks_come_at_stores() {
     let thp = Thp::new(1 << 2 | 1 << 4, 0, DAEMON);
@@ -561,7 +566,7 @@ fn smaller_blocks_come_at_stores() {
     assert_eq!(
         got,
         [
-            // A load, and beside it a store: no block is free of both.
+            // A load and an adjacent store: no block around them is empty.
             (BASE, Why::PolicyAsksBase, 1),
             (BASE, Why::BasePages, 1),
             (k16, Why::BasePages, 1),

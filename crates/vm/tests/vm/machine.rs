@@ -1,4 +1,5 @@
-//! A small machine for tests of single operations: tables of x86-64, pages of 4K or of 4K and 2M, swap.
+//! A small machine for tests of single operations, with page tables of x86-64, pages of 4K or of 4K
+//! and 2M, and swap.
 
 use alloc::boxed::Box;
 
@@ -66,7 +67,8 @@ impl Machine {
         self.hat.query(space, VirtAddr::new(at)).map(|held| held.translation)
     }
 
-    /// The frame of the page at `at`, after a fault if it is not loaded with this right.
+    /// Accesses the page at `at`, with a fault if it is not loaded with this right. Returns its
+    /// frame.
     pub(crate) fn touch(
         &mut self,
         space: HatSpace,
@@ -102,7 +104,7 @@ impl Machine {
         }
     }
 
-    /// Stores to so many other pages that all pages leave that may leave.
+    /// Stores to so many other pages that all pages that may be evicted are evicted.
     pub(crate) fn crowd(&mut self) {
         let space = self.space();
         let bytes = self.memory.get_mut().bytes() * 2;
@@ -125,7 +127,8 @@ impl Machine {
         Source::Frames { first: PhysAddr::new(first), attributes }
     }
 
-    /// Ends spaces and the page cache: everything but the kernel's own frames is free again.
+    /// Ends the spaces and drops the page cache, and checks that all frames except the kernel's own
+    /// are free again.
     pub(crate) fn end(&mut self, spaces: &[HatSpace], own: u64) {
         for space in spaces {
             assert_eq!(self.kernel().exit(*space), Ok(true));

@@ -1,5 +1,6 @@
-//! Memory management over every page table and policy, against a map from (space, page) to what is
-//! there, and processors that forget only what they are told to forget.
+//! Compares memory management, with every page table and policy, with a model: a map from (space,
+//! page) to the page's properties. TLBs of the simulated processors drop an entry only when it is
+//! flushed.
 
 extern crate alloc;
 
@@ -31,7 +32,7 @@ use tables::TABLES;
 use vm::POLICIES;
 use world::World;
 
-/// Few enough that pages must leave all the time.
+/// So few frames that pages are evicted all the time.
 const FRAMES: u64 = 150;
 const PLENTY: u64 = 1 << 15;
 
@@ -50,7 +51,8 @@ fn streams_of_events_over_every_table_and_policy() {
             scarce += u32::from(world.board.swap_reads > 0);
         }
     }
-    // Where tables are large and spaces few, pages have the rest.
+    // Memory is not scarce in every stream: if there are few spaces, more frames are left for
+    // pages.
     assert!(scarce > 30, "memory was scarce in {scarce} of 60 streams only");
 }
 
@@ -64,11 +66,12 @@ fn longer_streams() {
     }
 }
 
-/// Each allocation of a stream fails once, in a stream of its own: for a page, a table or a space.
+/// For each allocation of a stream (for a page, a table or a space), repeats the stream with this
+/// allocation failing.
 #[test]
 fn every_allocation_fails_once() {
     for table in &TABLES {
-        // Pages leave all the time where tables take few frames.
+        // With tables that take few frames, memory is so small that pages are evicted all the time.
         let frames = if table.name == TABLES[0].name { FRAMES } else { PLENTY };
         let run = |number: u64| {
             let mut world = World::new(table, "lru", frames, 7);
@@ -92,7 +95,8 @@ fn a_stream_does_the_same_twice() {
     assert_eq!(digest(), digest());
 }
 
-/// A kernel without std runs the same stream, under locks that exclude threads.
+/// A kernel without std runs a stream of this test, under locks that exclude threads, and gets the
+/// digest of the test.
 #[test]
 fn a_kernel_does_the_same() {
     let mut world = World::new(&TABLES[0], "lru", FRAMES, 5);

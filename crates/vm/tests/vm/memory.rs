@@ -1,5 +1,5 @@
-//! Memory that ends in an operation on regions: the allocator of the test program refuses each allocation
-//! once, and the manager must neither abort nor have changed anything.
+//! Tests operations on regions when memory runs out: the allocator of the test program refuses each
+//! allocation once, and the manager must neither abort nor change anything.
 //!
 //! The operations load no translations: the HAT layer and the page table still abort without memory.
 
@@ -19,7 +19,8 @@ use crate::machine::{AT, Machine, PAGE, RW, range};
 struct Refusing;
 
 thread_local! {
-    /// The number of allocations of this thread up to the one that is refused; 0: none is.
+    /// The number of allocations of this thread up to and including the one that is refused; 0 if
+    /// none is refused.
     static LEFT: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -53,7 +54,7 @@ unsafe impl GlobalAlloc for Refusing {
     }
 }
 
-/// Runs `f` without refusing it memory.
+/// Runs `f` without refusing any allocation.
 fn unrefused<R>(f: impl FnOnce() -> R) -> R {
     let left = LEFT.replace(0);
     let done = f();
@@ -103,7 +104,7 @@ impl<M: Memory> Memory for Unrefused<M> {
     }
 }
 
-/// All that the manager shows of a machine.
+/// The state of a machine, as far as the manager's interface shows it.
 fn state(machine: &mut Machine, spaces: &[HatSpace]) -> impl PartialEq + core::fmt::Debug + use<> {
     let regions: Vec<_> = spaces.iter().map(|space| machine.vm.regions(*space)).collect();
     let mut loaded = Vec::new();
@@ -114,8 +115,8 @@ fn state(machine: &mut Machine, spaces: &[HatSpace]) -> impl PartialEq + core::f
     (regions, loaded, free, machine.vm.resident(), machine.vm.swapped(), machine.vm.pinned())
 }
 
-/// Refuses each allocation of `act` once, each in a machine of its own that `prepare` makes. Returns how
-/// many were refused.
+/// Refuses each allocation of `act` once, each time in a new machine that `prepare` creates.
+/// Returns the number of refused allocations.
 fn each_refused<R>(
     prepare: impl Fn() -> (Machine, Vec<HatSpace>),
     act: impl Fn(&mut Machine, &[HatSpace]) -> Result<R, Error>,
@@ -129,7 +130,7 @@ fn each_refused<R>(
         machine.check();
         match done {
             Ok(_) if !was_refused => return number - 1,
-            // What was refused could be done without.
+            // The operation succeeded without the refused allocation.
             Ok(_) => continue,
             Err(error) => assert_eq!(error, Error::NoMemory),
         }
@@ -142,7 +143,7 @@ fn each_refused<R>(
     unreachable!("each operation ends")
 }
 
-/// Regions side by side, of which no two are alike.
+/// A machine with adjacent regions, no two of which have equal properties.
 fn patchwork() -> (Machine, Vec<HatSpace>) {
     let mut machine = Machine::new();
     let space = machine.space();
@@ -152,7 +153,7 @@ fn patchwork() -> (Machine, Vec<HatSpace>) {
     }
     machine.store(space, AT + 60 * PAGE, 1);
     machine.kernel().discard(space, range(AT + 60 * PAGE, PAGE)).unwrap();
-    // The first objects have been made.
+    // The memory for the first objects has been allocated after this.
     machine.map(space, range(3 * AT, PAGE), Source::SharedMemory);
     machine.kernel().unmap(space, range(3 * AT, PAGE)).unwrap();
     (machine, Vec::from([space]))
@@ -186,7 +187,7 @@ fn regions() {
             machine.kernel().move_pages(spaces[0], range(AT + 50 * PAGE, 40 * PAGE), to, 40 * PAGE)
         }) >= 1
     );
-    // A new object, where there is no mapping yet.
+    // Creates a new object, at addresses without a mapping.
     assert!(
         each_refused(patchwork, |machine, spaces| {
             machine.kernel().map(spaces[0], range(3 * AT, PAGE), RW, file(5), 0)

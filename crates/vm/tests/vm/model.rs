@@ -1,4 +1,5 @@
-//! The obvious memory manager: a map from (space, page) to identity, rights and contents.
+//! The reference model of the memory manager: a map from (space, page) to identity, rights and
+//! contents.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -7,13 +8,13 @@ use vm::FileKey;
 
 use crate::board::original;
 
-/// What a page is a page of.
+/// The object to which a page belongs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Identity {
-    /// Zeros, or the space's own.
+    /// Anonymous memory: zeros, or the space's own page.
     Anonymous,
     File(FileKey, u64),
-    /// Of shared memory with this number.
+    /// A page of the shared memory with this number.
     Memory(u64, u64),
 }
 
@@ -23,9 +24,10 @@ pub(crate) struct Known {
     pub(crate) rights: Rights,
     pub(crate) shared: bool,
     pub(crate) wired: bool,
-    /// What the space has stored, where that is its own.
+    /// The contents that the space has stored, if the page is its own.
     pub(crate) own: Option<u64>,
-    /// Whether a page beside it was stored to with which, in a large page, it may have been copied.
+    /// Whether a neighbouring page was stored to. If both were in a large page, this page may have
+    /// been copied together with it.
     pub(crate) beside: bool,
 }
 
@@ -37,26 +39,27 @@ pub(crate) struct Space {
 
 #[derive(Default)]
 pub(crate) struct Model {
-    /// Contents of shared pages that someone has stored to.
+    /// The contents of shared pages that a space has stored to.
     shared: BTreeMap<Identity, u64>,
-    /// And what else they had before.
+    /// The earlier contents of these pages.
     before: BTreeSet<(Identity, u64)>,
 }
 
 impl Model {
-    /// What a load finds.
+    /// The contents that a load must find.
     pub(crate) fn contents(&self, known: &Known) -> u64 {
         known.own.unwrap_or_else(|| self.shared(known.identity))
     }
 
-    /// Whether a load may find `found`. Once a private page of a file may have been copied with another,
-    /// mmap leaves open which of the file's contents it has.
+    /// Whether a load may find `found`. If a private page of a file may have been copied together
+    /// with another page, `mmap` does not define whether it has the file's earlier or later
+    /// contents.
     pub(crate) fn may_be(&self, known: &Known, found: u64) -> bool {
         let copied = known.beside && !known.shared && known.own.is_none();
         found == self.contents(known) || copied && self.before.contains(&(known.identity, found))
     }
 
-    /// What all have that share a page.
+    /// The contents of a shared page.
     pub(crate) fn shared(&self, identity: Identity) -> u64 {
         let stored = self.shared.get(&identity).copied();
         stored.unwrap_or_else(|| match identity {
@@ -65,7 +68,7 @@ impl Model {
         })
     }
 
-    /// A page that is shared has other contents.
+    /// Changes the contents of a shared page.
     pub(crate) fn overwrite(&mut self, identity: Identity, stamp: u64) {
         self.before.insert((identity, self.shared(identity)));
         self.shared.insert(identity, stamp);
@@ -80,8 +83,8 @@ impl Model {
     }
 }
 
-/// What the manager makes of rights: whoever may do anything may read, and where the page table does not tell
-/// the two apart, execute.
+/// Whether the manager allows an access: any right implies the right to read and, if the page table
+/// cannot forbid execution, the right to execute.
 pub(crate) fn allows(rights: Rights, kind: Kind, no_execute: bool) -> bool {
     let implied = match kind {
         Kind::Fetch => !no_execute,

@@ -1,4 +1,4 @@
-//! Which space ends when memory is used up.
+//! Tests which space is chosen to end when memory is used up.
 
 use addr::{Kind, VirtAddr};
 use hat::HatSpace;
@@ -52,7 +52,7 @@ fn the_largest_space_is_chosen_and_its_end_helps() {
     machine.end(&[spaces[0], spaces[2]], 0);
 }
 
-/// Pages that a fork shares, and pages in swap, are counted apart.
+/// Pages that a fork shares and pages in swap are counted separately.
 #[test]
 fn pages_are_counted_by_kind() {
     let mut machine = Machine::new();

@@ -1,4 +1,4 @@
-//! Pinned pages, for input and output.
+//! Tests of pages that are pinned for input and output.
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr};
 use hat::HatSpace;
@@ -16,7 +16,7 @@ fn file(shared: bool) -> Source {
     Source::File { key: FILE, first: 0, shared }
 }
 
-/// Pinned pages stay in their frames when all other pages leave.
+/// Pinned pages stay in their frames when all other pages are evicted.
 #[test]
 fn a_pinned_page_stays_in_its_frame() {
     let mut machine = Machine::new();
@@ -48,7 +48,8 @@ fn a_pinned_page_stays_in_its_frame() {
     machine.end(&[space], 0);
 }
 
-/// Copy on write is broken before the pin, whatever the device does with the page.
+/// A page that is copied on write is copied before it is pinned, whatever the device does with the
+/// page.
 #[test]
 fn a_pinned_page_is_the_spaces_own() {
     for (source, stamp) in [(Source::Anonymous, 7), (file(false), crate::board::original(FILE, 0))]
@@ -119,7 +120,7 @@ fn a_fork_without_memory_for_copies_is_refused() {
     machine.end(&[parent, child], 0);
 }
 
-/// A pin that is not given back keeps its frames, and nothing else, when the space unmaps them or ends.
+/// If the space unmaps pinned pages or ends, only the frames of the pin stay allocated.
 #[test]
 fn frames_outlive_the_space_until_their_pin_is_given_back() {
     let mut machine = Machine::new();
@@ -142,7 +143,8 @@ fn frames_outlive_the_space_until_their_pin_is_given_back() {
     machine.end(&[], 0);
 }
 
-/// Shared pages of files are pinned in the page cache. What a device has stored reaches the disk.
+/// Shared pages of files are pinned in the page cache. Data that a device has stored is written to
+/// the disk.
 #[test]
 fn a_device_stores_to_pages_of_a_file() {
     let mut machine = Machine::new();
@@ -179,7 +181,7 @@ fn what_cannot_be_pinned_is_refused() {
     assert!(matches!(denied, Err(Error::Denied { .. })));
     assert_eq!(machine.vm.pinned(), 0);
     machine.check();
-    // More than memory has.
+    // Pins more pages than memory has.
     machine.map(space, range(2 * AT, 2 * MIB), Source::Anonymous);
     for bytes in [2 * MIB, MIB] {
         let large = machine.kernel().pin(space, range(2 * AT, bytes), Kind::Load).map(drop);
@@ -187,7 +189,7 @@ fn what_cannot_be_pinned_is_refused() {
         assert_eq!(machine.vm.pinned(), 0);
         machine.check();
     }
-    // As many pins of a page as its descriptor counts.
+    // Pins a page as many times as its descriptor can count.
     let mut pins = Vec::new();
     let full = loop {
         match machine.kernel().pin(space, range(AT, PAGE), Kind::Load) {
@@ -220,14 +222,14 @@ fn locks_and_pins_count_separately() {
     machine.check();
     machine.crowd();
     assert_eq!(machine.touch(space, AT, Kind::Load), Ok(pinned.frames()[0]));
-    // Locked and pinned at once, the space ends.
+    // The space ends while the page is locked and pinned.
     machine.kernel().lock(space, range(AT, PAGE)).unwrap();
     machine.end(&[space], 1);
     machine.kernel().unpin(pinned);
     machine.end(&[], 0);
 }
 
-/// The parts of memory that a device transfers, for a range that begins and ends inside pages.
+/// Tests the list of memory parts for a device, for a range that begins and ends inside pages.
 #[test]
 fn a_pin_lists_parts_of_memory() {
     let mut machine = Machine::new();

@@ -1,4 +1,5 @@
-//! Pools of reserved large pages against a list of blocks, and large blocks of shared memory.
+//! Compares pools of reserved large pages with a list of blocks, and tests large blocks of shared
+//! memory.
 //!
 //! ```text
 //!   free, promised, surplus    three numbers     who has a block: spaces, by slot
@@ -21,7 +22,8 @@ const SLOTS: u64 = 3;
 const BLOCKS: u64 = 3;
 const BOTH: Rights = Rights::from_bits(3);
 
-/// What a space has of a block: nothing yet, a page of the pool, or base pages after a fault that found none.
+/// The state of a block in a space: no page yet, a page of the pool, or base pages after a fault
+/// for which the pool had no page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Block {
     Nothing { promised: bool },
@@ -41,7 +43,7 @@ struct Model {
     refused: u64,
     taken: u64,
     bus_errors: u64,
-    /// How many spaces have each page of the pool.
+    /// For each page of the pool, the number of spaces that use it.
     users: Vec<u32>,
     spaces: BTreeMap<u32, BTreeMap<u64, Vec<Block>>>,
 }
@@ -65,7 +67,7 @@ impl Model {
         true
     }
 
-    /// A page, if there is one.
+    /// Takes a page of the pool, if there is one.
     fn take(&mut self, promised: bool) -> Option<usize> {
         if promised {
             self.promised -= 1;
@@ -84,7 +86,8 @@ impl Model {
         Some(self.users.len() - 1)
     }
 
-    /// Touches a block; whether it is a large page then. `None`: what base pages are there is not followed.
+    /// Touches a block. Returns whether it is a large page afterwards; `None` if it has base pages,
+    /// which the model does not record.
     fn touch(&mut self, space: u32, slot: u64, block: usize, store: bool) -> Option<bool> {
         let now = self.spaces[&space][&slot][block];
         let (next, large) = match now {
@@ -106,8 +109,9 @@ impl Model {
         Some(large)
     }
 
-    /// Whether what a fault does to this block is not followed: it has base pages, or it is to be copied from a
-    /// page of which another space has copied base pages. Linux would have ended a process before.
+    /// Whether the model does not know what a fault in this block does. This is so if the block has
+    /// base pages, or if it would be copied from a page of which another space has copied base
+    /// pages; Linux would have ended a process before.
     fn is_unknown(&self, space: u32, slot: u64, block: usize, store: bool) -> bool {
         match self.spaces[&space][&slot][block] {
             Block::Nothing { .. } => false,
@@ -163,7 +167,8 @@ fn slot_pages(slot: u64) -> core::ops::Range<u64> {
     first..first + BLOCKS * BLOCK
 }
 
-/// Mappings, touches and forks, with a pool that is often empty, against the model.
+/// Makes mappings, accesses and forks with a pool that is often empty, and compares the result with
+/// the model.
 #[test]
 fn a_pool_gives_what_a_list_of_blocks_gives() {
     let mut seen = [0; 4];
@@ -266,7 +271,7 @@ fn a_pool_gives_what_a_list_of_blocks_gives() {
     assert!(seen.iter().all(|&seen| seen > 10), "{seen:?}");
 }
 
-/// Memory that is shared gets its large blocks at the first fault, and a child finds them.
+/// Shared memory gets its large blocks at the first fault, and a child finds them.
 #[test]
 fn shared_memory_has_the_blocks_that_its_setting_allows() {
     for (order, is_large) in [(ORDER, true), (4, false)] {
@@ -274,7 +279,7 @@ fn shared_memory_has_the_blocks_that_its_setting_allows() {
         let thp = Thp { shmem, defrag: Defrag::Never, ..Thp::new(0, 0, Khugepaged::of(ORDER)) };
         let mut world = Small::new(64 * BLOCK, thp);
         let parent = world.kernel().create().unwrap();
-        // Its first and last blocks are not whole.
+        // The first and the last block of the region are incomplete.
         let region = pages(FIRST + 8..FIRST + 3 * BLOCK + 8);
         world.kernel().map(parent, region, BOTH, Source::SharedMemory, 0).unwrap();
         // The memory begins with the region, which is aligned for blocks of 8 pages.
@@ -302,7 +307,7 @@ fn shared_memory_has_the_blocks_that_its_setting_allows() {
     }
 }
 
-/// Blocks below the large page's are made of what is mapped, however little.
+/// Blocks smaller than a large page are made even if only a few pages are mapped.
 #[test]
 fn the_daemon_makes_smaller_blocks_where_it_may() {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(62);
@@ -314,7 +319,7 @@ fn the_daemon_makes_smaller_blocks_where_it_may() {
         let space = world.space();
         let mut touched = [false; (3 * BLOCK) as usize];
         for part in 0..3 * BLOCK / 4 {
-            // All four pages, some or none.
+            // All four pages, some of them, or none of them are touched.
             let choice = random.random_range(0..3);
             for page in part * 4..part * 4 + 4 {
                 if choice == 2 || choice == 1 && random.random_bool(0.5) {

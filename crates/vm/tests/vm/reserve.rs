@@ -1,5 +1,5 @@
-//! Base pages out of reservations: the same streams of events with them, and promotion, demotion and
-//! pressure as exact worlds.
+//! Tests of base pages from reservations: the streams of the model test with reservations, and
+//! exact scenarios of promotion, demotion and scarce memory.
 
 use alloc::{boxed::Box, vec::Vec};
 
@@ -99,7 +99,7 @@ impl Small {
         self.kernel().map(space, range(start, bytes), RW, source, 0).unwrap();
     }
 
-    /// What a processor does: a walk, which sets bits, and a fault where it finds nothing.
+    /// Simulates an access: a walk, which sets usage bits, and a fault if the walk finds no page.
     fn touch(&mut self, space: HatSpace, addr: u64, kind: Kind) {
         let addr = VirtAddr::new(addr);
         for _ in 0..3 {
@@ -122,7 +122,7 @@ impl Small {
         self.hat.query(space, addr).unwrap().translation.apply(addr).get()
     }
 
-    /// Pages of each size that hardware has.
+    /// The number of pages of each size that hardware has.
     fn pages(&self, space: HatSpace) -> (usize, usize) {
         let mut sizes = Vec::new();
         self.hat.visit(space, VirtRange::ALL, &mut |mapping| {
@@ -146,7 +146,7 @@ fn full_and_equal_gives_one_large_page() {
     let mut small = Small::new(16, &[9], false);
     let space = small.kernel().create().unwrap();
     small.map(space, HEAP, 2 * MIB, Source::Anonymous);
-    // In any order, each page at its own place.
+    // Whatever the order of the accesses, each page gets its own place.
     for page in (0..512u64).map(|page| page * 75 % 512) {
         small.touch(space, HEAP + page * 4096, Kind::Store);
         assert_eq!(small.frame(space, HEAP + page * 4096) % (2 * MIB), page * 4096);
@@ -154,7 +154,8 @@ fn full_and_equal_gives_one_large_page() {
     assert_eq!(small.pages(space), (0, 1));
     assert_eq!((small.counts().made, small.counts().filled), (1, 1));
     assert_eq!(small.vm.work().upgrades, 1);
-    // Demotion: a part goes, the rest stays in its frames, and comes back as a whole.
+    // Demotion: a part is unmapped, the rest stays in its frames, and later all of it is a large
+    // page again.
     small.kernel().unmap(space, range(HEAP + 4096, 4096)).unwrap();
     assert_eq!(small.pages(space), (511, 0));
     small.map(space, HEAP + 4096, 4096, Source::Anonymous);
@@ -163,8 +164,9 @@ fn full_and_equal_gives_one_large_page() {
     small.kernel().check().unwrap();
 }
 
-/// A region that was moved up is extended down to below the address that it came from: its first pages had numbers
-/// below 0, which are very large ones.
+/// A region that was moved up is extended down below the address from which it was moved. Without
+/// the large first number, its first pages would have negative numbers, which are very large
+/// unsigned numbers.
 #[test]
 fn a_moved_region_grows_below_where_it_came_from() {
     for eager in [false, true] {
@@ -175,7 +177,7 @@ fn a_moved_region_grows_below_where_it_came_from() {
         let from = range(HEAP, 2 * MIB);
         small.kernel().move_pages(space, from, VirtAddr::new(3 * HEAP), 2 * MIB).unwrap();
         small.map(space, HEAP, 2 * HEAP, Source::Anonymous);
-        // Numbers below 0 begin at 2 * HEAP.
+        // Below the address 2 * HEAP, numbers would be negative.
         small.touch_all(space, 2 * HEAP - 2 * MIB, 4 * MIB, Kind::Store);
         assert_eq!(small.counts().made, 3, "eager {eager}");
         assert_eq!(small.pages(space), (1, 2), "eager {eager}");
@@ -196,7 +198,8 @@ fn unequal_rights_give_none() {
     assert_eq!(whys, [Why::MixedRights]);
 }
 
-/// A large page has one bit that says whether it is dirty: clean pages wait for their store.
+/// A large page has a single dirty bit, so clean pages are not promoted together with dirty pages
+/// until they are stored to.
 #[test]
 fn clean_and_dirty_pages_do_not_mix() {
     let mut small = Small::new(16, &[9], false);
@@ -207,7 +210,8 @@ fn clean_and_dirty_pages_do_not_mix() {
     assert_eq!(small.pages(space), (512, 0));
     small.touch(space, HEAP + 2 * MIB - 4096, Kind::Store);
     assert_eq!(small.pages(space), (0, 1));
-    // All clean: one page that may not be stored to, and small ones again at the first store.
+    // All pages are clean: they become one large page without the right to store, which is split at
+    // the first store.
     let other = small.kernel().create().unwrap();
     small.map(other, HEAP, 2 * MIB, Source::Anonymous);
     small.touch_all(other, HEAP, 2 * MIB, Kind::Load);
@@ -231,7 +235,7 @@ fn a_file_that_was_read_is_mapped_large_at_one_fault() {
     small.touch(second, HEAP + 4096 * 7, Kind::Load);
     assert_eq!(small.pages(second), (0, 1));
     small.kernel().check().unwrap();
-    // A copy makes it small, and lies elsewhere.
+    // A copy of a base page splits the large page, and has another frame.
     small.touch(second, HEAP + 4096 * 7, Kind::Store);
     assert_eq!(small.pages(second), (512, 0));
     assert_ne!(small.frame(second, HEAP + 4096 * 7), small.frame(first, HEAP + 4096 * 7));
@@ -244,7 +248,8 @@ fn a_small_file_has_a_reservation_only_where_that_is_asked_for() {
         let mut small = Small::new(16, &[9], eager);
         let space = small.kernel().create().unwrap();
         let key = FileKey { device: 1, inode: 2 };
-        // Mapped in the middle of a large page: an eager reservation begins before the file does.
+        // The file is mapped in the middle of a large page, so an eager reservation begins before
+        // the file does.
         small.map(space, HEAP + MIB, 64 << 10, Source::File { key, first: 0, shared: true });
         small.touch_all(space, HEAP + MIB, 64 << 10, Kind::Load);
         assert_eq!(small.counts().made, made);
@@ -264,8 +269,8 @@ fn two_sizes_of_reservations() {
     assert_eq!(counts.iter().map(|(_, counts)| counts.made).collect::<Vec<_>>(), [0, 2]);
 }
 
-/// Nothing of two objects lies in one reservation: not of two mappings that differ, nor of a parent
-/// and its child.
+/// A reservation never has pages of two objects, for example of two different mappings or of a
+/// parent and its child.
 #[test]
 fn never_two_objects_in_one_reservation() {
     let mut small = Small::new(32, &[9], false);
@@ -295,7 +300,7 @@ fn the_least_recently_changed_is_broken_first() {
         small.map(space, HEAP + index * 4 * MIB, 2 * MIB, Source::Anonymous);
         small.touch(space, HEAP + index * 4 * MIB, Kind::Store);
     }
-    // The first changes last.
+    // The first reservation is the one that changed last.
     small.touch(space, HEAP + 4096, Kind::Store);
     small.map(space, 2 * HEAP, 16 * MIB, Source::Anonymous);
     let mut at = 2 * HEAP + 4096;

@@ -1,4 +1,4 @@
-//! Stacks that grow downwards.
+//! Tests of stacks that grow downwards.
 
 use addr::{Kind, Rights, VirtAddr};
 use vm::{Access, Error, Growth, Source};
@@ -21,12 +21,12 @@ fn a_stack_grows_to_the_page_of_the_access() {
     let regions = machine.vm.regions(space);
     let [stack] = &regions[..] else { panic!("{regions:?}") };
     assert_eq!((stack.pages.end - stack.pages.start, stack.label), (20, 3));
-    // The limit is the lowest address.
+    // The stack can grow down to its limit and no further.
     machine.store(space, AT, 3);
     let below = VirtAddr::new(AT - PAGE);
     assert_eq!(machine.kernel().fault(space, below, Kind::Load), Err(Error::NoRegion(below)));
     assert_eq!([machine.load(space, TOP - PAGE), machine.load(space, AT)], [1, 3]);
-    // The limit changes.
+    // The limit is changed.
     let lower = Growth { lowest: VirtAddr::new(AT - 2 * PAGE), gap_bytes: 0 };
     machine.kernel().set_growth(space, VirtAddr::new(TOP - 1), lower).unwrap();
     machine.store(space, AT - PAGE, 4);
@@ -66,7 +66,7 @@ fn what_remains_of_a_stack_grows_and_a_child_has_it_too() {
     let parent = machine.space();
     machine.kernel().map_stack(parent, range(TOP - 8 * PAGE, 8 * PAGE), RW, growth(), 0).unwrap();
     machine.store(parent, TOP - PAGE, 1);
-    // The lower half goes.
+    // The lower half of the stack is unmapped.
     machine.kernel().unmap(parent, range(TOP - 8 * PAGE, 4 * PAGE)).unwrap();
     let child = machine.space();
     machine.kernel().fork(parent, child).unwrap();
@@ -75,17 +75,17 @@ fn what_remains_of_a_stack_grows_and_a_child_has_it_too() {
         machine.store(space, TOP - 6 * PAGE, 2);
         assert_eq!(machine.load(space, TOP - PAGE), 1);
     }
-    // Another region in the place of the lowest page ends nothing but that page.
+    // Mapping another region in place of the lowest page removes only this page of the stack.
     machine.map(parent, range(TOP - 6 * PAGE, PAGE), Source::SharedMemory);
     let addr = VirtAddr::new(TOP - 7 * PAGE);
     assert_eq!(machine.kernel().fault(parent, addr, Kind::Load), Err(Error::NoRegion(addr)));
-    // A program that begins has a stack of its own.
+    // A new program has a stack of its own.
     machine.kernel().exec(child).unwrap();
     assert!(machine.kernel().fault(child, VirtAddr::new(TOP - PAGE), Kind::Load).is_err());
     machine.end(&[parent, child], 0);
 }
 
-/// An access by the kernel grows the stack as one by the process does.
+/// An access by the kernel extends the stack like an access by the process.
 #[test]
 fn the_kernel_reaches_below_a_stack() {
     let mut machine = Machine::new();

@@ -1,4 +1,4 @@
-//! Pages of files that are written back and dropped on request, and disks that fail.
+//! Tests of pages of files that are written back and dropped on request, and of disks that fail.
 
 use addr::{Kind, VirtAddr};
 use vm::{Error, FileKey, How, Source, Store};
@@ -35,7 +35,7 @@ fn dirty_pages_are_written_on_request() {
     machine.store(space, AT, 77);
     assert_eq!(machine.kernel().sync_file(FILE, 0..u64::MAX), Ok(1));
     assert_eq!(machine.board.on_disk(FILE, 0), 77);
-    // Nothing to write is left for eviction.
+    // Eviction has nothing left to write.
     let before = machine.vm.work().writes;
     machine.end(&[space], 0);
     assert_eq!(machine.vm.work().writes, before);
@@ -79,7 +79,7 @@ fn a_page_that_cannot_be_written_stays_dirty() {
     machine.check();
     assert_eq!([0, 2, 3].map(|page| machine.board.on_disk(FILE, page)), [50, 52, 53]);
     assert_eq!(machine.vm.pinned(), 0);
-    // It is not evicted either.
+    // The page is not evicted either.
     machine.crowd();
     assert_eq!(machine.load(space, AT + PAGE), 51);
     assert_eq!(machine.kernel().sync(space, range(AT, 4 * PAGE)), Err(Error::Io(place)));
@@ -89,7 +89,8 @@ fn a_page_that_cannot_be_written_stays_dirty() {
     machine.end(&[space], 0);
 }
 
-/// Pages for which swap fails stay in memory; when nothing else can leave, memory is used up.
+/// Pages that cannot be written to swap stay in memory. When no other page can be evicted, memory
+/// is used up.
 #[test]
 fn a_swap_that_fails_loses_nothing() {
     let mut machine = Machine::new();
@@ -142,7 +143,8 @@ fn a_page_that_cannot_be_read_is_refused() {
     machine.end(&[space], 0);
 }
 
-/// The pages behind the new end go, those that are dirty or locked too, and copies of spaces.
+/// The pages beyond the new end of the file are removed, even if they are dirty or locked, and so
+/// are the copies that spaces have.
 #[test]
 fn a_file_becomes_shorter() {
     let mut machine = Machine::new();
@@ -150,7 +152,7 @@ fn a_file_becomes_shorter() {
     machine.map(one, range(AT, 8 * PAGE), file(0, true));
     machine.map(two, range(AT, 8 * PAGE), file(2, false));
     (0..8).for_each(|page| _ = machine.store(one, AT + page * PAGE, 30 + page));
-    // Copies of the pages 3 and 5 of the file.
+    // These stores copy the pages 3 and 5 of the file.
     [1, 3].iter().for_each(|page| _ = machine.store(two, AT + page * PAGE, 60 + page));
     machine.kernel().lock(one, range(AT + 6 * PAGE, PAGE)).unwrap();
     machine.check();
@@ -170,7 +172,7 @@ fn a_file_becomes_shorter() {
     assert_eq!(machine.board.contents[&pinned.frames()[0]], 37);
     machine.kernel().unpin(pinned);
     machine.check();
-    // It becomes longer again: what was behind the end has been forgotten.
+    // The file becomes longer again: the old contents beyond the end are gone.
     machine.board.broken.clear();
     assert_eq!(machine.load(one, AT + 4 * PAGE), original(FILE, 4));
     assert_eq!(machine.load(two, AT + 3 * PAGE), original(FILE, 5));
@@ -179,7 +181,7 @@ fn a_file_becomes_shorter() {
     assert_eq!(machine.kernel().truncate(none, 0), Ok(0));
 }
 
-/// Pages are read again; what was dirty has been written before.
+/// Pages are read again; dirty pages are written first.
 #[test]
 fn a_file_is_read_again() {
     let mut machine = Machine::new();
@@ -209,7 +211,7 @@ fn a_file_is_read_again() {
     machine.end(&[space], 0);
 }
 
-/// Pages that calls have written, and that no region maps, are written back too.
+/// Pages that were written by calls and that no region maps are written back too.
 #[test]
 fn a_file_that_nobody_maps_is_written() {
     let mut machine = Machine::with(MIB, &[BASE], 0);

@@ -1,4 +1,4 @@
-//! Every page table, with and without bits that walks set.
+//! All page tables, with and without usage bits that walks set.
 
 use alloc::boxed::Box;
 
@@ -11,11 +11,12 @@ use vm::Reference;
 
 const MEMORY: u64 = 1 << 34;
 
-/// A page table, and what its walks tell of uses.
+/// A page table, and how uses of pages are detected with it.
 pub(crate) struct Table {
     pub(crate) name: &'static str,
     pub(crate) reference: Reference,
-    /// Events of a stream: fewer where tables are so large that looking through them takes long.
+    /// The number of events in a stream. It is smaller for tables that are so large that checking
+    /// them takes long.
     pub(crate) events: u32,
     pub(crate) make: fn() -> Box<dyn Mounted>,
 }

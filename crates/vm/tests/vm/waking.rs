@@ -1,4 +1,5 @@
-//! When replacement is to be woken: where memory is scarce, and not where it has just found no page that could leave.
+//! Tests when page replacement must be woken: when memory is scarce, but not if it has just found
+//! no page that could be evicted.
 
 use alloc::boxed::Box;
 
@@ -13,7 +14,7 @@ use crate::board::Board;
 const BASE: PageSize = PageSize::SIZE_4K;
 const PAGES: u64 = 300;
 
-/// There is no swap, so that anonymous pages stay, and the one page of a file is locked.
+/// There is no swap, so anonymous pages stay in memory, and the only page of a file is locked.
 #[test]
 fn replacement_is_woken_again_once_more_is_taken() {
     let marks = Marks { min: 10, low: 100, high: 120 };

@@ -1,4 +1,4 @@
-//! One stream of events for the memory manager and for its model.
+//! Runs one stream of events on the memory manager and on its model.
 
 use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 use core::ops::Range;
@@ -35,35 +35,38 @@ const fn size(shift: u8) -> PageSize {
         None => BASE,
     }
 }
-/// Base pages, 16K, 64K and 256K.
+/// The page sizes: base pages, 16K, 64K and 256K.
 pub(crate) const SIZES: [PageSize; 4] = [BASE, size(14), size(16), size(18)];
-/// 64 pages on each side of where tables of pages, and chunks of anons, end.
+/// The first of the pages that are used: 64 pages on each side of an address at which page tables
+/// and chunks of anons end.
 const FIRST: u64 = 0x40000 - 64;
 const PAGES: u64 = 128;
 const SPACES_MAX: usize = 5;
 const WIRED_MAX: usize = 24;
 const RIGHTS: [u8; 6] = [0, 1, 3, 3, 5, 7];
 
-/// Where large pages come from.
+/// What makes large pages.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Large {
     No,
-    /// Modules ask for them.
+    /// Modules request them.
     Asked,
-    /// Modules ask for them; there are three NUMA nodes, between which pages move, and four cache colours.
+    /// Modules request them. There are three NUMA nodes, between which pages are moved, and four
+    /// cache colours.
     OnNodes,
-    /// Reservations that fill.
+    /// Full reservations become large pages.
     Reserved(Reserving),
-    /// Linux decides, and its daemon.
+    /// Linux's rules for faults, and its daemon.
     Linux(Thp),
-    /// Linux decides, and its daemon, where an address determines which frames its page may have.
+    /// Linux's rules for faults, and its daemon; an address determines the frames that its page may
+    /// have.
     Hashed(Thp, Hashed),
 }
 
-/// NUMA nodes, where there are several.
+/// The number of NUMA nodes in worlds with several nodes.
 const NODES: u8 = 3;
 
-/// Lists by size over each of these ranges of frames.
+/// An allocator with lists by size for each of these ranges of frames.
 fn lists(ranges: &[Range<u32>], sizes: &[PageSize]) -> AnyAllocator {
     let lists = |range: &Range<u32>| SizeLists::new(range.clone(), BASE, sizes).unwrap();
     match ranges {
@@ -80,9 +83,9 @@ pub(crate) fn memory(pages: u64, nodes: u8, sizes: &[PageSize]) -> Physmem<AnyAl
     Physmem::on_nodes(PhysAddr::new(0), pages * BASE.bytes(), BASE, nodes, all).unwrap()
 }
 
-/// What hardware does with a page table.
+/// The hardware's operation on a page table.
 pub(crate) trait Hardware {
-    /// What it finds for an access.
+    /// The translation that a walk finds for an access.
     fn walk(&mut self, space: HatSpace, addr: VirtAddr, kind: Kind) -> Option<Translation>;
 }
 
@@ -93,18 +96,18 @@ impl<L: Locks> Hardware for Hat<dyn Mounted, Global<dyn Mounted, L>> {
     }
 }
 
-/// A memory manager under locks of `L`, over a HAT layer under those of `S`, with its model.
+/// A memory manager with locks of `L`, a HAT layer with the locking scheme `S`, and the model.
 pub(crate) struct World<L: Locks = Single, S = Global<dyn Mounted, Single>> {
     pub(crate) vm: Vm<L>,
     hat: Hat<dyn Mounted, S>,
     pub(crate) memory: Physical<Refusing<AnyAllocator>, L>,
-    /// Whether pages of several sizes are asked for.
+    /// Whether pages of several sizes are requested.
     large: bool,
     nodes: u8,
-    /// Base pages that have moved to another node.
+    /// The number of base pages that were moved to another node.
     pub(crate) moved: u64,
     linux: bool,
-    /// Whether regions are so large that such pages fit.
+    /// Whether regions are so large that large pages fit.
     regions_wide: bool,
     pub(crate) board: Board,
     random: Xoshiro256PlusPlus,
@@ -112,7 +115,7 @@ pub(crate) struct World<L: Locks = Single, S = Global<dyn Mounted, Single>> {
     spaces: BTreeMap<HatSpace, Space>,
     made: u64,
     stamp: u64,
-    /// Frames of page tables when they were most.
+    /// The largest number of frames that page tables have used.
     pub(crate) tables_peak: u64,
 }
 
@@ -231,12 +234,13 @@ where
         &mut self,
     ) -> Kernel<'_, Parts<dyn Mounted, Refusing<AnyAllocator>, Board, L, S>> {
         let World { vm, hat, memory, board, .. } = self;
-        // A processor of another node at a time.
+        // The node of the processor changes from operation to operation.
         let node = (self.stamp % u64::from(self.nodes)) as u8;
         Kernel::new(vm, hat, memory, board).on_node(node)
     }
 
-    /// Runs events, then ends all spaces and drops the page cache: every frame is free again.
+    /// Runs events, then ends all spaces and drops the page cache, and checks that every frame is
+    /// free again.
     pub(crate) fn run(&mut self, events: u32) {
         for _ in 0..events {
             self.event();
@@ -333,9 +337,9 @@ where
         }
     }
 
-    /// A store to a private page has copied all of `page`, which may be a large one: what a file has later
-    /// is not in its other base pages, which mmap leaves open. More than `page` may have been copied, where
-    /// a larger page was refused only after that.
+    /// A store to a private page has copied all of `page`, which may be a large page. Its other
+    /// base pages then do not get later contents of the file; `mmap` does not define this. More
+    /// than `page` may have been copied, if a larger page was refused only after the copy.
     fn copied(&mut self, space: HatSpace, page: Page) {
         let known = self.spaces.get_mut(&space).unwrap();
         let first = page.start().get() >> BASE.shift();
@@ -355,7 +359,7 @@ where
         allows(rights, kind, !of_reading.contains(Rights::EXECUTE))
     }
 
-    /// What a processor does: asks its TLB, walks, faults, walks again.
+    /// Simulates an access of a processor: TLB lookup, walk, fault, second walk.
     fn hardware(&mut self, space: HatSpace, page: u64, kind: Kind) -> Result<PhysAddr, Error> {
         let addr = VirtAddr::new(page << BASE.shift());
         if let Some(held) = self.board.tlb.get(&(space, addr))
@@ -374,7 +378,8 @@ where
         unreachable!("it succeeds, or fails for good")
     }
 
-    /// What concerns the sizes of pages: a module, an upgrade, a pass of the daemon.
+    /// Makes an operation that concerns page sizes: attaches a module, upgrades pages, or runs a
+    /// pass of the daemon.
     fn sizes(&mut self, space: HatSpace) {
         let pages = match self.random.random_bool(0.5) {
             true => self.pages(),
@@ -409,7 +414,7 @@ where
         }
     }
 
-    /// The page at some address moves to some node.
+    /// Moves the page at a random address to a random node.
     fn move_to_some_node(&mut self, space: HatSpace) {
         let page = FIRST + self.random.random_range(0..PAGES);
         let node = self.random.random_range(0..self.nodes);
@@ -418,8 +423,8 @@ where
         let Ok(moved) = self.kernel().move_to_node(space, addr, node).unwrap() else { return };
         self.moved += moved;
         let Some(held) = self.hat.query(space, addr).map(|held| held.translation) else {
-            // Nothing was there; or the page comes back by a minor fault, as its pair is smaller than it, or
-            // a table found no memory.
+            // There was no page; or a minor fault will restore the page, because the other page of
+            // its pair is smaller or a table had no memory.
             return;
         };
         let table = self.memory.get_mut().table();
@@ -428,7 +433,8 @@ where
         assert!(before.is_some_and(|before| before.size() >= held.page.size()));
     }
 
-    /// What concerns large pages as Linux has them: advice, the daemon, a collapse.
+    /// Makes an operation that concerns Linux's large pages: gives advice, runs the daemon, or
+    /// collapses pages.
     fn advise(&mut self, space: HatSpace) {
         let pages = match self.random.random_bool(0.5) {
             true => self.pages(),
@@ -457,7 +463,7 @@ where
         }
     }
 
-    /// The other daemons.
+    /// Runs the other daemons.
     fn daemons(&mut self) {
         match self.random.random_range(0..6) {
             0 => {
@@ -523,7 +529,7 @@ where
         known.pages.range_mut(pages).for_each(|(_, known)| known.rights = rights);
     }
 
-    /// A run of pages moves to where it does not overlap itself, or changes its length in place.
+    /// Moves a run of pages to addresses that do not overlap it, or changes its length in place.
     fn move_pages(&mut self, space: HatSpace) {
         let from = self.pages();
         let from = from.start..from.end.min(from.start + 8);
@@ -536,7 +542,7 @@ where
         }
         let known = self.spaces.get_mut(&space).unwrap();
         let length = from.end - from.start;
-        // What grows is the region of the last page; where it is wired all comes into memory.
+        // The region of the last page grows; if it is wired, all new pages are brought into memory.
         let last = known.pages.get(&(from.end - 1)).copied();
         if last.is_some_and(|last| last.wired) && count > length {
             return;
@@ -547,7 +553,7 @@ where
                 moved.insert(page - from.start, page_known);
             }
         }
-        // What lies where a hole would go stays.
+        // Pages at target addresses for which the source has a hole stay.
         known.pages.retain(|page, _| {
             !(to..to + count).contains(page) || count <= length && !moved.contains_key(&(page - to))
         });
@@ -584,7 +590,7 @@ where
             return;
         }
         let range = self.range(&pages);
-        // Another lock before this one, or after it, leaves the same pages wired.
+        // Another kind of lock before or after this one does not change which pages are wired.
         match pages.start % 4 {
             0 => self.kernel().lock_on_fault(space, range).unwrap(),
             1 => self.kernel().lock_later(space, range).unwrap(),
@@ -597,7 +603,7 @@ where
         let known = self.spaces.get_mut(&space).unwrap();
         let inside = known.pages.range_mut(pages.clone());
         inside.for_each(|(_, known)| known.wired = true);
-        // A page that may be stored to is the space's own from here on, with what it had.
+        // A page that allows stores becomes the space's own page, with its present contents.
         for page in pages {
             let known = &self.spaces[&space].pages;
             let Some(mut known) = known.get(&page).copied() else { continue };
@@ -644,7 +650,7 @@ where
         assert_eq!(self.kernel().exit(space), Ok(last));
     }
 
-    /// Pages of a file are read or overwritten by a call, from page boundary to page boundary.
+    /// A call reads or overwrites whole pages of a file.
     fn transfer_file(&mut self) {
         let key = FileKey { device: 1, inode: self.random.random_range(0..3) };
         let (first, count) = (self.random.random_range(0..40u64), self.random.random_range(1..6));
@@ -671,7 +677,7 @@ where
         }
     }
 
-    /// Settings change under way.
+    /// Changes settings while the stream runs.
     fn change(&mut self) {
         let name = POLICIES[self.random.random_range(0..POLICIES.len())].0;
         self.kernel().set_replacement(name).unwrap();
@@ -686,7 +692,7 @@ where
         self.kernel().set_swap(more).unwrap();
     }
 
-    /// Every page of every space has what it should have.
+    /// Checks that every page of every space has the expected contents.
     fn look_at_all(&mut self) {
         for (space, known) in self.spaces.clone() {
             for (page, known) in known.pages {
@@ -739,7 +745,7 @@ where
         VirtRange::new(VirtAddr::new(pages.start << BASE.shift()), bytes).unwrap()
     }
 
-    /// A number that stands for all that was counted and stored.
+    /// A digest of all counts and contents.
     pub(crate) fn digest(&self) -> u64 {
         let faults = How::ALL.iter().map(|&how| self.vm.faults()[how as usize]);
         let work = self.vm.work();
