@@ -70,7 +70,7 @@ class LiveSummary(Record):
     """
 
     because: str | None
-    """Why no access was counted as a guaranteed hit; `None` if some were."""
+    """The reason why no access was counted as a guaranteed hit; `None` if some accesses were."""
 
     lost: list[str]
     """The parts of the program that are missing from all counts, and why."""
@@ -101,7 +101,7 @@ class TraceSummary(Record):
     """Notes of the program that made the trace."""
 
     processes: list[Process]
-    """The processes of a recording, those with most accesses first."""
+    """The processes of a recording; the processes with most accesses come first."""
 
     live: LiveSummary | None
     """For a live program: how its accesses were reported to the machine."""
@@ -120,7 +120,7 @@ class MachineSummary(Record):
     """Title of the machine."""
 
     source: str
-    """Where the machine is documented."""
+    """The source of the machine's description."""
 
     digest: str
     """SHA-256 of the description."""
@@ -431,10 +431,12 @@ class Walks(Record):
     """Stores to a clean page in the TLB that trapped to a software handler."""
 
     cold_references: int
-    """References of cold misses: of the walk that faulted and of the one after it."""
+    """References of cold misses: of the walk that faulted and of the walk that was repeated after
+    the fault.
+    """
 
     references_per_walk: list[list[int]]
-    """Number of walks by how many references they made, without cold walks."""
+    """Number of walks by their number of references, without cold walks."""
 
     by_level: list[LevelCounts]
     """References by level of the page table (in a virtual machine the guest's), root first, and by
@@ -481,8 +483,8 @@ class MmuCacheLevel(Record):
     """
 
     held: int
-    """Needed entries that were in the cache, or that a lower-level entry in the cache let the walk
-    skip.
+    """Needed entries that were in the cache, or that the walk could skip because the cache had an
+    entry of a lower level.
     """
 
 
@@ -569,8 +571,9 @@ class SpecTlbCounts(Record):
 
     wrong: dict[str, int]
     """Wrong predictions by cause: `absent` (the walk faulted), `broken` (the page was placed after
-    its reservation had been broken), `chance` (the entry was made by a page in no reservation,
-    whose addresses agreed by chance; with `offsets`: the page has another offset).
+    its reservation had been broken), `chance` (the entry was made for a page in no reservation,
+    whose virtual and physical address agreed by chance; with `offsets`: the page has another
+    offset).
     """
 
     none: int
@@ -592,7 +595,9 @@ class SpecTlbCounts(Record):
     """
 
     overlapped_cycles: int | None
-    """Cycles of the references in `overlapped`; `None` if the machine leaves a latency out."""
+    """Cycles of the references in `overlapped`; `None` if the machine file does not state a latency
+    that is needed.
+    """
 
     devices: int
     """Predictions of a frame that was lent to a device (`os.devices`)."""
@@ -639,7 +644,7 @@ class RangeTlbCounts(Record):
     """Ranges inserted."""
 
     evictions: int
-    """Ranges evicted by others."""
+    """Ranges evicted to make room for other ranges."""
 
     flushed: int
     """Ranges that the operating system flushed."""
@@ -667,7 +672,8 @@ class RestSegCounts(Record):
     """Lines of the tag array that are cached."""
 
     ways: int
-    """Ways of the cache of the filter, and of the cache of the tags: both have the same number."""
+    """Ways of the cache of the filter, and of the cache of the tags: both caches have this number.
+    """
 
     lookups: int
     """Lookups: one before each walk, and one after each fault."""
@@ -698,7 +704,7 @@ class ReservationsOfSize(Record):
     """Reservations made."""
 
     filled: int
-    """Times that a reservation became full."""
+    """Number of times that a reservation became full."""
 
     emptied: int
     """Reservations freed as a whole, because their last page was freed."""
@@ -770,8 +776,8 @@ class NestedCounts(Record):
     """
 
     critical_references: int | None
-    """References to tables of the guest and of the host that the access has to wait for, as no
-    right prediction hides them; `None` without a SpecTLB.
+    """References to tables of the guest and of the host for which the access has to wait, because
+    no right prediction overlaps them; `None` without a SpecTLB.
     """
 
     reservations: ReservationCounts | None
@@ -868,12 +874,14 @@ class Faults(Record):
     """First touches of a page."""
 
     returned: int
-    """Pages that had been in memory before and were mapped again: read from swap, or with only
-    their translation missing.
+    """Faults on pages that had been in memory before: the page was read from swap, or only its
+    translation was missing.
     """
 
     protection: int
-    """Accesses that the rights in the page table forbade, and that were allowed after the fault."""
+    """Accesses that the rights in the page table forbade, and that the operating system then
+    allowed.
+    """
 
 
 class SizeReasons(Record):
@@ -988,7 +996,7 @@ class CompactionCounts(Record):
     """Runs by the daemon after it was woken; included in `results`."""
 
     proactive: int
-    """Runs that the daemon started by itself; included in `results`."""
+    """Runs that the daemon started without being woken; included in `results`."""
 
     blocks: int
     """Page blocks scanned for pages to move."""
@@ -1007,7 +1015,9 @@ class PageBlockCounts(Record):
     """Page blocks that changed their type."""
 
     stolen: int
-    """Base frames taken from page blocks of another type, which kept their type."""
+    """Base frames that were allocated from page blocks of another type, while the blocks kept their
+    type.
+    """
 
 
 class ChosenBlocks(Record):
@@ -1023,17 +1033,19 @@ class ChosenBlocks(Record):
     """Base pages whose accessed bits were read (`ingens`)."""
 
     hot: int
-    """Base pages that were hot, that is, used in six of eight scans, at the last sample (`ingens`).
+    """Base pages that were hot at the last sample (`ingens`).
+
+    A hot page was used in six of eight scans.
     """
 
     bins: list[int]
-    """Blocks at the last sample, by log2 of the number of their base pages that were used."""
+    """Blocks at the last sample, by log2 of the number of base pages used in the block."""
 
     prezeroed: int
     """Free blocks zeroed in advance."""
 
     recovered: int
-    """Base pages of zeros that were freed."""
+    """Base pages that held only zeros and were freed."""
 
 
 class RangerCounts(Record):
@@ -1046,7 +1058,7 @@ class RangerCounts(Record):
     """Base pages moved to free frames."""
 
     exchanged: int
-    """Base pages swapped with other pages."""
+    """Base pages that exchanged their frames with other pages."""
 
     anchors: int
     """Anchors that were set: an anchor is the offset of virtual and physical addresses that a part
@@ -1084,8 +1096,8 @@ class GroupCounts(Record):
     oom: int
     """Times that no page of the group could be evicted to stay within `memory_max`.
 
-    The kernel ends a process of the group; here the page is brought in all the same, since the
-    trace goes on with it.
+    The kernel ends a process of the group; here the page is still loaded, since the trace goes on
+    using it.
     """
 
     pgsteal: int
@@ -1131,7 +1143,7 @@ class PoolCounts(Record):
     """Mappings for which the pool had too few pages.
 
     In the kernel the call fails with `ENOMEM`; here such mappings have ordinary pages, since the
-    trace goes on with them.
+    trace goes on using them.
     """
 
     taken: int
@@ -1140,8 +1152,8 @@ class PoolCounts(Record):
     bus_errors: int
     """Faults for which the pool had no page.
 
-    The kernel ends the process by `SIGBUS`; here a base page is mapped, since the trace goes on
-    with it.
+    The kernel ends the process with `SIGBUS`; here a base page is mapped, since the trace goes on
+    using it.
     """
 
 
@@ -1149,7 +1161,7 @@ class LinuxCounts(Record):
     """Counts of transparent huge pages."""
 
     held_bytes: int
-    """Bytes of frames at the end that nobody maps but that are not free, because the large page
+    """Bytes of frames, at the end, that no space maps but that are not free, because the large page
     that contains them has not been split. `bytes.anonymous` includes them.
     """
 
@@ -1223,7 +1235,7 @@ class RegionSizes(Record):
 
 
 class EndOfProgram(Record):
-    """Memory at the end of the program at which most memory was mapped."""
+    """Memory at the end of that program at which the amount of mapped memory was largest."""
 
     access: int
     """Index of the access at which the program ended; 0 if the trace does not record ends of
@@ -1249,10 +1261,12 @@ class EndOfProgram(Record):
     """Reserved and not yet used frames in bytes; they are freed when memory runs out."""
 
     swapped: int
-    """Pages in swap, not in memory, in bytes."""
+    """Pages that are in swap and not in memory, in bytes."""
 
     mapped_by_size: dict[str, int]
-    """Mapped bytes by page size; a frame that several pages map counts for each of them."""
+    """Mapped bytes by page size; a frame to which several pages are mapped counts once for each
+    page.
+    """
 
     runs: list[RunsOfLength]
     """Runs of adjacent pages in adjacent frames, by length."""
@@ -1286,7 +1300,7 @@ class KindBytes(Record):
     """Reserved and not yet used frames in bytes; they are freed when memory runs out."""
 
     swapped: int
-    """Pages in swap, not in memory, in bytes."""
+    """Pages that are in swap and not in memory, in bytes."""
 
 
 class ReservationSample(Record):
@@ -1296,7 +1310,7 @@ class ReservationSample(Record):
     """Reservations made."""
 
     filled: int
-    """Times that a reservation became full."""
+    """Number of times that a reservation became full."""
 
     emptied: int
     """Reservations freed as a whole."""
@@ -1330,7 +1344,7 @@ class MemorySample(Record):
     """Reserved and not yet used frames in bytes; they are freed when memory runs out."""
 
     swapped: int
-    """Pages in swap, not in memory, in bytes."""
+    """Pages that are in swap and not in memory, in bytes."""
 
     pages_by_size: dict[str, int]
     """Mapped pages by size."""
@@ -1349,7 +1363,9 @@ class ManagerCounts(Record):
     """Faults by how they were resolved."""
 
     unexplained: int
-    """Accesses outside all regions of the trace, or that their region forbids."""
+    """Accesses that are outside all regions of the trace, or that the rights of their region
+    forbid.
+    """
 
     work: dict[str, int]
     """The kernel's work by kind."""
@@ -1358,7 +1374,7 @@ class ManagerCounts(Record):
     """Disk requests; pages that are adjacent in memory and on the disk are one request."""
 
     io_cycles: int
-    """Cycles of disk requests, one after the other."""
+    """Cycles of all disk requests, if no two of them overlap."""
 
     cycles: dict[str, int]
     """Cycles of the work by kind, at the prices of `[os.costs.work]`; empty without prices."""
@@ -1385,13 +1401,15 @@ class ManagerCounts(Record):
     """Transparent huge pages, if the manager has them."""
 
     end: EndOfProgram
-    """Memory at the end of a program, or of the trace, at which most memory was mapped."""
+    """Memory at the end of that program, or of the trace, at which the amount of mapped memory was
+    largest.
+    """
 
     bytes: KindBytes
     """Bytes of memory by use, at the end."""
 
     over_time: list[MemorySample]
-    """Bytes of memory by use, over time: samples at changes, a few hundred at most."""
+    """Bytes of memory by use, over time: samples when the values change, a few hundred at most."""
 
 
 class PromotionsOfSize(Record):
@@ -1401,7 +1419,7 @@ class PromotionsOfSize(Record):
     """Page size."""
 
     threshold_misses: int
-    """Misses that a candidate must be charged with to be promoted."""
+    """Misses that must be charged to a candidate before it is promoted."""
 
     promoted: int
     """Pages promoted to this size."""
@@ -1420,8 +1438,8 @@ class PromotionCounts(Record):
     """
 
     charged: int
-    """Misses in `misses` that were charged to a candidate, because a larger page would have been in
-    a TLB.
+    """Misses in `misses` that were charged to a larger page that pages could be promoted to (a
+    candidate), because this larger page would have been in a TLB.
     """
 
     counting_cycles: int
@@ -1444,10 +1462,11 @@ class NodeCounts(Record):
     """Bytes of all frames of the node."""
 
     used_bytes: int | None
-    """Bytes of frames in use or reserved at the end; `None` if the trace decides the frames."""
+    """Bytes of frames in use or reserved at the end; `None` if the frames are those of the trace.
+    """
 
     misses: list[int]
-    """Misses of every TLB of the node's processors, by the node of the page."""
+    """Lookups by the node's processors that missed every TLB, by the node of the page."""
 
     accesses: list[int]
     """Program accesses by the node's processors that memory served, by the node of that memory."""
@@ -1488,7 +1507,9 @@ class NumaCounts(Record):
     """Lookups that missed every TLB, for pages on another node."""
 
     migration: MigrationCounts | None
-    """Migration of pages to the node that refers to them; `None` if references are not counted."""
+    """Migration of pages to the node that refers to them most; `None` if references are not
+    counted.
+    """
 
 
 class ChangedSetting(Record):
@@ -1511,7 +1532,9 @@ class ShootdownCounts(Record):
     """Shootdowns: changes of a page table after which TLBs and MMU caches had to be flushed."""
 
     made: int
-    """Shootdowns made: changes in a space for which some processor may have held translations."""
+    """Shootdowns made: changes of a space when some processor may have held translations of this
+    space.
+    """
 
     asked: int
     """Interrupts of other processors for the shootdowns that were made."""
@@ -1533,16 +1556,16 @@ class ShootdownCounts(Record):
     """
 
     deferred: int | None
-    """Shootdowns made that left the flush of other processors to their next sweep; `None` if the
-    machine defers none.
+    """Shootdowns made whose flushes on other processors were deferred to the next sweeps; `None` if
+    the machine defers no flushes.
     """
 
     swept: int | None
-    """Flushes that processors made in sweeps; `None` if the machine defers none."""
+    """Flushes that processors made in sweeps; `None` if the machine defers no flushes."""
 
     swept_early: int | None
     """Sweeps that were made early, because a page was to be mapped at the same address again;
-    `None` if the machine defers none.
+    `None` if the machine defers no flushes.
     """
 
     sender_cycles: int | None
@@ -1644,7 +1667,7 @@ class RegionCounts(Record):
     """Address of the first byte."""
 
     bytes: int
-    """Length in bytes, at its largest."""
+    """The largest length of the region in bytes during the run."""
 
     rights: str
     """Access rights, such as `rw-`."""
@@ -1659,9 +1682,9 @@ class RegionCounts(Record):
     """
 
     populated: str | None
-    """How all pages of the region were loaded without being touched: `when-mapped` (`MAP_LOCKED`,
+    """When all pages of the region were loaded without being touched: `when-mapped` (`MAP_LOCKED`,
     `MAP_POPULATE`, an earlier `mlockall`) or `when-locked` (`mlock` afterwards); `None` if they
-    were not.
+    were not loaded in this way.
     """
 
     mapped_by_site: bool | None
@@ -1695,7 +1718,8 @@ class RegionCounts(Record):
     """References of walks for this region."""
 
     walk_cycles: int | None
-    """Upper bound of the translation cycles for this region, reached if no translation is hidden.
+    """Upper bound of the translation cycles for this region: the cycles if no translation overlaps
+    with other work.
     """
 
 
@@ -1709,8 +1733,8 @@ class CodePlace(Record):
     """Build of that file, such as `build-id 5fa3` or `crc32 1a2b3c4d`."""
 
     offset: int
-    """Offset in that file at which the block begins, or to which a call returns; without a file the
-    address. If several places were merged, the lowest.
+    """Offset in that file at which the block begins, or to which a call returns; the address if
+    there is no file. If several places were merged, the lowest offset of them.
     """
 
     instruction: int
@@ -1788,7 +1812,7 @@ class MissOrigins(Record):
     """
 
     notes: list[str]
-    """Why the code of some files has no names, a sentence per file."""
+    """The reasons why the code of some files has no names: one sentence for each file."""
 
 
 class Timeline(Record):
@@ -1849,7 +1873,7 @@ class KernelTime(Record):
     """
 
     io_cycles: int
-    """Cycles of waiting for disks, one transfer after the other."""
+    """Cycles of waiting for disks, if no two transfers overlap."""
 
     share: Range[float]
     """Share of `cycles` and `io_cycles` in all cycles.
@@ -1860,22 +1884,23 @@ class KernelTime(Record):
 
 
 class Time(Record):
-    """Time: counts times latencies.
+    """Time: counts multiplied by latencies.
 
-    Each value is a range whose bounds hold however much work overlaps.
+    Each value is a range whose bounds are valid however much work overlaps.
     """
 
     program_cycles: Range[int]
     """Cycles without translation: instructions at their rate, and data-cache misses.
 
-    In the lower bound misses overlap as far as the machine allows, in the upper bound not at all.
+    In the lower bound, misses overlap as far as the machine allows. In the upper bound, they do not
+    overlap.
     """
 
     translation_cycles: Range[int]
     """Cycles of translation: every TLB lookup and every walk.
 
-    In the lower bound hardware hides all of it behind other work; a software refill handler cannot
-    be hidden.
+    In the lower bound, all translation by hardware overlaps with other work; a software refill
+    handler cannot overlap.
     """
 
     cycles_per_access: Range[float]
@@ -1889,8 +1914,8 @@ class Time(Record):
     share: Range[float]
     """Translation's share of the cycles of program and translation.
 
-    The lower bound combines the lower bound of translation with the upper bound of the program, and
-    the upper bound the reverse.
+    The lower bound combines the lower bound of translation with the upper bound of the program. The
+    upper bound combines the upper bound of translation with the lower bound of the program.
     """
 
 
@@ -2014,10 +2039,10 @@ class Document(Record):
     """Threads of the trace."""
 
     switches: Switches | None
-    """How a processor switched between programs, if the trace has several."""
+    """How a processor switched between programs, if the trace has several programs."""
 
     page_crossings: int
-    """Accesses that touched two pages; each makes a lookup of both."""
+    """Accesses that touched two pages; each such access looks up both pages."""
 
     tlbs: Named[TlbCounts]
     """Counts of each TLB, first level first."""
@@ -2533,7 +2558,8 @@ class TimeUse(Record):
     """Answering shootdowns of other processors."""
 
     ended_cycles: int
-    """From the end of the processor's own work to the end of the last processor's work."""
+    """Idle cycles from the end of the processor's own work to the end of the last processor's work.
+    """
 
 
 class Histogram(Record):

@@ -1,4 +1,4 @@
-//! The machines that come with Pagewalk, and finding a machine by name or path.
+//! The machines that come with Pagewalk. Also finds a machine by its name or path.
 
 use super::{Error, suggest};
 
@@ -17,7 +17,7 @@ macro_rules! builtin {
     };
 }
 
-/// All built-in machines, those of papers first.
+/// All built-in machines; the machines of papers come first.
 pub const BUILTIN: &[Builtin] = builtin![
     "opteron-2008",
     "freebsd-2009",
@@ -34,8 +34,9 @@ pub const BUILTIN: &[Builtin] = builtin![
     "tlb-only"
 ];
 
-/// The name, the text and the origin of the machine called `name_or_path`. Errors show the origin: for a
-/// built-in machine its name, which no file can have.
+/// The name, the text and the origin of the machine called `name_or_path`. The origin is shown in
+/// errors: the path of a file or, for a built-in machine, its name. No path of a file is equal to
+/// such a name.
 pub fn find(name_or_path: &str) -> Result<(String, String, String), Error> {
     if let Some(builtin) = BUILTIN.iter().find(|builtin| builtin.name == name_or_path) {
         let name = builtin.name.to_owned();

@@ -34,8 +34,9 @@ impl Caches {
             .filter_map(|(name, cache)| Some((name, cache.as_ref()?)))
     }
 
-    /// The latency in cycles of the first cache that the program's accesses of `kind` look up. These
-    /// cycles are part of the instruction's own cycles. 0 if the file does not state them.
+    /// The latency in cycles of the first cache that the program's accesses of `kind` look up.
+    /// These cycles are part of the instruction's own cycles. The result is 0 if the file does not
+    /// state the latency.
     pub fn hit_cycles(&self, kind: Kind) -> u64 {
         let own = if kind == Kind::Fetch { &self.l1i } else { &self.l1d };
         let nearest = [own, &self.l2, &self.l3].into_iter().flatten().next();
@@ -53,10 +54,10 @@ pub struct Cache {
     pub line: Bytes,
     /// The number of ways of a set.
     pub ways: Ways,
-    /// The replacement policy: `lru`, `tree-plru` or any other policy of a TLB.
+    /// The replacement policy: `lru`, `tree-plru` or any other policy that a TLB can have.
     #[serde(default = "lru")]
     pub replacement: String,
-    /// The latency of a hit in cycles, from the request to the data.
+    /// The latency of a hit in cycles, from the request to the arrival of the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_cycles: Option<u32>,
     /// The source of the numbers.
@@ -70,32 +71,32 @@ pub struct Cache {
 pub struct Memory {
     /// The size of physical memory in bytes.
     pub size: Bytes,
-    /// The latency in cycles, from the request to the data.
+    /// The latency in cycles, from the request to the arrival of the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_cycles: Option<u32>,
     /// The seed of the random order in which base frames are allocated; absent: the lowest free
     /// frame first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<u64>,
-    /// How free frames are kept: `buddy`, or `size-lists` for one list per page size; absent: as the
-    /// manager does by default.
+    /// The allocator of frames: `buddy`, or `size-lists`, which has one list of free pages for each
+    /// page size; absent: the manager's default allocator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocator: Option<String>,
     /// Whether movable and unmovable pages are allocated from separate chunks, as far as possible.
     #[serde(skip_serializing_if = "is_false")]
     pub ordered: bool,
-    /// The state of memory after a long time of use, in which the run begins; absent: all frames
-    /// are free.
+    /// Memory at the beginning of the run as a long time of use has left it; absent: all frames are
+    /// free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aged: Option<Aged>,
-    /// Memory nodes with processors; absent: there is one node.
+    /// The memory nodes, each with processors; absent: there is one node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<Numa>,
     /// The source of the numbers.
     pub source: String,
 }
 
-/// Memory that was used before the run, as shares of all frames.
+/// Memory that was used before the run. Its parts are given as shares of all frames.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Aged {

@@ -1,4 +1,4 @@
-//! Measurements of a calibration that no model here uses.
+//! Measurements of a calibration that no part of the simulation uses.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,20 +9,22 @@ use serde::{Deserialize, Serialize};
 pub struct Calibrated {
     /// The clock frequency in GHz.
     pub ghz: f64,
-    /// The most page-table walks that can overlap; absent: not measured, `core.misses_in_flight` is
-    /// used.
+    /// The largest number of page-table walks that can overlap; absent: not measured,
+    /// `core.misses_in_flight` is used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub walks_in_flight: Option<f64>,
-    /// Cycles of a page fault that fills a page of 4K, and of unmapping this page at the end: with one
-    /// fault after the other, and in a program whose caches and branch predictions the kernel replaces;
-    /// absent: not measured.
+    /// Cycles of a page fault that fills a page of 4K, and of unmapping this page at the end. The
+    /// first number is for faults that immediately follow each other. The second is for a program
+    /// whose cache contents and branch predictions are replaced by those of the kernel. Absent: not
+    /// measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault_4k_cycles: Option<[f64; 2]>,
     /// Cycles of a page fault that fills a page of 2M, zeroing included, and of unmapping this page;
     /// absent: not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault_2m_cycles: Option<f64>,
-    /// The largest relative error of the times that the machine file was fitted to.
+    /// The largest relative error of the fit, over the measured times to which the machine file was
+    /// fitted.
     pub time_error: f64,
     /// How far the measured gains of larger pages lie below and above the gains that the fit
     /// predicts, as shares of the time with base pages.

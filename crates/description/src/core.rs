@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{is_false, is_true};
 
-/// The most bits that an [`Asid`] holds.
+/// The largest number of bits of an [`Asid`].
 pub const BITS_MAX: u8 = 16;
 
 /// How the operating system assigns contexts (address-space identifiers) to spaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ContextPolicy {
-    /// A space's context is its number modulo the number of contexts. Each processor keeps its own
-    /// contexts.
+    /// The context of a space is the space's number modulo the number of contexts. Each processor
+    /// records for itself which space has each context.
     #[default]
     Modulo,
     /// A space without a context takes the context of the space that was entered longest ago.
@@ -22,7 +22,7 @@ pub enum ContextPolicy {
     /// Each space gets the next unused context. When all are used, the TLBs are flushed and all
     /// contexts are assigned anew.
     Generation,
-    /// As `lru`, with contexts of its own for each processor.
+    /// As `lru`, but each processor has its own contexts.
     PerProcessor,
 }
 
@@ -34,7 +34,7 @@ pub struct Core {
     /// share `cache.l3`.
     #[serde(skip_serializing_if = "is_one")]
     pub count: u32,
-    /// Whether fetches are simulated; a study of data accesses leaves them out.
+    /// Whether instruction fetches are simulated. A study of data accesses leaves fetches out.
     pub fetches: bool,
     /// The number of bits of an address-space identifier in TLB entries; 0: a switch between spaces
     /// flushes all entries that are not global.
@@ -52,8 +52,8 @@ pub struct Core {
     /// Cycles per instruction if memory and translation cost nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycles_per_instruction: Option<f64>,
-    /// The most data-cache misses that can be outstanding at once, so that their latencies overlap;
-    /// 1: the core waits for each miss. Absent: unlimited.
+    /// The largest number of data-cache misses that can be outstanding at the same time, so that
+    /// their latencies overlap; 1: the core waits for each miss. Absent: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses_in_flight: Option<NonZero<u32>>,
     /// The source of the numbers.
@@ -80,8 +80,8 @@ fn is_one(count: &u32) -> bool {
     *count == 1
 }
 
-/// Whether the value is the default, which is not written, so that machines from before the choice
-/// existed keep their digest.
+/// Whether the value is the default. A default is not written, so that a machine file that is older
+/// than this key keeps its digest.
 fn is_modulo(policy: &ContextPolicy) -> bool {
     *policy == ContextPolicy::Modulo
 }

@@ -5,8 +5,9 @@ use vm::Work;
 
 use super::is_zero;
 
-/// Cycles of operations of the operating system. A machine file with this table needs `source` and the keys from
-/// `shootdown_send_cycles` to `switch_cycles`; the other cycles are 0 if they are absent.
+/// Cycles of operations of the operating system. In a machine file with this table, `source` and
+/// the keys from `shootdown_send_cycles` to `switch_cycles` must be present. The other numbers of
+/// cycles are 0 if they are absent.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
@@ -31,14 +32,14 @@ pub struct Costs {
     /// is sent.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub broadcast_cycles: u32,
-    /// Cycles that a processor waits until all processors have flushed what it broadcast (TLBSYNC,
-    /// DSB).
+    /// Cycles that a processor waits until all processors have done the flushes that it broadcast
+    /// (TLBSYNC, DSB).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub broadcast_wait_cycles: u32,
     /// With small spaces: cycles of loading segment registers, or the PID and domain registers.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub segment_cycles: u32,
-    /// With small spaces: cycles of copying an entry of a root at a fault, with entering and
+    /// With small spaces: cycles of copying an entry of a root at a fault, including entering and
     /// leaving the kernel.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub copy_cycles: u32,
@@ -65,7 +66,7 @@ pub struct Costs {
 macro_rules! work_costs {
     ($($(#[$doc:meta])* $kind:ident)*) => {
         /// Cycles of each kind of work that a memory manager counts, by the names in the results.
-        /// Shootdowns are priced by processor ([`Costs`]), and reads and writes of pages by
+        /// The prices of shootdowns are in [`Costs`], and the price of reading and writing pages is
         /// `swap.io_cycles`.
         #[derive(Clone, Debug, Deserialize, Serialize)]
         #[serde(deny_unknown_fields)]
@@ -84,8 +85,9 @@ macro_rules! work_costs {
                     shootdowns: _,
                     reads: _,
                     writes: _,
-                    // They consist of copies, entries and nodes, which have prices; a chunk that is
-                    // looked at is a few words of a bitmap.
+                    // Migrations, downgrades, upgrades and joins consist of copies, entries and
+                    // nodes, which have prices. Scanning a chunk reads only a few words of a
+                    // bitmap.
                     migrations: _,
                     downgrades: _,
                     upgrades: _,
@@ -93,12 +95,14 @@ macro_rules! work_costs {
                     chunks_scanned: _,
                     waits: _,
                     large_out: _,
-                    // A processor does it that is idle.
+                    // An idle processor does this work.
                     zeroed_ahead: _,
-                    // They are what is saved, or consist of entries, which have prices.
+                    // Frames that are already zero save work; mapping the pages around a fault
+                    // consists of writing entries, which has a price.
                     prezeroed: _,
                     around: _,
-                    // A few words per free block, and per frame that a page may have.
+                    // These kinds of work read a few words for each free block, or for each frame
+                    // that a page may have.
                     places: _,
                     hashed: _,
                     hashed_back: _,
@@ -138,7 +142,7 @@ work_costs! {
 }
 
 impl Costs {
-    /// Cycles of one processor to flush this number of pages.
+    /// The cycles that one processor needs to flush `pages` pages.
     pub fn flush_cycles(&self, pages: u64) -> u64 {
         pages.saturating_mul(self.flush_page_cycles.into()).min(self.flush_space_cycles.into())
     }

@@ -1,9 +1,9 @@
 //! The errors of a run: in the machine's description, in the trace, or in Pagewalk itself.
 
-/// An error. Its text says what went wrong, in whose input, and what to do.
+/// An error. Its text states the fault, the input that has it, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such machine, or its file cannot be read.
+    /// There is no machine of the given name, or its file cannot be read.
     #[error("{0}")]
     NotFound(String),
     /// The description is wrong at a key.
@@ -32,10 +32,10 @@ pub enum Error {
         /// The key and what is wrong with it.
         what: String,
     },
-    /// A `--set` is wrong.
+    /// A `--set` argument is wrong.
     #[error("--set {setting}: {what}")]
     Setting {
-        /// The setting as it was given.
+        /// The setting as the user gave it.
         setting: String,
         /// The reason for which it is wrong.
         what: String,
@@ -86,13 +86,13 @@ pub enum Error {
     /// Pagewalk itself, found by its checks.
     #[error("check failed: {0}")]
     Check(String),
-    /// No mapping of the trace matched a place rule.
+    /// A place rule that matched no mapping of the trace.
     #[error(
         "os.place: {0}: `pagewalk info TRACE` lists the names of regions; correct the rule, or \
          leave it out"
     )]
     Place(String),
-    /// A curve cannot be computed with these options.
+    /// The curve cannot be computed with the given options.
     #[error("{0}")]
     Curve(String),
     /// The progress function asked to stop.

@@ -9,29 +9,30 @@ use super::is_false;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Flushes {
-    /// The most pages that are flushed one by one: if there are more between the first and the last
-    /// changed page, counted in the smallest of the changed pages, the whole space is flushed. 33 in Linux
-    /// on x86 (`tlb_single_page_flush_ceiling`). Absent: only the pages are flushed, however many.
+    /// The largest number of pages that are flushed one by one. If the addresses from the first to
+    /// the last changed page have more pages, counted in the size of the smallest changed page, the
+    /// whole space is flushed. In Linux on x86 the number is 33 (`tlb_single_page_flush_ceiling`).
+    /// Absent: only the changed pages are flushed, however many they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<u64>,
     /// How the other processors are notified.
     pub by: FlushBy,
     /// With `invlpgb`: the flushes of a space are broadcast once at least this many processors have
-    /// run the space. 4 in Linux.
+    /// run the space. The number is 4 in Linux.
     #[serde(skip_serializing_if = "is_four")]
     pub broadcast_from: u32,
-    /// How many pages one broadcast instruction flushes.
+    /// The number of pages that one broadcast instruction flushes.
     #[serde(skip_serializing_if = "is_one")]
     pub broadcast_pages: u64,
-    /// Whether unmapping and discarding pages interrupts no processor: each other
-    /// processor flushes at its next sweep (LATR).
+    /// Whether flushes are deferred when pages are unmapped or discarded (LATR): no processor is
+    /// interrupted, and each other processor flushes at its next sweep.
     #[serde(skip_serializing_if = "is_false")]
     pub deferred: bool,
     /// With `deferred`: cycles of the operating system's clock between two sweeps of a processor.
     #[serde(skip_serializing_if = "is_a_millisecond")]
     pub sweep_cycles: u64,
-    /// With `deferred`: the most flushes that a processor can leave to others at a time. For further
-    /// flushes it interrupts them.
+    /// With `deferred`: the largest number of a processor's flushes that can wait for the sweeps of
+    /// others at the same time. For further flushes the processor interrupts the others.
     #[serde(skip_serializing_if = "is_64")]
     pub states: usize,
     /// The source of the numbers.
@@ -61,10 +62,10 @@ pub enum FlushBy {
     /// Each processor that may hold one of the pages is interrupted and flushes.
     #[default]
     Interrupts,
-    /// The instruction INVLPGB of AMD flushes everywhere, for spaces that run on several processors; other spaces are
-    /// flushed by interrupts.
+    /// The instruction INVLPGB of AMD flushes on all processors, for spaces that run on several
+    /// processors; other spaces are flushed by interrupts.
     Invlpgb,
-    /// The instruction TLBI of Arm flushes everywhere.
+    /// The instruction TLBI of Arm flushes on all processors.
     Tlbi,
 }
 

@@ -1,5 +1,5 @@
-//! Placement of pages by hashes of their addresses, and hardware that finds pages so: `[os.mosaic]`,
-//! `[os.utopia]`, `[restseg]`.
+//! Placement of pages by hashes of their addresses, and hardware that finds pages by such hashes:
+//! `[os.mosaic]`, `[os.utopia]`, `[restseg]`.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,9 +9,10 @@ use super::units::Bytes;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Mosaic {
-    /// Frames in the front yard of a bucket: for the pages whose hash selects the bucket.
+    /// The number of frames in the front yard of a bucket, for the pages whose hash selects the
+    /// bucket.
     pub front_yard: u32,
-    /// Frames in the back yard of a bucket: for pages whose front yard is full.
+    /// The number of frames in the back yard of a bucket, for pages whose front yard is full.
     pub back_yard: u32,
     /// The number of buckets in whose back yards a page may have a frame.
     pub choices: u32,
@@ -26,19 +27,20 @@ impl Default for Mosaic {
     }
 }
 
-/// Utopia's restrictive segments (Kanellopoulos and others 2023), at the end of memory.
+/// Utopia's restrictive segments (Kanellopoulos and others 2023): parts at the end of memory in
+/// which a page's address determines the few frames that the page may have.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Utopia {
     /// The size of the segment for base pages; absent: a sixteenth of memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<Bytes>,
-    /// Frames in a set of the segment for base pages.
+    /// The number of frames in a set of the segment for base pages.
     pub ways: u32,
     /// The size of the segment for pages of 2 MiB, for managers that use such pages; 0: there is
     /// none.
     pub large_size: Bytes,
-    /// Pages in a set of the segment for pages of 2 MiB.
+    /// The number of pages in a set of the segment for pages of 2 MiB.
     pub large_ways: u32,
     /// The source of the numbers.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -55,11 +57,11 @@ impl Default for Utopia {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RestSeg {
-    /// Lines of the set filter that the hardware caches; 0: no cache.
+    /// The number of lines of the set filter that the hardware can cache; 0: no cache.
     pub filter_lines: u32,
-    /// Lines of the tag array that the hardware caches; 0: no cache.
+    /// The number of lines of the tag array that the hardware can cache; 0: no cache.
     pub tag_lines: u32,
-    /// The number of ways of a set of both caches.
+    /// The number of ways of a set, in both caches.
     pub ways: u32,
     /// The source of the numbers.
     #[serde(skip_serializing_if = "String::is_empty")]

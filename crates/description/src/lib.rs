@@ -1,5 +1,5 @@
-//! The contents of a machine file: a struct for each table. Each table that has numbers has a key
-//! `source` that says where they come from.
+//! The contents of a machine file: a struct for each table. Each table that has numbers also has a
+//! key `source`, which states the source of these numbers.
 //!
 //! ```text
 //! [core]        what runs: processors, which accesses count, cycles an instruction takes
@@ -91,7 +91,7 @@ pub use self::{core::BITS_MAX, tlb::DEFAULT_SIZES};
 pub struct Description {
     /// The machine's title, in one line.
     pub title: String,
-    /// Where the machine is described.
+    /// The source of the machine's description.
     pub source: String,
     /// The processor cores.
     #[serde(default)]
@@ -158,8 +158,9 @@ impl Description {
         (small, self.os.large().map(placed).filter(|large| *large > small))
     }
 
-    /// The page sizes for which TLBs have shortcuts: those of [`Description::tlb_page_sizes`]. If TLBs are filled
-    /// with pages of one size only, the second size is the largest that reservations or Linux's large pages can have.
+    /// The page sizes for which TLBs keep shortcuts, which are the results of recent lookups: the
+    /// sizes of [`Description::tlb_page_sizes`]. If TLBs are filled with pages of one size only,
+    /// the second size is the largest that reservations or Linux's large pages can have.
     pub fn granules(&self) -> (AddrPageSize, Option<AddrPageSize>) {
         let (small, large) = self.tlb_page_sizes();
         let reserved = reservations(&self.os).and_then(|asked| asked.sizes.into_iter().max());

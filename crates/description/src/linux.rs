@@ -11,8 +11,9 @@ use super::units::{Bytes, PageSize};
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Linux {
-    /// The kernel's version, such as `6.18`: rules and settings that came later do not exist. If it
-    /// is set, the results have the counters by size that the kernel shows. Absent: 6.18.
+    /// The kernel's version, such as `6.18`: rules and settings of later versions do not exist. If
+    /// the version is set, the results include the kernel's own counters for each page size.
+    /// Absent: 6.18.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<Version>,
     /// Where mappings are placed if the system chose their address: as in the recording, or where the
@@ -67,7 +68,7 @@ pub struct Linux {
     /// pages of this range that are in memory.
     #[serde(skip_serializing_if = "is_64k")]
     pub fault_around_bytes: u64,
-    /// How much memory is compacted in advance, from 0 to 100.
+    /// How actively memory is compacted in advance, from 0 to 100.
     #[serde(skip_serializing_if = "is_20")]
     pub compaction_proactiveness: u32,
     /// The fragmentation index, out of 1000, above which compaction is attempted.
@@ -94,7 +95,8 @@ pub struct Linux {
     /// Groups of processes with limits of memory and swap (memory cgroups).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub group: Vec<Group>,
-    /// Settings of the C library's allocator, in place of those of the recording; absent: as recorded.
+    /// Settings of the C library's allocator that replace those of the recording; absent: as
+    /// recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub malloc: Option<Malloc>,
     /// Pools of reserved large pages, for mappings with `MAP_HUGETLB` and segments with `SHM_HUGETLB`;
@@ -200,7 +202,7 @@ impl Default for Linux {
 pub struct Version(pub u32, pub u32);
 
 impl Version {
-    /// The version whose rules apply where none is named.
+    /// The version whose rules apply if the file names no version.
     pub const MODELLED: Version = Version(6, 18);
 }
 
@@ -243,28 +245,30 @@ pub struct Group {
     /// The members: names of programs, numbers of address spaces, or `*` for all processes that are in no
     /// other group. A forked child is in the group of its parent, unless another group names it.
     pub members: Vec<String>,
-    /// The most memory that the members may have (`memory.max`); absent: no limit.
+    /// The largest amount of memory that the members may have (`memory.max`); absent: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_max: Option<Bytes>,
     /// The memory above which each fault evicts pages of the group (`memory.high`); absent: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_high: Option<Bytes>,
-    /// The most memory that the members may have in swap (`memory.swap.max`); absent: no limit.
+    /// The largest amount of swap space that the members may use (`memory.swap.max`); absent: no
+    /// limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swap_max: Option<Bytes>,
 }
 
-/// Settings of glibc's allocator, which determine in which steps a heap grows, and whether it
-/// requests large pages.
+/// Settings of glibc's allocator. They determine in which steps a heap grows, and whether the
+/// allocator requests large pages.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Malloc {
     /// The tunable `glibc.malloc.hugetlb`: 0: large pages are not requested; 1: `madvise(MADV_HUGEPAGE)` is
     /// called for memory of 2 MiB and more; 2: memory comes from the pool of large pages.
     pub hugetlb: u8,
-    /// By how many bytes more than needed the heap grows each time (`M_TOP_PAD`, `glibc.malloc.top_pad`). The
-    /// heap in the recording has already grown by the recorded program's own `top_pad`, 128 KiB by default;
-    /// this key adds to it.
+    /// The number of bytes by which the heap grows each time, in addition to the bytes that are
+    /// needed (`M_TOP_PAD`, `glibc.malloc.top_pad`). In the recording, the heap has already grown
+    /// by the recorded program's own `top_pad`, 128 KiB by default; the value of this key is added
+    /// to that value.
     #[serde(skip_serializing_if = "is_nothing")]
     pub top_pad: Bytes,
 }
@@ -275,11 +279,13 @@ impl Default for Malloc {
     }
 }
 
-/// Pools of reserved large pages, as the kernel has them in `/sys/kernel/mm/hugepages`.
+/// Pools of reserved large pages, with the names that the kernel has for them in
+/// `/sys/kernel/mm/hugepages`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hugetlb {
-    /// The page size of mappings that request none (`default_hugepagesz`).
+    /// The page size of mappings that request large pages without stating a size
+    /// (`default_hugepagesz`).
     pub default: PageSize,
     /// The pool of pages of 2 MiB; absent: it is empty.
     #[serde(rename = "hugepages-2048kB", skip_serializing_if = "Option::is_none")]
@@ -317,10 +323,11 @@ impl Default for Hugetlb {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HugePool {
-    /// The number of pages that the pool has from the beginning of the run, or fewer if free memory does
-    /// not have as many blocks of this size.
+    /// The number of pages that the pool has from the beginning of the run. The pool has fewer
+    /// pages if free memory does not have this number of blocks of the size.
     pub nr_hugepages: u64,
-    /// The most additional pages that the pool takes from free memory when it is empty.
+    /// The largest number of additional pages that the pool allocates from free memory when it is
+    /// empty.
     pub nr_overcommit_hugepages: u64,
 }
 
@@ -415,18 +422,20 @@ pub enum OrderEnabled {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Khugepaged {
-    /// The number of base pages that the daemon scans before it sleeps.
+    /// The number of base pages that the daemon scans each time before it sleeps.
     pub pages_to_scan: u64,
     /// How long the daemon sleeps between scans, in milliseconds.
     pub scan_sleep_millisecs: u64,
     /// How long the daemon sleeps after it found no free page of 2 MiB, in milliseconds.
     pub alloc_sleep_millisecs: u64,
-    /// The most base pages, of the 512 in a block, that may be missing for the block to be
-    /// collapsed.
+    /// The largest number of base pages, of the 512 in a block, that may be missing if the block is
+    /// to be collapsed.
     pub max_ptes_none: u64,
-    /// The most base pages in a block that may be in swap for the block to be collapsed.
+    /// The largest number of base pages in a block that may be in swap if the block is to be
+    /// collapsed.
     pub max_ptes_swap: u64,
-    /// The most base pages in a block that may be shared for the block to be collapsed.
+    /// The largest number of base pages in a block that may be shared if the block is to be
+    /// collapsed.
     pub max_ptes_shared: u64,
     /// 1: the daemon compacts memory if no page of 2 MiB is free.
     #[serde(skip_serializing_if = "is_one")]
@@ -475,8 +484,8 @@ pub struct Ingens {
     /// The share of a block's base pages, in per cent, that must be mapped before the block becomes
     /// a large page.
     pub util_threshold: u32,
-    /// The period of the daemon, in milliseconds: it scans all blocks and, if use is sampled, the
-    /// accessed bits.
+    /// The period of the daemon, in milliseconds. In each period the daemon scans all blocks and,
+    /// if use is sampled, the accessed bits.
     pub scan_sleep_millisecs: u64,
     /// 1: use is not sampled. 2: use is sampled, and hot blocks become large pages first.
     #[serde(skip_serializing_if = "is_one")]
@@ -511,9 +520,10 @@ impl Default for Ingens {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HawkEye {
-    /// Whether faults map large pages, as with `linux`; otherwise only the daemon makes them.
+    /// Whether faults map large pages, as with the manager `linux`; if not, only the daemon creates
+    /// large pages.
     pub faults: bool,
-    /// From which processes the daemon takes blocks first.
+    /// How the daemon chooses the process whose block becomes the next large page.
     #[serde(skip_serializing_if = "is_default")]
     pub metric: Metric,
     /// How long accessed bits are collected for a sample, in milliseconds.
@@ -564,15 +574,15 @@ pub enum Metric {
     /// Processes take turns, with one block each.
     #[default]
     RoundRobin,
-    /// By the share of its time that a process spends in page-table walks.
+    /// Processes are ordered by the share of their time that they spend in page-table walks.
     MmuOverhead,
 }
 
-/// Contiguity-aware placement: the settings of the manager `ca`.
+/// The settings of the manager `ca`, which places pages so that they become contiguous.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ca {
-    /// The most offsets between virtual and physical addresses that a region has.
+    /// The largest number of offsets between virtual and physical addresses that a region can have.
     pub offsets_max: usize,
     /// The source of the number.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -594,7 +604,7 @@ pub struct Ranger {
     /// The period of the daemon in milliseconds. It is an assumption: in the original system a
     /// program starts each pass.
     pub period_millisecs: u64,
-    /// The most base pages that a pass moves.
+    /// The largest number of base pages that a pass moves.
     pub moves: u64,
     /// The source of the numbers.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -612,8 +622,8 @@ impl Default for Ranger {
     }
 }
 
-/// Whether the value is the default, which is not written, so that machines from before the choice
-/// existed keep their digest.
+/// Whether the value is the default. A default is not written, so that a machine file that is older
+/// than this key keeps its digest.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

@@ -1,7 +1,7 @@
 //! The properties of the managers that `os.manager` can name. Code that builds a part of the machine
 //! asks for a property here, and does not compare names of managers.
 
-/// The manager that maps pages to the frames that the trace has.
+/// The manager that maps pages to the frames that are recorded in the trace.
 pub const RECORDED: &str = "recorded";
 
 /// The manager that uses reservations.
@@ -15,7 +15,7 @@ pub fn reservations(os: &super::Os) -> Option<super::Reservations> {
 /// Managers with transparent huge pages: Linux, and managers derived from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Huge {
-    /// Linux as it is.
+    /// Linux itself.
     Linux,
     /// Blocks that are mostly mapped become large pages.
     Ingens,
@@ -44,13 +44,14 @@ pub fn linux(os: &super::Os) -> Option<super::Linux> {
     huge(os).map(|_| os.linux.clone().unwrap_or_default())
 }
 
-/// log2 of the number of frames in the manager's largest free blocks: the kernel's largest, or 1 GiB if
-/// pages of 1 GiB are used.
+/// log2 of the number of frames in the manager's largest free blocks. These have the size of the
+/// kernel's largest blocks, or 1 GiB if pages of 1 GiB are used.
 pub fn page_blocks(os: &super::Os) -> Option<u32> {
     linux(os).map(|knobs| if knobs.has_1g() { 18 } else { 10 })
 }
 
-/// log2 of the number of frames in the blocks in which the manager places regions, if it does.
+/// log2 of the number of frames in the blocks in which the manager places regions; `None` if the
+/// manager does not place regions.
 pub fn places(os: &super::Os) -> Option<u32> {
     page_blocks(os).filter(|_| huge(os) == Some(Huge::Ca))
 }
@@ -69,7 +70,8 @@ pub fn allocator(os: &super::Os) -> &'static str {
     }
 }
 
-/// Why the manager cannot take the frames that hashes of addresses allow; `None` if it can.
+/// The reason for which the manager cannot restrict pages to the frames that hashes of their
+/// addresses allow; `None` if it can.
 pub fn chooses_frames(os: &super::Os) -> Option<&'static str> {
     match (huge(os), os.manager.as_str()) {
         (Some(Huge::Ca), _) => Some("places regions itself"),

@@ -53,8 +53,8 @@ pub struct Nested {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct NestedReservations {
-    /// The sizes of reservations; if there are several, the largest for which there is room is
-    /// used.
+    /// The sizes of reservations; if there are several sizes, the largest size for which there is
+    /// room is used.
     pub sizes: Vec<PageSize>,
 }
 
@@ -95,7 +95,8 @@ impl<'de> Deserialize<'de> for Hole {
     }
 }
 
-/// Guests that the host had before: they ran at the same time, and most have ended.
+/// Guests that the host had before this one. They ran at the same time, and most of them have
+/// ended.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Former {
@@ -105,8 +106,8 @@ pub struct Former {
     pub left: u32,
     /// The memory of each of these guests.
     pub memory: Bytes,
-    /// The size of the blocks in which these guests allocated their memory, each guest in turn at
-    /// random.
+    /// The size of the blocks in which these guests allocated their memory. For each block, the
+    /// guest was chosen at random.
     pub granule: PageSize,
     /// The seed of the random numbers.
     #[serde(default = "one")]
@@ -116,8 +117,8 @@ pub struct Former {
     pub source: String,
 }
 
-/// Which caches of `[mmu_cache]` guest and host share (B10 section 7.1). Each value includes what
-/// the value before it shares.
+/// Which caches of `[mmu_cache]` guest and host share (B10 section 7.1). Each value also shares all
+/// caches that the value before it shares.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shared {

@@ -22,8 +22,8 @@ pub struct Numa {
     pub source: String,
 }
 
-/// The node from which frames are allocated, and when pages migrate, if no place rule says
-/// otherwise.
+/// From which node frames are allocated, and when pages migrate. Place rules have priority over
+/// these settings.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NumaPolicy {
@@ -34,8 +34,8 @@ pub struct NumaPolicy {
     /// Which property of a frame has priority if the node of `placement` has no free frame of the
     /// page's cache colour.
     pub rather: Rather,
-    /// A page migrates when another node has made this many more references to it than its own node;
-    /// absent: pages do not migrate.
+    /// A page migrates when the number of references to it from another node exceeds the number
+    /// from its own node by this value; absent: pages do not migrate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migrate_after: Option<u32>,
     /// Cycles of counting a reference; absent: 30.
@@ -73,14 +73,14 @@ pub enum NodeFallback {
     Stay,
 }
 
-/// Which property of a frame has priority.
+/// The property of a frame that has priority.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rather {
-    /// The node.
+    /// A frame of the right node is preferred to a frame of the right colour.
     #[default]
     Near,
-    /// The cache colour.
+    /// A frame of the right cache colour is preferred to a frame of the right node.
     Colored,
 }
 

@@ -24,8 +24,8 @@ pub struct Os {
     /// The page size of mappings. If it is larger than the base page, a page has this size if all
     /// of it lies within one region.
     pub page_size: PageSize,
-    /// Whether every page has the size `page_size`, regardless of the bounds of regions, which no
-    /// real operating system could do.
+    /// Whether every page has the size `page_size`, regardless of the bounds of regions. No real
+    /// operating system could do this.
     #[serde(skip_serializing_if = "is_false")]
     pub uniform: bool,
     /// Whether each page is mapped before its first touch, so that no walk faults, as in a program
@@ -43,8 +43,8 @@ pub struct Os {
     /// several page sizes.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub place: String,
-    /// The number of base pages that a process can have moved per microsecond of waiting for a
-    /// large page.
+    /// The number of base pages that can be moved for a process in each microsecond in which the
+    /// process waits for a large page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moves_per_us: Option<f64>,
     /// The daemon that makes free large pages by moving used pages; absent: none runs.
@@ -53,18 +53,19 @@ pub struct Os {
     /// On-line promotion of pages that miss often to larger pages; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promotion: Option<Promotion>,
-    /// Reservations for large pages, for a manager that uses them; absent: of 2 MiB.
+    /// Reservations for large pages, for a manager that uses reservations; absent: reservations of
+    /// 2 MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<Reservations>,
     /// Frames that the kernel lends to devices, for a manager with a page cache; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<Devices>,
-    /// Large pages of anonymous memory, for the manager `linux` and those derived from it; absent: the
-    /// kernel's defaults at boot.
+    /// Large pages of anonymous memory, for the manager `linux` and managers derived from it;
+    /// absent: the kernel's defaults at boot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux: Option<Linux>,
-    /// The memory node from which frames are allocated; absent: that of the processor that touches
-    /// the page first.
+    /// The memory node from which frames are allocated; absent: the node of the processor that
+    /// touches the page first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<NumaPolicy>,
     /// The number of cache colours of base pages: a page gets a frame of the colour of its address,
@@ -91,8 +92,8 @@ pub struct Os {
     /// one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranger: Option<Ranger>,
-    /// Placement of each page in one of a few frames by hashes of its address (Mosaic); absent: in
-    /// any frame.
+    /// Placement of each page in one of a few frames, which hashes of its address determine
+    /// (Mosaic); absent: a page can be in any frame.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mosaic: Option<Mosaic>,
     /// Restrictive segments of memory, in which a page's address determines the frames that it may
@@ -139,7 +140,8 @@ impl Os {
         self.base().min(base)
     }
 
-    /// Whether anything can happen by the clock: `first-touch` has no daemons.
+    /// Whether some work depends on the clock. The manager `first-touch` has no daemons, so with it
+    /// only a change of settings depends on the clock.
     pub fn has_clock(&self) -> bool {
         !self.at.is_empty() || self.manager != FIRST_TOUCH
     }
@@ -238,7 +240,7 @@ pub struct Coalesced {
     /// The strongest kind of pass that the daemon makes on its own: `weak`, `mild` or `strong`.
     #[serde(default)]
     pub level: Level,
-    /// The most base pages that a pass moves.
+    /// The largest number of base pages that a pass moves.
     pub moves: u64,
     /// The source of the numbers.
     #[serde(default)]
@@ -272,7 +274,8 @@ pub struct Promotion {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Reservations {
-    /// The sizes of reservations; if there are several, the largest for which there is room is used.
+    /// The sizes of reservations; if there are several sizes, the largest size for which there is
+    /// room is used.
     pub sizes: Vec<PageSize>,
     /// Whether a reservation may extend beyond what is mapped, so that even small files have one.
     #[serde(skip_serializing_if = "is_false")]
@@ -289,12 +292,13 @@ pub struct Reservations {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Devices {
-    /// The most frames that devices have. If devices have this many frames, the frame lent longest ago is
-    /// returned for each new one.
+    /// The largest number of frames that devices can have. If devices have this number of frames,
+    /// the frame that was lent longest ago is returned when a new one is lent.
     pub pages: u32,
-    /// The number of page faults between two frames that are lent.
+    /// The number of page faults from the lending of one frame to the lending of the next.
     pub faults: u32,
-    /// Whether frames of devices come from blocks of 2 MiB that hold nothing else (B10 section 6.2.3).
+    /// Whether frames of devices are in blocks of 2 MiB that contain no other frames in use (B10
+    /// section 6.2.3).
     #[serde(default, skip_serializing_if = "is_false")]
     pub apart: bool,
     /// The source of the numbers.
@@ -342,7 +346,7 @@ pub struct Swap {
     /// The size of the swap space; absent: none, so that pages without a file stay in memory.
     #[serde(default = "no_bytes", skip_serializing_if = "is_nothing")]
     pub size: Bytes,
-    /// Cycles of a disk request for one page or several adjacent pages; files are on the same disk.
+    /// Cycles of a disk request for one page or several adjacent pages; files are on this disk too.
     /// 0: waiting for disks is not modelled.
     #[serde(default)]
     pub io_cycles: u32,
@@ -366,14 +370,14 @@ fn is_nothing(bytes: &Bytes) -> bool {
     bytes.0 == 0
 }
 
-/// Whether the value is the default, which is not written, so that machines from before the choice
-/// existed keep their digest.
+/// Whether the value is the default. A default is not written, so that a machine file that is older
+/// than this key keeps its digest.
 fn is_clock(replacement: &str) -> bool {
     replacement == CLOCK
 }
 
-/// Whether the value is the default, which is not written, so that machines from before the choice
-/// existed keep their digest.
+/// Whether the value is the default. A default is not written, so that a machine file that is older
+/// than this key keeps its digest.
 fn is_first_touch(manager: &str) -> bool {
     manager == FIRST_TOUCH
 }
@@ -433,8 +437,8 @@ pub enum Clock {
     Instructions,
 }
 
-/// Whether the value is the default, which is not written, so that machines from before the choice
-/// existed keep their digest.
+/// Whether the value is the default. A default is not written, so that a machine file that is older
+/// than this key keeps its digest.
 fn is_full(clock: &Clock) -> bool {
     *clock == Clock::Full
 }

@@ -8,7 +8,7 @@ use super::units::Bytes;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PageTable {
-    /// The format of the page table by its name, such as `x86-64`.
+    /// The name of the page table's format, such as `x86-64`.
     pub format: String,
     /// The number of levels of an `x86-64` tree; absent: 4.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,8 +31,8 @@ pub struct PageTable {
     /// Whether a `clustered` table has partial-subblock entries; absent: no.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partial_subblocks: Option<bool>,
-    /// Whether a `hashed`, `clustered` or `inverted` table enters a page of 2 MiB or 1 GiB once for
-    /// each of its base pages; absent: no.
+    /// Whether a `hashed`, `clustered` or `inverted` table has an entry for each base page of a
+    /// page of 2 MiB or 1 GiB, in place of one entry for the large page; absent: no.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicated: Option<bool>,
     /// Whether the entries of a `hashed`, `clustered` or `inverted` table are stored without

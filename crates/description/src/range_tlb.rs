@@ -41,8 +41,8 @@ impl Default for RangeTlb {
 
 const TABLE: &str = "table";
 
-/// Whether the value is the default, which is not written, so that machines from before the choice
-/// existed keep their digest.
+/// Whether the value is the default. A default is not written, so that a machine file that is older
+/// than this key keeps its digest.
 fn is_table(from: &str) -> bool {
     from == TABLE
 }

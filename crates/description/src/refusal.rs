@@ -5,12 +5,12 @@
 pub struct Refusal {
     /// The key, such as `tlb.l1d.entries`.
     pub key: String,
-    /// The reason for which its value is wrong, and possible values.
+    /// The reason for which the value is wrong, and the possible values.
     pub what: String,
 }
 
 impl Refusal {
-    /// An error that the value at `key` is wrong. `what` says how.
+    /// The error that the value at `key` is wrong. `what` is the reason.
     pub fn new(key: impl Into<String>, what: impl Into<String>) -> Refusal {
         Refusal { key: key.into(), what: what.into() }
     }

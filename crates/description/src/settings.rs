@@ -43,13 +43,13 @@ pub fn apply(text: &str, origin: &str, settings: &[String]) -> Result<Applied, E
     }
 }
 
-/// The setting that causes the error `what`: the first without which the error does not occur; all
-/// settings if there is no such one.
+/// The setting that causes the error `what`: the first setting without which the error does not
+/// occur. If there is no such setting, the result is all settings.
 fn to_blame(whole: &Table, settings: &[String], what: &str) -> String {
     let is_blamed = |blamed: &&String| {
         let mut table = whole.clone();
         for setting in settings.iter().filter(|setting| setting != blamed) {
-            // Each of them was put there before.
+            // Each of these settings was already applied once without an error.
             let _ = put(&mut table, setting);
         }
         let without: Result<Description, toml::de::Error> = table.try_into();
@@ -65,7 +65,7 @@ fn put(table: &mut Table, setting: &str) -> Result<Option<String>, String> {
     set(table, key.trim(), parse_value(value.trim()))
 }
 
-/// The description with `value` at `key`. The error says why that is not possible.
+/// The description with `value` at `key`. The error states why this is not possible.
 pub fn with(description: &Description, key: &str, value: &Value) -> Result<Description, String> {
     let mut table = Table::try_from(description).map_err(|error| error.to_string())?;
     set(&mut table, key, value.clone())?;
@@ -117,7 +117,8 @@ fn said(error: &toml::de::Error, key: Option<String>) -> String {
 
 /// The parser's error for a value of the wrong type or out of range, in Pagewalk's words.
 ///
-/// They are `invalid type: string "4K", expected u32` or ``invalid value: integer `-1`, expected u32``.
+/// Examples of the parser's errors: `invalid type: string "4K", expected u32` and ``invalid value:
+/// integer `-1`, expected u32``.
 fn of_another_kind(said: &str) -> Option<String> {
     let is_outside = said.starts_with("invalid value: ");
     let rest = said.strip_prefix("invalid value: ").or(said.strip_prefix("invalid type: "))?;
@@ -143,7 +144,7 @@ fn of_another_kind(said: &str) -> Option<String> {
         "u8" => Some(u64::from(u8::MAX)),
         "u16" => Some(u64::from(u16::MAX)),
         "u32" => Some(u64::from(u32::MAX)),
-        // The file's own whole numbers end here.
+        // A whole number in a TOML file cannot be larger than this.
         "u64" | "usize" => Some(i64::MAX as u64),
         _ => None,
     };
@@ -239,7 +240,7 @@ fn parse_value(text: &str) -> Value {
         .unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
-/// The inputs of a machine's description, to locate errors in.
+/// The inputs of a machine's description, in which errors are located.
 #[derive(Debug)]
 pub struct Written {
     /// The text of the machine file.
@@ -261,7 +262,7 @@ impl Written {
                 set == key || around || (!table.is_empty() && set.starts_with(&format!("{table}.")))
             })
         };
-        // The setting of the key itself, rather than one beside it.
+        // A setting of the key itself is preferred to a setting of another key in the same table.
         let own = |setting: &&String| setting.split('=').next() == Some(key);
         let settings = || self.settings.iter().rev();
         if let Some(setting) = settings().find(own).or_else(|| settings().find(given)) {

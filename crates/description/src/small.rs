@@ -26,7 +26,7 @@ pub struct Small {
     pub revoke: Revoke,
     /// Which space gives up a slot: `first-come` (none), `lru` or `frequent`.
     pub schedule: Schedule,
-    /// The programs in small spaces, by name or by the number of their space; absent: all.
+    /// The programs in small spaces, by name or by the number of their space; absent: all programs.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "names")]
     pub members: Vec<String>,
     /// With `groups`: the groups of spaces that communicate, each as a list of its members.
@@ -45,7 +45,7 @@ pub struct Small {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Revoke {
-    /// All roots are searched at once.
+    /// All roots are searched immediately.
     #[default]
     Purge,
     /// Each root is searched when it is loaded next.
@@ -54,11 +54,11 @@ pub enum Revoke {
     Groups,
 }
 
-/// Which space gives up a slot for another.
+/// Which space gives up its slot to another space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
-    /// None.
+    /// No space gives up its slot.
     FirstCome,
     /// The space that ran longest ago.
     #[default]

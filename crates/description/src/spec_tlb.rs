@@ -20,12 +20,12 @@ pub struct SpecTlb {
     pub replacement: String,
     /// The size of the large pages.
     pub page_size: PageSize,
-    /// How the predictor knows that a base page is in a reservation: `heuristic` or `marks`. With `offsets`, an entry
-    /// is for an instruction and has the offset between virtual and physical addresses of the pages on which the
-    /// instruction misses (SpOT).
+    /// How the predictor knows that a base page is in a reservation: `heuristic` or `marks`. The
+    /// third value is `offsets`: an entry is then for an instruction, and has the offset between
+    /// virtual and physical addresses of the pages on which this instruction misses (SpOT).
     pub fill: String,
-    /// With `offsets`: the least number of base pages in a contiguous run whose pages make an
-    /// entry.
+    /// With `offsets`: the least number of base pages in a contiguous run for whose pages an entry
+    /// is made.
     #[serde(skip_serializing_if = "is_32")]
     pub pages_min: u32,
     /// Whether an entry stays after it has predicted a page whose walk faulted.
@@ -61,8 +61,8 @@ impl Default for SpecTlb {
     }
 }
 
-/// Whether the value is the default, which is not written, so that machines from before the choice
-/// existed keep their digest.
+/// Whether the value is the default. A default is not written, so that a machine file that is older
+/// than this key keeps its digest.
 const fn is_32(pages: &u32) -> bool {
     *pages == 32
 }

@@ -21,7 +21,7 @@ pub(crate) fn nearest<'a>(
         .map(|(_, name)| name)
 }
 
-/// `; did you mean ...?` if a known word is similar enough, otherwise nothing.
+/// `; did you mean ...?` if a known word is similar enough, otherwise an empty string.
 pub(crate) fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
     nearest(word, known).map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
 }

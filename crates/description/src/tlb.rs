@@ -8,7 +8,7 @@ use super::{
     units::{PageSize, Ways},
 };
 
-/// The page sizes of a TLB whose file does not state them, if there is a page table.
+/// The page sizes of a TLB if the machine has a page table and its file does not state them.
 pub const DEFAULT_SIZES: [addr::PageSize; 3] =
     [addr::PageSize::SIZE_4K, addr::PageSize::SIZE_2M, addr::PageSize::SIZE_1G];
 
@@ -108,7 +108,7 @@ pub struct Tlb {
 }
 
 impl Tlb {
-    /// The arrays of the TLB, in whichever way they were given.
+    /// The arrays of the TLB, whether the file gives one array or several.
     pub fn arrays(&self) -> Vec<Array> {
         match self.entries {
             Some(entries) => vec![Array {
@@ -149,7 +149,7 @@ pub struct Array {
     /// The number of ways of a set.
     #[serde(default)]
     pub ways: Ways,
-    /// The replacement policy; absent: the TLB's.
+    /// The replacement policy; absent: the policy of the TLB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replacement: Option<String>,
     /// The page sizes that the array holds; absent: all page sizes of the machine.

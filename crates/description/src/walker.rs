@@ -11,7 +11,7 @@ pub struct Walker {
     /// The cache that the walker's references look up first; absent: the first data cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enters: Option<String>,
-    /// Hardware, or a software handler.
+    /// The kind of walker: hardware or a software handler.
     pub kind: WalkerKind,
     /// Cycles of a refill in addition to its references and to a handler's instructions: for a trap
     /// and the return from it.
@@ -57,8 +57,8 @@ pub enum PageMask {
     Always,
 }
 
-/// Whether the value is the default, which is not written, so that machines from before the choice
-/// existed keep their digest.
+/// Whether the value is the default. A default is not written, so that a machine file that is older
+/// than this key keeps its digest.
 fn is_per_process(page_mask: &PageMask) -> bool {
     *page_mask == PageMask::PerProcess
 }
@@ -117,7 +117,7 @@ impl Default for MmuCache {
             ways: Ways::Full,
             replacement: lru(),
             latency_cycles: 0,
-            // The most that x86-64 entries have room for.
+            // The largest number of bits for which an x86-64 entry has room.
             physical_bits: 52,
             seed: one(),
             source: String::new(),

@@ -19,8 +19,8 @@
 //! least recently used entry whose counter is 0. If all counters of the set are higher, the new
 //! entry is not inserted, and the counter of the least recently used entry is decremented, so that
 //! entries of instructions that no longer miss are eventually replaced. When the counter of an
-//! entry is 0 and its instruction accesses a page in a long enough run, the entry gets the offset
-//! of this page.
+//! entry is 0 and its instruction accesses another page in a long enough run, the entry gets the
+//! offset of this page.
 
 use addr::{Asid, PhysAddr, VirtAddr};
 

@@ -1,8 +1,9 @@
 //! The results of a run: counts, and times that are computed from them.
 //!
-//! [`Results`] is the JSON document, field by field. Its `schema` number changes when a field changes
-//! its meaning or is removed; fields may be added without that. This file has the top level of the
-//! document. Its parts are in the other modules, by the component that counts them.
+//! [`Results`] is the JSON document, field by field. Its `schema` number changes when a field
+//! changes its meaning or is removed; fields may be added without a new number. This file has the
+//! top level of the document. Its parts are in the other modules, by the component that counts
+//! them.
 #![forbid(unsafe_code)]
 
 #[allow(missing_docs, reason = "a field of a count is what its name says")]
@@ -70,9 +71,9 @@ pub struct Results {
     pub instructions: u64,
     /// Threads of the trace.
     pub threads: u64,
-    /// How a processor switched between programs, if the trace has several.
+    /// How a processor switched between programs, if the trace has several programs.
     pub switches: Option<Switches>,
-    /// Accesses that touched two pages; each makes a lookup of both.
+    /// Accesses that touched two pages; each such access looks up both pages.
     pub page_crossings: u64,
     /// Counts of each TLB, first level first.
     pub tlbs: Vec<TlbCounts>,
@@ -158,7 +159,7 @@ pub struct LiveSummary {
     /// Accesses that the recorder counted as guaranteed TLB hits; all others were reported one by
     /// one. Counting does not change the results.
     pub counted_accesses: u64,
-    /// Why no access was counted as a guaranteed hit; `None` if some were.
+    /// The reason why no access was counted as a guaranteed hit; `None` if some accesses were.
     pub because: Option<String>,
     /// The parts of the program that are missing from all counts, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -180,7 +181,7 @@ pub struct HeaderSummary {
     pub filter: trace::Filter,
     /// Notes of the program that made the trace.
     pub notes: Vec<String>,
-    /// The processes of a recording, those with most accesses first.
+    /// The processes of a recording; the processes with most accesses come first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<trace::Process>,
 }
@@ -192,7 +193,7 @@ pub struct MachineSummary {
     pub name: String,
     /// Title of the machine.
     pub title: String,
-    /// Where the machine is documented.
+    /// The source of the machine's description.
     pub source: String,
     /// SHA-256 of the description.
     pub digest: String,
@@ -246,7 +247,7 @@ pub struct HitsAndMisses {
 sums! { HitsAndMisses { lookups, hits, misses; } }
 
 impl HitsAndMisses {
-    /// The sums of both counts.
+    /// The sum of both, count by count.
     pub fn plus(self, other: HitsAndMisses) -> HitsAndMisses {
         HitsAndMisses {
             lookups: self.lookups + other.lookups,

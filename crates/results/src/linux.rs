@@ -1,4 +1,4 @@
-//! Counts of the managers derived from Linux, besides those of every manager.
+//! Counts of the managers derived from Linux, in addition to the counts that every manager has.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use serde::Serialize;
 /// Counts of transparent huge pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LinuxCounts {
-    /// Bytes of frames at the end that nobody maps but that are not free, because the large page
-    /// that contains them has not been split. `bytes.anonymous` includes them.
+    /// Bytes of frames, at the end, that no space maps but that are not free, because the large
+    /// page that contains them has not been split. `bytes.anonymous` includes them.
     pub held_bytes: u64,
     /// Large pages with unmapped parts that were split.
     pub folios_split: u64,
@@ -54,8 +54,9 @@ pub struct GroupCounts {
     pub high: u64,
     /// Times that the group would have been over `memory_max`.
     pub max: u64,
-    /// Times that no page of the group could be evicted to stay within `memory_max`. The kernel ends a
-    /// process of the group; here the page is brought in all the same, since the trace goes on with it.
+    /// Times that no page of the group could be evicted to stay within `memory_max`. The kernel
+    /// ends a process of the group; here the page is still loaded, since the trace goes on using
+    /// it.
     pub oom: u64,
     /// Base pages evicted because of the group's limits.
     pub pgsteal: u64,
@@ -85,12 +86,12 @@ pub struct PoolCounts {
     /// Mappings for which the pool reserved all pages.
     pub mapped: u64,
     /// Mappings for which the pool had too few pages. In the kernel the call fails with `ENOMEM`;
-    /// here such mappings have ordinary pages, since the trace goes on with them.
+    /// here such mappings have ordinary pages, since the trace goes on using them.
     pub refused: u64,
     /// Pages of the pool that faults mapped.
     pub taken: u64,
-    /// Faults for which the pool had no page. The kernel ends the process by `SIGBUS`; here a base page is
-    /// mapped, since the trace goes on with it.
+    /// Faults for which the pool had no page. The kernel ends the process with `SIGBUS`; here a
+    /// base page is mapped, since the trace goes on using it.
     pub bus_errors: u64,
 }
 
@@ -101,7 +102,7 @@ pub struct CompactionCounts {
     pub results: BTreeMap<String, u64>,
     /// Runs by the daemon after it was woken; included in `results`.
     pub woken: u64,
-    /// Runs that the daemon started by itself; included in `results`.
+    /// Runs that the daemon started without being woken; included in `results`.
     pub proactive: u64,
     /// Page blocks scanned for pages to move.
     pub blocks: u64,
@@ -116,7 +117,8 @@ pub struct PageBlockCounts {
     pub by_type: BTreeMap<String, u64>,
     /// Page blocks that changed their type.
     pub claimed: u64,
-    /// Base frames taken from page blocks of another type, which kept their type.
+    /// Base frames that were allocated from page blocks of another type, while the blocks kept
+    /// their type.
     pub stolen: u64,
 }
 
@@ -129,14 +131,14 @@ pub struct ChosenBlocks {
     pub samples: u64,
     /// Base pages whose accessed bits were read (`ingens`).
     pub sampled: u64,
-    /// Base pages that were hot, that is, used in six of eight scans, at the last sample
-    /// (`ingens`).
+    /// Base pages that were hot at the last sample (`ingens`). A hot page was used in six of eight
+    /// scans.
     pub hot: u64,
-    /// Blocks at the last sample, by log2 of the number of their base pages that were used.
+    /// Blocks at the last sample, by log2 of the number of base pages used in the block.
     pub bins: Vec<u64>,
     /// Free blocks zeroed in advance.
     pub prezeroed: u64,
-    /// Base pages of zeros that were freed.
+    /// Base pages that held only zeros and were freed.
     pub recovered: u64,
 }
 
@@ -147,7 +149,7 @@ pub struct RangerCounts {
     pub passes: u64,
     /// Base pages moved to free frames.
     pub moved: u64,
-    /// Base pages swapped with other pages.
+    /// Base pages that exchanged their frames with other pages.
     pub exchanged: u64,
     /// Anchors that were set: an anchor is the offset of virtual and physical addresses that a part
     /// of a region shall have.

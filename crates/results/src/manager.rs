@@ -1,4 +1,5 @@
-//! Counts of a memory manager: faults, page sizes and their reasons, its daemon, what memory is used for.
+//! Counts of a memory manager: faults, page sizes and the reasons for them, the daemon, and the
+//! uses of memory.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +12,11 @@ use super::{DeviceCounts, LinuxCounts, RegionCounts, ReservationCounts, Reservat
 pub struct Faults {
     /// First touches of a page.
     pub first_touch: u64,
-    /// Pages that had been in memory before and were mapped again: read from swap, or with only
-    /// their translation missing.
+    /// Faults on pages that had been in memory before: the page was read from swap, or only its
+    /// translation was missing.
     pub returned: u64,
-    /// Accesses that the rights in the page table forbade, and that were allowed after the fault.
+    /// Accesses that the rights in the page table forbade, and that the operating system then
+    /// allowed.
     pub protection: u64,
 }
 
@@ -25,13 +27,14 @@ pub struct ManagerCounts {
     pub replacement: String,
     /// Faults by how they were resolved.
     pub faults: BTreeMap<String, u64>,
-    /// Accesses outside all regions of the trace, or that their region forbids.
+    /// Accesses that are outside all regions of the trace, or that the rights of their region
+    /// forbid.
     pub unexplained: u64,
     /// The kernel's work by kind.
     pub work: BTreeMap<String, u64>,
     /// Disk requests; pages that are adjacent in memory and on the disk are one request.
     pub io_requests: u64,
-    /// Cycles of disk requests, one after the other.
+    /// Cycles of all disk requests, if no two of them overlap.
     pub io_cycles: u64,
     /// Cycles of the work by kind, at the prices of `[os.costs.work]`; empty without prices.
     pub cycles: BTreeMap<String, u64>,
@@ -55,11 +58,12 @@ pub struct ManagerCounts {
     /// Transparent huge pages, if the manager has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux: Option<LinuxCounts>,
-    /// Memory at the end of a program, or of the trace, at which most memory was mapped.
+    /// Memory at the end of that program, or of the trace, at which the amount of mapped memory was
+    /// largest.
     pub end: EndOfProgram,
     /// Bytes of memory by use, at the end.
     pub bytes: KindBytes,
-    /// Bytes of memory by use, over time: samples at changes, a few hundred at most.
+    /// Bytes of memory by use, over time: samples when the values change, a few hundred at most.
     pub over_time: Vec<MemorySample>,
 }
 
@@ -178,7 +182,7 @@ pub struct KindBytes {
     pub free: u64,
     /// Reserved and not yet used frames in bytes; they are freed when memory runs out.
     pub reserved: u64,
-    /// Pages in swap, not in memory, in bytes.
+    /// Pages that are in swap and not in memory, in bytes.
     pub swapped: u64,
 }
 
@@ -197,7 +201,7 @@ pub struct MemorySample {
     pub reservations: Option<ReservationSample>,
 }
 
-/// Memory at the end of the program at which most memory was mapped.
+/// Memory at the end of that program at which the amount of mapped memory was largest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EndOfProgram {
     /// Index of the access at which the program ended; 0 if the trace does not record ends of
@@ -206,7 +210,8 @@ pub struct EndOfProgram {
     /// Bytes of memory by use.
     #[serde(flatten)]
     pub bytes: KindBytes,
-    /// Mapped bytes by page size; a frame that several pages map counts for each of them.
+    /// Mapped bytes by page size; a frame to which several pages are mapped counts once for each
+    /// page.
     pub mapped_by_size: BTreeMap<String, u64>,
     /// Runs of adjacent pages in adjacent frames, by length.
     pub runs: Vec<RunsOfLength>,
@@ -247,8 +252,8 @@ pub struct PromotionCounts {
     /// Lookups that missed every TLB, on pages that could be larger, without first touches. The kernel
     /// counts each of them.
     pub misses: u64,
-    /// Misses in `misses` that were charged to a candidate, because a larger page would have been
-    /// in a TLB.
+    /// Misses in `misses` that were charged to a larger page that pages could be promoted to (a
+    /// candidate), because this larger page would have been in a TLB.
     pub charged: u64,
     /// Cycles for counting the charged misses; they are part of the kernel's time.
     pub counting_cycles: u64,
@@ -261,7 +266,7 @@ pub struct PromotionCounts {
 pub struct PromotionsOfSize {
     /// Page size.
     pub size: String,
-    /// Misses that a candidate must be charged with to be promoted.
+    /// Misses that must be charged to a candidate before it is promoted.
     pub threshold_misses: u64,
     /// Pages promoted to this size.
     pub promoted: u64,

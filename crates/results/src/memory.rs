@@ -13,7 +13,8 @@ pub struct NumaCounts {
     pub local_misses: u64,
     /// Lookups that missed every TLB, for pages on another node.
     pub remote_misses: u64,
-    /// Migration of pages to the node that refers to them; `None` if references are not counted.
+    /// Migration of pages to the node that refers to them most; `None` if references are not
+    /// counted.
     pub migration: Option<MigrationCounts>,
 }
 
@@ -26,9 +27,9 @@ pub struct NodeCounts {
     pub distances: Vec<u32>,
     /// Bytes of all frames of the node.
     pub total_bytes: u64,
-    /// Bytes of frames in use or reserved at the end; `None` if the trace decides the frames.
+    /// Bytes of frames in use or reserved at the end; `None` if the frames are those of the trace.
     pub used_bytes: Option<u64>,
-    /// Misses of every TLB of the node's processors, by the node of the page.
+    /// Lookups by the node's processors that missed every TLB, by the node of the page.
     pub misses: Vec<u64>,
     /// Program accesses by the node's processors that memory served, by the node of that memory.
     pub accesses: Vec<u64>,

@@ -1,4 +1,4 @@
-//! Names for the code, the sites and the regions of results, found at the end of a run.
+//! Names the code, the allocation sites and the regions in results, at the end of a run.
 //!
 //! ```text
 //!   code    file + offset, instruction   --find-->  function, line      places with equal names are merged
@@ -69,7 +69,7 @@ impl Results {
     }
 }
 
-/// Names the regions that were mapped for one allocation after their sites, as
+/// Gives the regions that were mapped for one allocation the names of their sites, as
 /// [`Results::name_origins`] does.
 pub fn name_regions(
     regions: &mut [RegionInfo],
@@ -88,7 +88,7 @@ pub fn name_regions(
     }
 }
 
-/// Number of regions that are named after each site so far.
+/// For each site, the number of regions that have been named after it so far.
 #[derive(Default)]
 struct Times(FxHashMap<Vec<CodePlace>, u32>);
 
@@ -124,7 +124,8 @@ pub struct FrameName {
     pub line: Option<u32>,
 }
 
-/// A call as one place per function that contains it (inlined ones too); the call itself if none is known.
+/// A call as one place for each function that contains it, including inlined functions; the call
+/// itself if no function is known.
 fn expanded(call: &CodePlace, frames: Vec<FrameName>) -> Vec<CodePlace> {
     if frames.is_empty() {
         return vec![call.clone()];
@@ -205,8 +206,9 @@ fn is_library(place: &CodePlace) -> bool {
     object.contains(".so") && OTHERS_OBJECTS.iter().any(|others| object.starts_with(others))
 }
 
-/// The name of a site whose calls are `stack`, innermost first. If no line of the program's own sources is known, its
-/// code is preferred to that of libraries, even if these have lines.
+/// The name of a site whose calls are `stack`, innermost first. If no line of the program's own
+/// sources is known, a call in the program is preferred to a call in a library, even if the line in
+/// the library is known.
 fn site_name(stack: &[CodePlace]) -> String {
     let program = || stack.iter().filter(|place| !is_library(place));
     let place = own(stack)

@@ -16,7 +16,7 @@ pub struct MissOrigins {
     /// misses)`, most misses first; `None` for an index that is not known or does not apply.
     #[expect(clippy::type_complexity, reason = "a row of a table")]
     pub misses: Vec<(Option<u32>, u32, Option<u32>, Option<u32>, u64, u64, u64)>,
-    /// Why the code of some files has no names, a sentence per file.
+    /// The reasons why the code of some files has no names: one sentence for each file.
     pub notes: Vec<String>,
 }
 
@@ -27,8 +27,8 @@ pub struct CodePlace {
     pub object: Option<String>,
     /// Build of that file, such as `build-id 5fa3` or `crc32 1a2b3c4d`.
     pub identity: Option<String>,
-    /// Offset in that file at which the block begins, or to which a call returns; without a file
-    /// the address. If several places were merged, the lowest.
+    /// Offset in that file at which the block begins, or to which a call returns; the address if
+    /// there is no file. If several places were merged, the lowest offset of them.
     pub offset: u64,
     /// Number of instructions of the block before this place.
     pub instruction: u32,

@@ -11,7 +11,7 @@ pub struct RegionCounts {
     pub name: String,
     /// Address of the first byte.
     pub start: u64,
-    /// Length in bytes, at its largest.
+    /// The largest length of the region in bytes during the run.
     pub bytes: u64,
     /// Access rights, such as `rw-`.
     pub rights: String,
@@ -22,9 +22,9 @@ pub struct RegionCounts {
     /// `private-file`, `hugetlb`, `stack`, `thread-stack`, `heap`, `bss`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backing: Option<String>,
-    /// How all pages of the region were loaded without being touched: `when-mapped` (`MAP_LOCKED`,
+    /// When all pages of the region were loaded without being touched: `when-mapped` (`MAP_LOCKED`,
     /// `MAP_POPULATE`, an earlier `mlockall`) or `when-locked` (`mlock` afterwards); `None` if they
-    /// were not.
+    /// were not loaded in this way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub populated: Option<String>,
     /// Whether the region's allocation site called `mmap` itself; `None` without a site.
@@ -48,7 +48,8 @@ pub struct RegionCounts {
     pub cold_misses: u64,
     /// References of walks for this region.
     pub walk_references: u64,
-    /// Upper bound of the translation cycles for this region, reached if no translation is hidden.
+    /// Upper bound of the translation cycles for this region: the cycles if no translation overlaps
+    /// with other work.
     pub walk_cycles: Option<u64>,
 }
 

@@ -38,7 +38,7 @@ pub struct ReservationsOfSize {
     pub size: String,
     /// Reservations made.
     pub made: u64,
-    /// Times that a reservation became full.
+    /// Number of times that a reservation became full.
     pub filled: u64,
     /// Reservations freed as a whole, because their last page was freed.
     pub emptied: u64,
@@ -61,7 +61,7 @@ pub struct ReservationsOfSize {
 pub struct ReservationSample {
     /// Reservations made.
     pub made: u64,
-    /// Times that a reservation became full.
+    /// Number of times that a reservation became full.
     pub filled: u64,
     /// Reservations freed as a whole.
     pub emptied: u64,

@@ -1,8 +1,9 @@
 //! Sums of counts over several processors.
 //!
-//! All processors are alike: fields that describe a structure (its name, its size) are taken from the first processor, and
-//! fields that count are added up. [`sums!`], below a structure, lists every field of the structure in one of the two groups,
-//! so that a new field does not compile until it has been put into a group.
+//! All processors have the same structures: fields that describe a structure (its name, its size)
+//! are taken from the first processor, and fields that count are added up. [`sums!`], below a
+//! structure, lists every field of the structure in one of the two groups, so that a new field does
+//! not compile until it has been put into a group.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +48,7 @@ impl<K: Ord + Clone, T: Sum + Clone> Sum for BTreeMap<K, T> {
     }
 }
 
-/// Adds two lists of counts with keys; both are in the order of their keys, and so is the sum.
+/// Adds two lists of counts with keys. Both lists, and their sum, are in the order of the keys.
 pub(crate) fn add_by<T: Sum + Clone, K: Ord>(
     sums: &mut Vec<T>,
     others: &[T],

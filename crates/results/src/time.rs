@@ -6,15 +6,15 @@ use serde::Serialize;
 
 use super::Range;
 
-/// Time: counts times latencies. Each value is a range whose bounds hold however much work
-/// overlaps.
+/// Time: counts multiplied by latencies. Each value is a range whose bounds are valid however much
+/// work overlaps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Time {
     /// Cycles without translation: instructions at their rate, and data-cache misses. In the lower
-    /// bound misses overlap as far as the machine allows, in the upper bound not at all.
+    /// bound, misses overlap as far as the machine allows. In the upper bound, they do not overlap.
     pub program_cycles: Range<u64>,
-    /// Cycles of translation: every TLB lookup and every walk. In the lower bound hardware hides
-    /// all of it behind other work; a software refill handler cannot be hidden.
+    /// Cycles of translation: every TLB lookup and every walk. In the lower bound, all translation
+    /// by hardware overlaps with other work; a software refill handler cannot overlap.
     pub translation_cycles: Range<u64>,
     /// Cycles of translation per access.
     pub cycles_per_access: Range<f64>,
@@ -22,8 +22,8 @@ pub struct Time {
     /// `[os.costs]`.
     pub kernel: Option<KernelTime>,
     /// Translation's share of the cycles of program and translation. The lower bound combines the
-    /// lower bound of translation with the upper bound of the program, and the upper bound the
-    /// reverse.
+    /// lower bound of translation with the upper bound of the program. The upper bound combines the
+    /// upper bound of translation with the lower bound of the program.
     pub share: Range<f64>,
 }
 
@@ -35,7 +35,7 @@ pub struct KernelTime {
     /// Cycles of the kernel's work by kind of work: `faults` (or the kinds of work of a manager that counts
     /// them), `switches` between address spaces, and `shootdowns`.
     pub by_work: BTreeMap<String, u64>,
-    /// Cycles of waiting for disks, one transfer after the other.
+    /// Cycles of waiting for disks, if no two transfers overlap.
     pub io_cycles: u64,
     /// Share of `cycles` and `io_cycles` in all cycles. The lower bound uses the upper bound of
     /// program and translation, and the upper bound their lower bound.

@@ -109,8 +109,9 @@ pub struct SpecTlbCounts {
     /// faulted.
     pub denied: u64,
     /// Wrong predictions by cause: `absent` (the walk faulted), `broken` (the page was placed after
-    /// its reservation had been broken), `chance` (the entry was made by a page in no reservation, whose
-    /// addresses agreed by chance; with `offsets`: the page has another offset).
+    /// its reservation had been broken), `chance` (the entry was made for a page in no reservation,
+    /// whose virtual and physical address agreed by chance; with `offsets`: the page has another
+    /// offset).
     pub wrong: BTreeMap<String, u64>,
     /// Walks that found their page without a prediction. Together with `right`, `broken` and
     /// `chance` these are all walks that found their page.
@@ -121,7 +122,8 @@ pub struct SpecTlbCounts {
     /// References of correctly predicted walks, by the cache or memory that served them. The access
     /// need not wait for these references.
     pub overlapped: BTreeMap<String, u64>,
-    /// Cycles of the references in `overlapped`; `None` if the machine leaves a latency out.
+    /// Cycles of the references in `overlapped`; `None` if the machine file does not state a
+    /// latency that is needed.
     pub overlapped_cycles: Option<u64>,
     /// Predictions of a frame that was lent to a device (`os.devices`).
     pub devices: u64,
@@ -162,7 +164,7 @@ sums! { SpecOutcome { walks, references, ptes, accesses; outcome } }
 
 impl Sum for Vec<SpecOutcome> {
     fn add(&mut self, others: &Vec<SpecOutcome>) {
-        // Each processor has all of them, in one order.
+        // Each processor has all outcomes, in the same order.
         self.iter_mut().zip(others).for_each(|(sum, one)| sum.add(one));
     }
 }
@@ -187,7 +189,7 @@ pub struct RangeTlbCounts {
     pub misses: u64,
     /// Ranges inserted.
     pub fills: u64,
-    /// Ranges evicted by others.
+    /// Ranges evicted to make room for other ranges.
     pub evictions: u64,
     /// Ranges that the operating system flushed.
     pub flushed: u64,
@@ -198,7 +200,7 @@ pub struct RangeTlbCounts {
     pub range_bytes: u64,
 }
 
-// The table is one for all processors.
+// All processors share one range table.
 sums! {
     RangeTlbCounts {
         lookups, hits, misses, fills, evictions, flushed; entries, replacement, from, ranges, range_bytes

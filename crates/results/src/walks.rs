@@ -1,4 +1,5 @@
-//! Walks, the caches that shorten them, and the data caches that serve their references and the program's.
+//! Walks, the caches that shorten them, and the data caches that serve the references of walks and
+//! of the program.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -24,9 +25,10 @@ pub struct Walks {
     pub dirty_assists: u64,
     /// Stores to a clean page in the TLB that trapped to a software handler.
     pub modify_traps: u64,
-    /// References of cold misses: of the walk that faulted and of the one after it.
+    /// References of cold misses: of the walk that faulted and of the walk that was repeated after
+    /// the fault.
     pub cold_references: u64,
-    /// Number of walks by how many references they made, without cold walks.
+    /// Number of walks by their number of references, without cold walks.
     pub references_per_walk: Vec<(u64, u64)>,
     /// References by level of the page table (in a virtual machine the guest's), root first, and by
     /// what served them.
@@ -107,8 +109,8 @@ pub struct MmuCacheLevel {
     /// Entries that walks needed at this level. Walks that are repeated after a fault are not counted, as
     /// they find the entries that the first walk inserted.
     pub needed: u64,
-    /// Needed entries that were in the cache, or that a lower-level entry in the cache let the walk
-    /// skip.
+    /// Needed entries that were in the cache, or that the walk could skip because the cache had an
+    /// entry of a lower level.
     pub held: u64,
 }
 
@@ -128,7 +130,7 @@ pub struct RestSegCounts {
     pub filter_lines: u64,
     /// Lines of the tag array that are cached.
     pub tag_lines: u64,
-    /// Ways of the cache of the filter, and of the cache of the tags: both have the same number.
+    /// Ways of the cache of the filter, and of the cache of the tags: both caches have this number.
     pub ways: u64,
     /// Lookups: one before each walk, and one after each fault.
     pub lookups: u64,
@@ -171,8 +173,8 @@ pub struct NestedCounts {
     /// SpecTLB for the host's walks, if there is one. Predictions are counted per walk of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec_tlb: Option<SpecTlbCounts>,
-    /// References to tables of the guest and of the host that the access has to wait for, as no right
-    /// prediction hides them; `None` without a SpecTLB.
+    /// References to tables of the guest and of the host for which the access has to wait, because
+    /// no right prediction overlaps them; `None` without a SpecTLB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub critical_references: Option<u64>,
     /// Reservations of the host, if it makes any.

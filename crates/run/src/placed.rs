@@ -1,16 +1,18 @@
-//! Mappings where the modelled kernel would place them: `os.linux.layout`.
+//! Moves mappings to the addresses at which the modelled kernel would place them:
+//! `os.linux.layout`.
 
 use std::ops::DerefMut;
 
 use description::{Description, Error, Layout, Version, managers::linux};
 use trace::{Aligned, KernelLayout, Source, Spread};
 
-/// Memory of 2M and more is placed so that pages of 2M fit, since this version; since the next one only where
-/// its length is a multiple of that.
+/// The first version that places a mapping of 2M or more so that pages of 2M fit. From the version
+/// of the next constant on, the kernel does this only if the length of the mapping is a multiple of
+/// 2M.
 const LONG: Version = Version(6, 7);
 const MULTIPLES: Version = Version(6, 13);
 
-/// A source, at the addresses that the machine asks for.
+/// A source whose mappings are at the addresses that the machine requests.
 pub(crate) enum Placed<'a> {
     Recorded(&'a mut dyn Source),
     Kernel(Box<Spread<&'a mut dyn Source>>),
@@ -25,8 +27,8 @@ impl Placed<'_> {
     }
 }
 
-/// `source`, with its mappings where all of `descriptions` say. The error is that they disagree, or that the
-/// trace cannot be placed.
+/// `source`, with its mappings at the addresses that all of `descriptions` request. It is an error
+/// if the descriptions differ in this, or if the mappings of the trace cannot be moved.
 pub(crate) fn placed<'a, 'b>(
     descriptions: impl IntoIterator<Item = &'b Description>,
     source: &'a mut dyn Source,
@@ -44,7 +46,8 @@ pub(crate) fn placed<'a, 'b>(
     })
 }
 
-/// How the kernel of `description` places mappings, if they are not to stay where they were recorded.
+/// How the kernel of `description` places mappings; `None` if the mappings stay at their recorded
+/// addresses.
 fn layout(description: &Description) -> Option<KernelLayout> {
     let asked = linux(&description.os).filter(|asked| asked.layout == Layout::Kernel)?;
     let aligned = match asked.version.unwrap_or(Version::MODELLED) {

@@ -12,13 +12,13 @@ pub trait Runnable {
     /// The description of all parts.
     fn description(&self) -> &Description;
 
-    /// The machine in the results.
+    /// The description of the machine for the results.
     fn summary(&self) -> MachineSummary;
 
     /// Starts a run on the machine. `clock` gives the operating system's time; if `check`, each translation
     /// is compared with the page table.
     fn start(&self, check: bool, clock: Clock) -> Result<Run, Error>;
 
-    /// The walkers of the processors, with their caches, before any access.
+    /// The walkers of the processors, with their caches, in their state before the first access.
     fn walkers(&self) -> Result<Walkers, Error>;
 }

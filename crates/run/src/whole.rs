@@ -23,7 +23,7 @@ pub struct RunOptions<'a> {
     pub progress: &'a mut dyn FnMut(Progress) -> bool,
 }
 
-/// Runs all of `source` on `machine`.
+/// Runs the whole trace `source` on `machine`.
 pub fn run(
     machine: &dyn Runnable,
     source: &mut dyn Source,

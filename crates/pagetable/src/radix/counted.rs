@@ -128,8 +128,8 @@ impl<F: Format> Radix<F> {
         let step = self.entry_step(level);
         let read = |offset| self.format.read(level, table.wrapping_add(offset), memory);
         let (mut offset, end) = (offsets.start, offsets.end);
-        // Eight entries are tested at a time, because a table with only one page left is mostly
-        // empty.
+        // Eight entries are tested at a time, because a table with only one remaining page is
+        // mostly empty.
         while end - offset >= 8 * step {
             if (0..8).fold(0, |bits, n| bits | read(offset + n * step)) != 0 {
                 return true;

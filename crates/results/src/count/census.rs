@@ -1,7 +1,8 @@
 //! Hits and misses of a run by TLB, kind of access, page size and region.
 //!
-//! Counting a hit must cost next to nothing, so it is counted in the TLB entry that was hit, which has
-//! its region as a label. When the entry is evicted or flushed, or the run ends, its hits are added up:
+//! Counting a hit must cost almost no time. A hit is therefore counted in the TLB entry that it
+//! hit. The label of the entry is the region of its page. When the entry is evicted or flushed, or
+//! when the run ends, its hits are added to the counts:
 //!
 //! ```text
 //!   hit  -> entry.hits[kind] += 1                          every access
@@ -112,7 +113,8 @@ impl Census {
         }
     }
 
-    /// Adds the hits of an entry by kind and region. Where misses are dense, most evicted entries have none.
+    /// Adds the hits of an entry by kind and region. If misses follow each other closely, most
+    /// evicted entries have no hits.
     #[inline(never)]
     fn collect_hits(&mut self, census: &mut TlbCensus, first_level: bool, evicted: &Evicted) {
         for (sum, hits) in census.hits.iter_mut().zip(evicted.hits) {

@@ -1,7 +1,8 @@
 //! Misses over time and over the address space, in memory that does not grow with the trace.
 //!
-//! Both axes start fine and coarsen by doubling when they are full, so that a trace of any
-//! length over any span ends with a picture of about the same number of cells:
+//! The map of misses has cells: intervals of time by ranges of addresses. Both axes begin with
+//! small cells. When an axis is full, the size of its cells is doubled. So the number of cells at
+//! the end is about equal for all traces, whatever their length and their range of addresses:
 //!
 //! ```text
 //!   address ^   . . x .        time bins double when there are BINS_MAX of them,
@@ -24,20 +25,21 @@ const RECENT: usize = 128;
 /// The misses of a run so far, over time and address.
 #[derive(Clone, Debug)]
 pub struct History {
-    /// Index of the access with which it begins.
+    /// Index of the access with which the history begins.
     from: u64,
     bin_shift: u32,
     bins: Vec<Bin>,
-    /// Misses of the current interval of accesses that are not in `bins` yet; `now_is` is that interval,
-    /// counted from `from`.
+    /// Misses of the current interval of accesses that are not in `bins` yet; the next field is
+    /// that interval, counted from `from`.
     now: Bin,
     now_is: core::ops::Range<u64>,
     map_bin_shift: u32,
     granule_shift: u32,
     cells: FxHashMap<(u64, u64), u64>,
-    /// The misses of each granule by the label of their region.
+    /// The number of misses by granule and label of the region.
     owners: FxHashMap<(u64, u32), u64>,
-    /// For each slot (by granule): the cell that was counted last, which is in both maps.
+    /// For each slot, which the granule determines: the cell that was counted last. This cell is in
+    /// both maps.
     recent: Box<[Recent; RECENT]>,
 }
 
@@ -106,7 +108,7 @@ impl History {
         }
     }
 
-    /// Counts a miss of `cell` if another cell was counted last in its slot.
+    /// Counts a miss of `cell`, when the slot has another cell that was counted last.
     #[cold]
     fn begin(&mut self, cell: (u64, u64), region: u32) {
         let new = Recent { cell, region, misses: 0 };
@@ -231,7 +233,8 @@ impl History {
 mod tests {
     use super::*;
 
-    /// Whatever the length and the spread of the trace, no miss is lost and the picture stays small.
+    /// Whatever the length of the trace and its range of addresses, no miss is lost and the map
+    /// stays small.
     #[test]
     fn nothing_is_lost_by_coarsening() {
         for (accesses, stride, spread) in

@@ -14,12 +14,13 @@ use crate::count::census::SHARED;
 /// Stands for a region that has no label yet.
 const UNLABELED: u32 = u32::MAX;
 
-/// Slots for parts of regions that were looked up: enough for misses that alternate between a few regions.
+/// The number of slots for parts of regions that were looked up: enough for misses that alternate
+/// between a few regions.
 const RECENT: usize = 64;
-/// The slot of a part is chosen by the address bits from this one on.
+/// The number of the lowest address bit that is used to choose the slot of a part.
 const RECENT_SHIFT: u32 = 21;
 
-/// A part of a region. It is valid until any mapping changes.
+/// A part of a region that was looked up. It is valid until any mapping changes.
 #[derive(Clone, Copy)]
 struct Recent {
     first: u64,
@@ -37,7 +38,7 @@ impl Recent {
 pub struct Layout {
     /// The spaces, in the order in which they became known.
     spaces: Vec<SpaceLabels>,
-    /// Index in `spaces` by the trace's number of the space.
+    /// The index in `spaces`, by the trace's number of the space.
     places: BTreeMap<u32, usize>,
     /// The number of the space that was looked up last, and its index.
     last: Option<(u32, usize)>,
@@ -49,7 +50,8 @@ pub struct Layout {
     foreseen: Told,
 }
 
-/// Spaces whose mappings are described by events, as far as the beginning of a trace shows.
+/// The spaces whose mappings are described by events, as far as the beginning of the trace shows
+/// this.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
     /// The spaces seen so far.
@@ -74,8 +76,9 @@ impl Told {
         self.told.len() == self.spaces.len()
     }
 
-    /// Whether events describe the mappings of the space `number`. A space that has not been seen yet is taken to be like
-    /// the others, as a trace has the events of all its processes, or of none.
+    /// Whether events describe the mappings of the space `number`. A space that has not been seen
+    /// yet is assumed to be like the others, because a trace has the events of all its processes or
+    /// of none.
     fn has(&self, number: u32) -> bool {
         let told =
             if self.spaces.contains(&number) { self.told.get(&number) } else { self.told.first() };
@@ -102,7 +105,7 @@ struct SpaceLabels {
     regions: Regions,
     /// The label of each region, by its number.
     labels: Vec<u32>,
-    /// Whether events describe the mappings, once this was decided.
+    /// Whether events describe the mappings; empty until this was decided.
     is_told: OnceCell<bool>,
 }
 
@@ -117,9 +120,9 @@ impl Layout {
         self.foreseen = told;
     }
 
-    /// Whether events describe the mappings of the space `number`: if that was determined before the run, or if such an
-    /// event had come before the first call. The answer never changes, so that all addresses outside known mappings are
-    /// treated alike.
+    /// Whether events describe the mappings of the space `number`. This was determined before the
+    /// run; otherwise it is true if such an event came before the first call. The answer never
+    /// changes, so that all addresses outside known mappings are treated in the same way.
     pub fn is_told(&self, number: u32) -> bool {
         self.places.get(&number).is_some_and(|&place| {
             let known = &self.spaces[place];
@@ -228,7 +231,7 @@ impl Layout {
     /// The label of a TLB entry for `range` after an access in `region`: the label of that region, or
     /// [`SHARED`] if other regions have bytes in `range` too.
     pub fn label_of_entry(&self, number: u32, range: VirtRange, region: u32) -> u32 {
-        // Regions begin and end on boundaries of the base page.
+        // Regions begin and end at boundaries of base pages.
         let is_single = range.bytes() <= PageSize::SIZE_4K.bytes()
             || self
                 .regions(number)

@@ -1,4 +1,4 @@
-//! Names of code, sites and regions with a `find` of the tests, part by part.
+//! Tests each part of naming code, sites and regions, with a `find` function of the tests.
 
 use super::*;
 
@@ -44,12 +44,12 @@ fn a_site_is_called_by_the_innermost_call_in_the_programs_own_sources() {
     ] {
         assert_eq!(site_name(&stack), expected);
     }
-    // The innermost of the functions that were inlined into the one that the symbol names.
+    // The innermost of the functions that were inlined into the function of the symbol.
     let inlined = CodePlace { inlined: vec!["choose".to_owned(), "pick".to_owned()], ..own };
     assert_eq!(code_name(&inlined), "pick (table.cc:12)");
 }
 
-/// Places that differ in anything that is shown are not merged.
+/// Places that differ in any value that is shown are not merged.
 #[test]
 fn equal_places_are_joined() {
     let mut code = vec![place("a", "a.c", 1), place("b", "b.c", 2), place("a", "a.c", 1)];

@@ -1,5 +1,5 @@
-//! The LRU stacks of all page sizes. Each stack gets only those accesses that are not to the most recently used page
-//! of the stack for the next smaller size.
+//! The LRU stacks of all page sizes. An access to the most recently used page of one stack is not
+//! passed on to the stack for the next larger page size.
 
 use addr::PageSize;
 use description::Error;
@@ -17,8 +17,8 @@ const SPACE_BITS: u32 = PAGE_SIZE_MIN.shift();
 pub(super) struct Chain {
     lookups: Lookups,
     levels: Vec<Level>,
-    /// Accesses that touch one page, whatever the page size: each is one lookup for every page
-    /// size.
+    /// The number of accesses that touch one page, whatever the page size. Each such access is one
+    /// lookup for every page size.
     single: u64,
     /// The trace's numbers of the spaces, in the order in which they first ran, with the tag of
     /// each.
@@ -47,7 +47,7 @@ impl Chain {
         let level = |size: PageSize| Level {
             shift: size.shift(),
             stack: StackDistance::new(options.entries_max as usize),
-            // No page has this number: the topmost space is never given.
+            // No page has this number, because no space gets the highest tag.
             last: u64::MAX,
             hits: vec![0; options.entries_max as usize].into_boxed_slice(),
             misses: 0,
@@ -85,7 +85,7 @@ impl Chain {
             let level = self.levels.iter().find(|level| level.shift == page_size.shift())?;
             let total = self.single + level.of_crossings;
             let mut hits = level.hits.to_vec();
-            // Whatever else there was is the page looked up last.
+            // All remaining lookups were of the page that was looked up last.
             hits[0] = total - level.misses - hits.iter().sum::<u64>();
             Some(Curve { lookups: self.lookups, page_size, total, cold: level.seen.pages, hits })
         };

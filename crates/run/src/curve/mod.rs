@@ -11,9 +11,9 @@
 //!                  | no                                          ... up to 1G
 //! ```
 //!
-//! A curve needs no machine: it has one TLB, one page size, and no second level. Pages of
-//! different spaces are different, as with address-space identifiers, and pages that the operating
-//! system unmaps are not flushed.
+//! A curve needs no description of a machine: it is for one TLB with one page size, and without a
+//! second level. Equal addresses in different spaces are different pages, as with address-space
+//! identifiers. Pages that the operating system unmaps are not flushed.
 
 mod chain;
 mod sampled;
@@ -38,7 +38,7 @@ pub enum Lookups {
 }
 
 impl Lookups {
-    /// All values.
+    /// All kinds of lookups.
     pub const ALL: [Lookups; 3] = [Lookups::Data, Lookups::Fetch, Lookups::All];
 
     /// The name in options and results.
@@ -77,10 +77,11 @@ pub const PAGE_SIZE_MIN: PageSize = PageSize::SIZE_4K;
 /// The largest number of entries of a curve.
 pub const ENTRIES_MAX: u32 = 1 << 22;
 
-/// The number of lookups by the smallest fully associative LRU TLB in which they hit.
+/// The numbers of lookups by the number of entries of the smallest fully associative LRU TLB in
+/// which the lookups hit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Curve {
-    /// Which accesses are looked up.
+    /// The accesses that are looked up.
     pub lookups: Lookups,
     /// The size of all pages.
     pub page_size: PageSize,
@@ -102,8 +103,8 @@ impl Curve {
     }
 }
 
-/// Counts the lookups of all of `source`. Returns the curves in the order of the options, with all
-/// page sizes of the first kind of lookup first.
+/// Counts the lookups of the whole trace `source`. Returns the curves in the order of the options,
+/// with all page sizes of the first kind of lookup first.
 pub fn curve(
     source: &mut dyn Source,
     options: &CurveOptions,

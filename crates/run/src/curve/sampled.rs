@@ -1,4 +1,4 @@
-//! LRU curves that a run estimates in passing, from a sample of its pages, in constant memory.
+//! LRU curves that are estimated during a run, from a sample of its pages, in constant memory.
 //!
 //! ```text
 //!   data access --> its 4K page --same as the last?--> counted: a hit in every TLB
@@ -22,7 +22,8 @@
 //! To save time, the share is also halved if too many accesses are to sampled pages and the sample
 //! has more than [`PAGES_MIN`] pages.
 //!
-//! The sample is taken in windows over the whole trace, however long the trace is ([`Windows`]):
+//! Accesses are looked up only in windows, which are distributed over the whole trace, however long
+//! it is ([`Windows`]):
 //!
 //! ```text
 //!   | all of 50 M | 0.5 M | 3.5 M not looked at | 0.5 M | 3.5 M not looked at | 0.5 M | ...  end
@@ -30,13 +31,14 @@
 //!                   counts x 4/0.5 when it is over                              counts x its accesses / those looked at
 //! ```
 //!
-//! So a long run takes little more time, and even a phase of only some millions of accesses is
-//! sampled. The stacks do not change between windows. The curves are exact if there are no more
-//! than [`PAGES_MAX`] pages and all accesses are in windows.
+//! A long run therefore takes little additional time, and yet even a phase of only some millions of
+//! accesses is sampled. The stacks do not change between windows. The curves are exact if there are
+//! no more than [`PAGES_MAX`] pages and all accesses are in windows.
 //!
-//! A recorder may only count the accesses that are guaranteed to hit the first TLB ([`Batch::hits`]). These
-//! accesses are hits for every size, and their pages become the most recently used when the recorder reports
-//! them, later than they were used. So depths can be wrong by as many entries as the first TLB has.
+//! A recorder may only count the accesses that are guaranteed to hit the first TLB
+//! ([`Batch::hits`]). These accesses are hits for every number of entries. Their pages become the
+//! most recently used pages when the recorder reports them, which is later than their use. A depth
+//! can therefore be wrong by up to the number of entries of the first TLB.
 
 use std::{collections::BTreeMap, slice};
 
@@ -46,25 +48,25 @@ use trace::{Batch, Error, Event, Forward, Hits, Meta, Source};
 
 use super::{Curve, Lookups, PAGE_SIZE_MIN};
 
-/// The most pages of one size in the sample.
+/// The largest number of pages of one size in the sample.
 pub const PAGES_MAX: usize = 1 << 13;
 /// If the sample is halved to save time, at least half of this number of pages stay in it.
 pub const PAGES_MIN: usize = 1 << 11;
-/// The lowest allowed number of accesses per use of a sampled page. If uses are more frequent, the
-/// sample is halved, unless it is small.
+/// The lowest allowed ratio of all accesses to accesses to sampled pages. If the ratio is lower,
+/// the sample is halved, unless it is small.
 const ACCESSES_PER_USE: u64 = 24;
-/// The number of accesses between two checks of how often sampled pages are used.
+/// The number of accesses between two checks of [`ACCESSES_PER_USE`].
 const LOOK_ACCESSES: u64 = 1 << 18;
-/// Additional places in the stack beyond [`PAGES_MAX`], since the sample is halved slightly later
-/// than that number is reached.
+/// Additional places in the stack beyond [`PAGES_MAX`], since the sample is halved slightly after
+/// it has reached this number of pages.
 const SPARE: usize = 64;
-/// The number of upper bits of a `u64` that page numbers do not use. They hold the number of the
-/// address space.
+/// The number of upper bits of a `u64` that page numbers do not use. These bits hold the number of
+/// the address space.
 const SPACE_BITS: u32 = PAGE_SIZE_MIN.shift();
 
-/// Which accesses of a long run are looked up. Only the accesses that a batch holds decide where windows
-/// begin and end; the accesses that a batch only counts ([`Batch::hits`]) belong to the window or gap in
-/// which they are reported.
+/// Which accesses of a long run are looked up. Only the accesses that a batch contains determine
+/// where windows begin and end; the accesses that a batch only counts ([`Batch::hits`]) belong to
+/// the window or gap in which they are reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Windows {
     /// The number of accesses in the first window, at the beginning of the run.
@@ -82,12 +84,12 @@ impl Default for Windows {
     }
 }
 
-/// Which accesses of a run were not looked up.
+/// The accesses of a run that were not looked up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gaps {
-    /// The number of accesses at the beginning of the counts that were all looked up.
+    /// The number of accesses, from the first counted access on, that were all looked up.
     pub after: u64,
-    /// After these accesses, about one in this many was looked up.
+    /// Of the later accesses, about one in this number was looked up.
     pub one_in: u64,
 }
 
@@ -100,7 +102,7 @@ pub struct SampledCurve {
     pub curve: Curve,
     /// The number of pages per sampled page at the end: 1 if all pages were sampled.
     pub one_in: u64,
-    /// Which accesses were not looked up; `None` if all accesses were looked up.
+    /// The accesses that were not looked up; `None` if all accesses were looked up.
     pub gaps: Option<Gaps>,
 }
 
@@ -121,7 +123,7 @@ impl<'a> Sampled<'a> {
         Sampled::in_windows(source, page_sizes, entries_max, Windows::default())
     }
 
-    /// Like [`Sampled::new`], with the given windows.
+    /// Like [`Sampled::new`], but with the given windows.
     pub fn in_windows(
         source: &'a mut dyn Source,
         page_sizes: &[PageSize],
@@ -165,11 +167,12 @@ struct Sampler {
     /// space that is running.
     spaces: BTreeMap<u32, u64>,
     space: u64,
-    /// Accesses since the last check of how often sampled pages are used.
+    /// Accesses since the last check of [`ACCESSES_PER_USE`].
     accesses: u64,
     windows: Windows,
     stretch: Stretch,
-    /// The number of accesses, among those that batches hold, until the next window or gap begins.
+    /// The number of accesses until the next window or gap begins. Accesses that batches only count
+    /// are not included.
     left: u64,
     /// The numbers of accesses of the open period that were looked up, and of all accesses.
     seen: Seen,
@@ -236,7 +239,7 @@ impl Counts {
     /// Adds the counts of a period: `counts`, scaled up to all accesses of the period.
     fn add(&mut self, counts: &Counts, seen: Seen) {
         let Counts { hits, deeper, cold, of_crossings } = self;
-        // Few depths come in one period.
+        // Within one period there are hits at only a few depths.
         for (to, &count) in hits.iter_mut().zip(&counts.hits).filter(|(_, count)| **count > 0) {
             *to += seen.scale(count);
         }
@@ -260,7 +263,7 @@ struct Level {
     open: Counts,
     /// The counts of all earlier periods.
     before: Counts,
-    /// Uses of sampled pages since the last check of how often they are used.
+    /// Accesses to sampled pages since the last check of [`ACCESSES_PER_USE`].
     uses: u64,
 }
 
@@ -400,7 +403,7 @@ impl Sampler {
             let page = (addr >> shift) | tag;
             let crosses = (addr ^ end) >> shift != 0;
             single += u64::from(is_data & !crosses);
-            // One branch that is not foretold is enough.
+            // One test, so that the host's processor mispredicts at most one branch.
             if is_data & (crosses | (page != last)) {
                 if crosses {
                     self.crossing(addr, end, tag);
@@ -503,7 +506,8 @@ impl Sampler {
         let mut counts = level.before.clone();
         counts.add(&level.open, self.seen);
         let total = self.single_before + self.seen.scale(self.single) + counts.of_crossings;
-        // The hits at the youngest place follow from the total: they are the rest.
+        // The hits at the first depth are all lookups that are neither misses nor hits at another
+        // depth.
         let cold = counts.cold.min(total);
         let mut misses = cold.saturating_add(counts.deeper).min(total);
         let mut hits = vec![0; counts.hits.len()];
@@ -535,7 +539,7 @@ impl Level {
     /// Whether `page` is sampled.
     #[inline]
     fn samples(&self, page: u64) -> bool {
-        // Both shifts, as one of 64 places is none.
+        // There are two shifts because a shift by 64 would not shift at all.
         mixed(page) >> 1 >> (u64::BITS - 1 - self.halvings) == 0
     }
 

@@ -1,4 +1,4 @@
-//! Results from the counts of a run, and the check that the counts agree.
+//! Makes the results from the counts of a run, and checks that the counts agree.
 
 pub mod identities;
 pub mod summary;

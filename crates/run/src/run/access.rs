@@ -1,4 +1,4 @@
-//! The common case, accesses that hit a TLB; and the tests that pass all other accesses to the
+//! The common case: accesses that hit a TLB. All other accesses are detected here and passed to the
 //! slower paths.
 
 use std::ops::Range;
@@ -71,7 +71,7 @@ impl Run {
         behind: &mut impl Behind,
     ) -> Result<usize, Error> {
         let mut next = 0;
-        // Accesses of the trace among them that are not.
+        // The number of accesses of the trace, between the rows so far, that have no row.
         let mut skipped = 0;
         while next < addrs.len() {
             if !CHECK && self.tempo.pace.wants_span() {
@@ -125,9 +125,10 @@ impl Run {
         self.tempo.pace.is_dense() && number >= self.tempo.worth.until
     }
 
-    /// Runs accesses as long as each hits at once and lies within one page. Returns the number of
-    /// accesses that ran, and the time of the last one. A run spends most of its time in this loop:
-    /// nothing in it can fail, and the borrowed state stays in registers.
+    /// Runs accesses as long as each access is found through a shortcut of a first-level TLB and
+    /// lies within one page. Returns the number of accesses that ran, and the time of the last of
+    /// them. A run spends most of its time in this loop: nothing in it can fail, and the borrowed
+    /// state stays in registers.
     fn hits<const CACHES: u8, const LEARNS: u8, const TWO: bool>(
         &mut self,
         addrs: &[u64],
@@ -145,7 +146,7 @@ impl Run {
         let serving = |kind: usize| *spans.get(*first.get(kind)?)?;
         let spans =
             SpanTlbs::<LEARNS, TWO>::new(serving, self.constants.granules, self.tempo.large_first);
-        // Four, so that `kind & 3` needs no bounds check.
+        // The array has four elements, so that the index `kind & 3` needs no bounds check.
         let is_left_out: [bool; 4] = std::array::from_fn(|kind| first.get(kind) == Some(&NONE));
         let tag = self.view.tag;
         let (mut ran, mut left_out, mut far) = (0, 0, [0; 4]);
@@ -180,7 +181,7 @@ impl Run {
         }
         let time = before + ran as u64;
         self.seen.left_out += left_out;
-        // For each kind the granule in which more is found comes first.
+        // For each kind of access, the granule in which more accesses are found is searched first.
         if TWO && far.iter().sum::<usize>() * 8 > ran {
             let mut hits = [0; 4];
             metas[..ran].iter().for_each(|meta| hits[meta.kind_index() & 3] += 1);
@@ -193,7 +194,8 @@ impl Run {
 
     /// Runs one access of any outcome. An access that has `missed` every level already is not looked
     /// up again.
-    // Inlined into its callers: to hand over the arguments takes 30 instructions.
+    // This function is inlined into its callers, because passing the arguments takes 30
+    // instructions.
     #[inline(always)]
     pub(super) fn access<const CHECK: bool, const CACHES: u8>(
         &mut self,
@@ -221,7 +223,7 @@ impl Run {
         Ok(())
     }
 
-    /// Runs the memory access of one access that was translated by itself.
+    /// Passes one access, which was translated singly, to the data caches.
     fn data<const CACHES: u8>(
         &mut self,
         addr: VirtAddr,

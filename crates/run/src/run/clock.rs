@@ -8,7 +8,8 @@
 //!
 //! Both clocks use only counts of the front, that is, of TLBs and operating system. A walk costs
 //! the same in every design, so neither MMU caches nor data caches change what the operating system
-//! does. The `full` clock differs between TLBs; the `instructions` clock is equal for all TLBs.
+//! does. The `full` clock depends on the TLBs of the machine; the `instructions` clock is equal for
+//! all TLBs.
 //!
 //! The clock is computed from the counts on demand, so that it costs nothing if the operating system has no
 //! deadline. While a deadline is so far away that misses cannot reach it, an interval of accesses
@@ -37,10 +38,10 @@ use super::{
     access::{PHYSICAL, UNCACHED, VIRTUAL},
 };
 
-/// Near a deadline, the most accesses that run before the clock is read again.
+/// Near a deadline, the largest number of accesses that run before the clock is read again.
 const STRETCH_MAX: usize = 256;
 
-/// Far from a deadline, the number of accesses whose instructions are added up at once.
+/// Far from a deadline, the number of accesses whose instructions are added up together.
 const SUMMED: usize = 1024;
 
 /// The prices that turn counts into cycles.
@@ -121,7 +122,8 @@ impl Prices {
         let (mut surely, mut instructions) = (0, 0);
         for some in metas.chunks(SUMMED) {
             instructions += u64::from(some.iter().map(|meta| meta.instructions()).sum::<u32>());
-            // Cycles of instructions are rounded down before and after.
+            // The cycles of instructions are rounded down both in `cycles` and in the later clock:
+            // hence the 2.
             let most = self.of_instructions(instructions) + 2 + (surely + some.len()) as u64 * each;
             if most >= cycles {
                 break;
@@ -251,7 +253,7 @@ impl Run {
     /// Applies a change of settings, or calls the operating system for the work that is due.
     fn wake(&mut self, now: u64, access: u64, behind: &mut impl Behind) -> Result<(), Error> {
         if self.flushing.next_sweep.is_some() {
-            // Daemons may map anything, and run only where nothing stale is left.
+            // Daemons may map any page, so all deferred flushes are done before daemons run.
             self.sweep_all(behind);
             return Ok(());
         }

@@ -8,11 +8,12 @@
 //! ```
 //!
 //! A recorder that knows which pages are guaranteed to be in the TLB sends full records only of all
-//! other accesses. For each page in the TLB it sends a number of accesses. It sends this number
-//! when the page is evicted, before the record of the page that replaces it; otherwise it sends the
-//! numbers of all pages, in the order of their last use. Between these reports no part of a run
-//! needs this order. If the policy does not use hits, the recorder requests the contents of the
-//! TLBs once ([`Batch::asks`]), and can then compute which page is evicted.
+//! other accesses. For each page in the TLB, the recorder counts the accesses. It sends the count
+//! of a page when the page is evicted, before the record of the page that replaces it. At other
+//! times, the recorder sends the counts of all pages, in the order of their last use. Between these
+//! reports, no part of a run needs the order of use. If the policy does not use hits, the recorder
+//! requests the contents of the TLBs once ([`Batch::asks`]), and can then compute which page is
+//! evicted.
 //!
 //! Histograms over time need the time of a miss: this is the number of all accesses before it,
 //! including those that the batch does not hold.
@@ -31,7 +32,7 @@ use super::{
     access::{UNCACHED, shared_hits},
 };
 
-/// The number of counted accesses of the batch before a row.
+/// Finds the number of counted accesses of a batch before a given access.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Passed {
     /// The index of the first value in [`Batch::passed`] that is not added yet.
@@ -40,8 +41,8 @@ pub(super) struct Passed {
 }
 
 impl Passed {
-    /// The number of counted accesses before the access with that index. Indices must not decrease
-    /// from call to call.
+    /// The number of counted accesses before the access with the index `index`. Indices must not
+    /// decrease from call to call.
     #[inline]
     pub(super) fn before(&mut self, batch: &Batch, index: usize) -> u64 {
         while let Some(&(_, count)) =
@@ -62,8 +63,8 @@ impl Passed {
 }
 
 impl Run {
-    /// Runs the accesses of `span`, without events among them, and the counted `hits` in their
-    /// places.
+    /// Runs the accesses of `span`, between which there are no events, and the counted `hits` at
+    /// their positions among the accesses.
     pub(super) fn with_hits<const CHECK: bool>(
         &mut self,
         batch: &Batch,

@@ -12,14 +12,15 @@
 //!                  +--> back to the run, which has the operating system answer it
 //! ```
 //!
-//! All properties that depend only on the kinds of TLBs are determined once, when their parts are
-//! borrowed. Counts and contents are equal to those of accesses that run one by one. A rare case,
-//! such as an access to two pages or one that an entry forbids, is returned to the run before any
-//! of its work was done. A lookup that has missed every level is returned with the known facts
-//! about the miss ([`AllMissed`]).
+//! All properties that depend only on the kinds of TLBs are determined once, when the parts of the
+//! TLBs are borrowed. The counts, and the contents of the TLBs, are the same as if the accesses ran
+//! one by one. A rare case, such as an access to two pages or an access that an entry forbids, is
+//! returned to the run before any work for it is done. A lookup that has missed every level is
+//! returned with the known facts about the miss ([`AllMissed`]).
 //!
-//! If a walk of the machine does more than read the page table, the run makes all walks: each
-//! feature that must see every miss in order says so ([`Hook::allows_dense`](super::hooks::Hook)).
+//! If a walk of the machine does more than read the page table, the run makes all walks. Each
+//! feature that must be called at every miss in order reports this need
+//! ([`Hook::allows_dense`](super::hooks::Hook)).
 
 use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
 use hardware::{
@@ -74,9 +75,9 @@ impl Part<'_> {
     }
 }
 
-/// Borrowing the parts costs as much time as this many fills of the first-level TLB save.
+/// The number of fills of the first-level TLB that save as much time as borrowing the parts takes.
 const BORROWED_FOR: usize = 2;
-/// The most savings that are carried over from earlier accesses, in fills.
+/// The largest amount of saved time that is carried over from earlier accesses, in fills.
 const SAVED_MAX: usize = 16;
 /// After an attempt that saved no time, the number of accesses that run one by one before the next
 /// attempt.
@@ -110,10 +111,10 @@ impl Run {
         self.hooks.allow_dense() && self.around.is_nothing()
     }
 
-    /// Runs accesses of `batch` until too many in a row hit the first level. The first access is at index
-    /// `from` of the batch, and is the `number`th of those that are not left out. Returns the
-    /// number of accesses that ran. If the next access has missed every level and the misses were
-    /// counted, also returns the other known facts about the miss.
+    /// Runs accesses of `batch` until too many in a row hit the first level. The first access is at
+    /// index `from` of the batch, and `number` is its number among the accesses that are not left
+    /// out. Returns the number of accesses that ran. If the next access has missed every level and
+    /// the misses were counted, also returns the other known facts about the miss.
     #[inline(never)]
     pub(super) fn dense<const CACHES: u8>(
         &mut self,
@@ -275,7 +276,7 @@ fn read(
     let size = found.map_or(PageSize::SIZE_4K, |found| found.page.size());
     let walk = Walk { va, asid, root, found: found.is_ok(), size, nested_misses: 0 };
     let Err(stale) = behind.walk(&walk, stack.way(references)) else { return found };
-    // Hardware goes where a forgotten flush leads it.
+    // The walk starts at a stale entry, as hardware does when a flush was left out.
     references.clear();
     let found = stack.guest.walk_from(stale, va, kind, references);
     behind.walk_from_stale(&Walk { found: found.is_ok(), ..walk }, stack.way(references));

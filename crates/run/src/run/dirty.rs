@@ -21,7 +21,7 @@ use super::{Run, access::Lookup, constants::Constants, hooks::Hook};
 pub(super) struct Traps;
 
 impl Traps {
-    /// Set if the machine tracks dirty pages by traps.
+    /// `Some` if the machine tracks dirty pages by traps.
     pub(super) fn of(constants: &Constants) -> Option<Traps> {
         (constants.tracks_dirty && !constants.marks).then_some(Traps)
     }

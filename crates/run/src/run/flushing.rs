@@ -6,16 +6,17 @@
 //!   deferred     sender | flush | leaves a note |           receivers, at their next sweep: | flush |
 //! ```
 //!
-//! Linux flushes all of a space instead of single pages if the pages between the first and the last
-//! changed one are more than a limit (`arch/x86/mm/tlb.c`, `get_flush_tlb_info`). With INVLPGB it gives a
-//! context that is the same on all processors to a space that runs on four of them (`consider_global_asid`),
-//! and broadcasts the flushes of such spaces.
+//! Linux flushes a whole space instead of single pages if there are more pages from the first to
+//! the last changed page than a limit (`arch/x86/mm/tlb.c`, `get_flush_tlb_info`). With INVLPGB, a
+//! space that runs on four processors gets a context that is the same on all processors
+//! (`consider_global_asid`), and Linux broadcasts the flushes of such spaces.
 //!
-//! LATR (Kumar and others 2018) interrupts nobody when memory is unmapped or discarded: each processor makes the
-//! flushes that others have left for it in a sweep, at each tick of its timer and when it switches to another space.
-//! Until then its TLB has entries of pages that the program may no longer use. In this model, a sweep comes early if
-//! a page is to be mapped at the address of such an entry. LATR keeps the frames from being used until all have
-//! swept; here they are free at once.
+//! LATR (Kumar and others 2018) interrupts no processor when memory is unmapped or discarded. The
+//! flushes are left to the other processors: each processor makes them in a sweep, at each tick of
+//! its timer and when it switches to another space. Until its sweep, its TLB has entries of pages
+//! that the program may no longer use. In this model, a sweep is made early if a page is to be
+//! mapped at the address of such an entry. In LATR, the frames are reused only after all processors
+//! have swept; here they are free immediately.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +29,7 @@ use trace::Event;
 
 use super::Run;
 
-/// How flushes are made, and those that are yet to be made.
+/// How flushes are made, and the flushes that are yet to be made.
 #[derive(Debug, Default)]
 pub(super) struct Flushing {
     asked: Flushes,
@@ -38,7 +39,7 @@ pub(super) struct Flushing {
     left: Vec<Vec<Left>>,
     /// Whether the shootdowns of the operation in progress may be left to a sweep.
     may_wait: bool,
-    /// When processors sweep next; `None` while nothing is left.
+    /// The time of the next sweep of all processors; `None` if no flush is left to a sweep.
     pub(super) next_sweep: Option<u64>,
 }
 
@@ -53,16 +54,16 @@ struct Left {
 /// How a shootdown reaches the processors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reach {
-    /// Each one is interrupted.
+    /// Each of the other processors is interrupted.
     Interrupted,
-    /// This many instructions flush everywhere.
+    /// This number of instructions flush on all processors.
     Broadcast { instructions: u64 },
-    /// Each one flushes at its next sweep.
+    /// Each of the other processors flushes at its next sweep.
     Swept,
 }
 
 impl Flushing {
-    /// As `description` asks. The error has the key that is wrong.
+    /// The way of flushing that `description` requests. The error has the key that is wrong.
     pub(super) fn of(description: &Description) -> Result<Flushing, Refusal> {
         let Some(asked) = &description.os.flush else { return Ok(Flushing::default()) };
         let refuse =
@@ -100,7 +101,7 @@ impl Flushing {
         Ok(flushing)
     }
 
-    /// The flush of a whole space in place of `flush`, if that names too many pages.
+    /// The flush of a whole space in place of `flush`, if `flush` names too many pages.
     pub(super) fn widened(&self, flush: &Flush) -> Option<Flush> {
         let ceiling = self.asked.ceiling?;
         match flush.scope() {
@@ -111,15 +112,16 @@ impl Flushing {
         }
     }
 
-    /// How a shootdown of `flush` in `space` by `sender` reaches the others. `processors` counts those that
-    /// may hold something of the space.
+    /// How a shootdown of `flush` in `space` by `sender` reaches the other processors. `processors`
+    /// counts the processors that may hold entries of the space.
     pub(super) fn reach(
         &mut self,
         (space, sender): (u32, usize),
         flush: &Flush,
         processors: impl FnOnce() -> usize,
     ) -> Reach {
-        // A walker must not find its way to a table that is gone.
+        // No walker may use a page-table node that was removed, so flushes of such nodes are not
+        // deferred.
         if self.may_wait && flush.tables().is_none() && self.has_room(sender) {
             return Reach::Swept;
         }
@@ -128,7 +130,8 @@ impl Flushing {
             FlushBy::Tlbi => true,
             FlushBy::Invlpgb => {
                 let is_known = self.broadcast.contains(&space);
-                // The shootdown that finds it so is still made by interrupts.
+                // The shootdown that first finds this number of processors is still made by
+                // interrupts.
                 if !is_known && processors() >= self.asked.broadcast_from as usize {
                     self.broadcast.insert(space);
                 }
@@ -157,13 +160,13 @@ impl Flushing {
         self.next_sweep.get_or_insert(now.saturating_add(self.asked.sweep_cycles));
     }
 
-    /// Whether `sender` can leave one more flush to each of the others.
+    /// Whether `sender` can leave one more flush to each of the other processors.
     fn has_room(&self, sender: usize) -> bool {
         let of_sender = |left: &Vec<Left>| left.iter().filter(|one| one.sender == sender).count();
         self.left.iter().map(of_sender).max().unwrap_or(0) < self.asked.states
     }
 
-    /// Whether a flush is left in `space` of pages around `range`.
+    /// Whether a flush of pages in `range` of `space` is left to a sweep.
     fn leaves(&self, space: u32, range: VirtRange) -> bool {
         let is_there = |one: &Left| {
             one.space == space
@@ -176,7 +179,7 @@ impl Flushing {
         self.left.iter().flatten().any(is_there)
     }
 
-    /// The flushes that were left to `processor`, which makes them now.
+    /// Removes and returns the flushes that were left to `processor`, which makes them now.
     fn take(&mut self, processor: usize) -> Vec<(u32, Flush)> {
         let taken = self.left.get_mut(processor).map(std::mem::take).unwrap_or_default();
         if self.left.iter().all(Vec::is_empty) {
@@ -186,7 +189,8 @@ impl Flushing {
     }
 }
 
-/// The pages from the first to the last of `flush`, in the smallest size of its pages.
+/// The number of pages from the first to the last page of `flush`, counted in the size of its
+/// smallest page.
 fn pages_between(flush: &Flush) -> u64 {
     match (flush.scope(), flush.sizes().next()) {
         (Scope::Pages { range, .. }, Some(size)) => range.bytes() >> size.shift(),
@@ -195,7 +199,7 @@ fn pages_between(flush: &Flush) -> u64 {
     }
 }
 
-/// The addresses at which `event` maps something, where nothing stale may be left.
+/// The addresses at which `event` maps pages. TLBs must not have stale entries there.
 fn mapped_by(event: &Event, before: Option<u64>) -> Option<VirtRange> {
     let (start, bytes) = match request(event)? {
         Request::Known { start, bytes, .. }
@@ -230,7 +234,7 @@ impl Run {
         self.flushing.asked.deferred
     }
 
-    /// Called before the operating system does what `event` asks for.
+    /// Called before the operating system handles `event`.
     #[cold]
     pub(super) fn before_event(&mut self, event: &Event, behind: &mut impl Behind) {
         let asked = request(event);
@@ -243,14 +247,15 @@ impl Run {
         }
     }
 
-    /// Called when that is done.
+    /// Called after the operating system has handled an event.
     #[cold]
     pub(super) fn after_deferring(&mut self) {
         self.flushing.may_wait = false;
     }
 
-    /// Has all processors sweep if a flush is left of pages in `range`, or in the 2M around it: what a fault
-    /// there maps could otherwise lie beside stale entries.
+    /// Makes all processors sweep if a flush is left of pages in `range`, or in the blocks of 2M
+    /// that contain it: a fault may map a large page there, and stale entries could otherwise
+    /// overlap with it.
     #[cold]
     pub(super) fn sweep_early(&mut self, range: VirtRange, behind: &mut impl Behind) {
         const AROUND: addr::PageSize = addr::PageSize::SIZE_2M;

@@ -6,10 +6,10 @@
 //!                   accesses, then given in order
 //! ```
 //!
-//! The page sizes that an address without a known mapping may have depend on whether the trace has mapping
-//! events at all: [`Layout::is_told`](results::count::labels::Layout::is_told). A trace of another tool may
-//! have its first mapping event after some accesses. To treat all addresses without a known mapping
-//! alike, the beginning of a trace is read ahead.
+//! The page sizes that an address without a known mapping may have depend on whether the trace has
+//! mapping events at all: [`Layout::is_told`](results::count::labels::Layout::is_told). A trace of
+//! another tool may have its first mapping event after some accesses. So that all addresses without
+//! a known mapping are treated in the same way, the beginning of a trace is read ahead.
 
 use std::collections::VecDeque;
 
@@ -34,7 +34,7 @@ impl<'a> Foreseen<'a> {
         Foreseen::within(source, HELD_MAX)
     }
 
-    /// Like [`Foreseen::new`], with at most `held_max` accesses and events.
+    /// Like [`Foreseen::new`], but with at most `held_max` accesses and events.
     fn within(source: &'a mut dyn Source, held_max: usize) -> Foreseen<'a> {
         let mut ahead = VecDeque::new();
         let (mut held, mut number) = (0, 0);
@@ -44,7 +44,8 @@ impl<'a> Foreseen<'a> {
         while !is_settled {
             let mut batch = Batch::default();
             let next = source.next(&mut batch);
-            // Where it ends does not depend on how the source makes batches.
+            // The point up to which the trace is examined does not depend on how the source forms
+            // batches.
             for (before, placed) in batch.events.iter().enumerate() {
                 is_settled |= told.are_all();
                 if is_settled || held + before + placed.at as usize >= held_max {
@@ -66,14 +67,14 @@ impl<'a> Foreseen<'a> {
             }
             held += batch.len() + batch.events.len();
             is_settled |= told.are_all() || held >= held_max;
-            // A recorder that asks waits for the answer.
+            // Reading ahead stops at a recorder's request, as the recorder waits for the answer.
             is_settled |= batch.asks || !matches!(next, Ok(true));
             ahead.push_back(next.map(|more| (batch, more)));
         }
         Foreseen { source, ahead, told }
     }
 
-    /// The spaces that have mapping events, as far as the trace was read ahead.
+    /// The spaces that have mapping events in the part of the trace that was read ahead.
     pub fn told(&self) -> &Told {
         &self.told
     }
@@ -184,9 +185,9 @@ mod tests {
         Items { header, items: items.to_vec().into(), lengths, fails, given: 0 }
     }
 
-    /// The expected result, computed by the definition, for each space: whether it has a mapping
-    /// event among the first items. The first items are the fewest items after which each space
-    /// that has occurred has such an event, but at most `held_max` items.
+    /// The expected result for each space, computed from the definition: whether the space has a
+    /// mapping event among the first items. The first items are the smallest number of items after
+    /// which each space that has occurred has such an event, but at most `held_max` items.
     fn model(items: &[Item], held_max: usize) -> Vec<bool> {
         let (mut come, mut told) = (BTreeSet::from([0]), BTreeSet::new());
         let mut space = 0;
@@ -227,7 +228,7 @@ mod tests {
             layout.foresee(foreseen.told().clone());
             let told: Vec<bool> = (0..SPACES).map(|space| layout.is_told(space)).collect();
             assert_eq!(told, model(&items, held_max), "seed {seed}, {held_max} held: {items:?}");
-            // Its last batch is not read after the bound.
+            // No batch is read that begins after the bound.
             let read: usize = foreseen.ahead.iter().flatten().map(|(batch, _)| batch.len()).sum();
             assert!(read < held_max + 30, "seed {seed}, {held_max} held, {read} read");
 

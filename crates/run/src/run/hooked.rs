@@ -1,5 +1,5 @@
-//! The needs of each feature of a machine: whether the run calls it at each miss, calls it in the
-//! order of misses, or lets it price misses itself.
+//! The needs of each feature of a machine: whether the run calls the feature at each miss, whether
+//! it calls the feature in the order of misses, and whether the feature prices misses itself.
 
 use description::Clock;
 

@@ -16,10 +16,10 @@
 //!   shootdown --> on_flush: ranges; is_forgotten, flushed: watch       event --> on_event: promotion, nodes, origins
 //! ```
 //!
-//! On the path of a miss there is one test, whether any feature is to be called
-//! ([`Hooks::is_any`]); all other code for features is in this file and off the common path. A new
-//! feature needs a file with a [`Hook`], a field of [`Hooks`] (which does not compile before `all`
-//! names it too), and a line in each function of this file that has to call it.
+//! On the path of a miss there is a single test: whether any feature is to be called
+//! ([`Hooks::is_any`]). All other code for features is in this file and not on the common path. A
+//! new feature needs a file with a [`Hook`], a field of [`Hooks`] (which does not compile before
+//! `all` names it too), and a line in each function of this file that has to call it.
 
 use addr::{Asid, PageSize, PhysAddr, VirtAddr};
 use description::{Description, Error, Refusal};
@@ -41,7 +41,7 @@ use super::{
 
 /// The calls to a feature that do not need access to the run.
 pub(super) trait Hook {
-    /// Whether many misses may be run together, because the feature need not be called for each
+    /// Whether many misses may be handled together, because the feature need not be called for each
     /// miss in order.
     fn allows_dense(&self) -> bool {
         false
@@ -170,7 +170,7 @@ impl Hooks {
         all!(self, one)
     }
 
-    /// Updates the answers of the features that do not change from miss to miss.
+    /// Updates those answers of the features that do not change from miss to miss.
     fn ask(&mut self) {
         let answers = Answers {
             allow_dense: self.each().all(Hook::allows_dense),
@@ -186,7 +186,7 @@ impl Hooks {
         self.answers.hear_misses
     }
 
-    /// Whether many misses may be run together: no feature needs to be called for each miss in
+    /// Whether many misses may be handled together: no feature needs to be called for each miss in
     /// order.
     #[inline]
     pub(super) fn allow_dense(&self) -> bool {
@@ -262,9 +262,9 @@ impl Hooks {
         self.watch.as_mut().is_some_and(Watch::is_forgotten)
     }
 
-    /// Whether some feature checks the entries of hardware after a flush. With small spaces this is
-    /// false, as other spaces have pages at the same linear addresses; in that case only hits are
-    /// compared.
+    /// Whether some feature checks the entries of hardware after a flush. With small spaces the
+    /// answer is false, as other spaces have pages at the same linear addresses; in that case only
+    /// hits are compared.
     pub(super) fn look_at_flushes(&self) -> bool {
         self.small.is_none() && self.watch.as_ref().is_some_and(Watch::looks)
     }
@@ -312,7 +312,7 @@ impl Hook for Origins {
         true
     }
 
-    /// False: [`Hooks::counted`] reports each miss to this feature.
+    /// False, because [`Hooks::counted`] reports each miss to this feature.
     fn hears_misses(&self) -> bool {
         false
     }
@@ -323,7 +323,7 @@ impl Hook for Origins {
 }
 
 impl Run {
-    /// Called if no level of TLBs hit. Returns the physical address and page size if a feature
+    /// Called if no level of TLBs has hit. Returns the physical address and page size if a feature
     /// translates the access without a walk.
     #[cold]
     pub(super) fn on_miss(
@@ -389,7 +389,7 @@ impl Run {
     /// operating system.
     #[cold]
     pub(super) fn on_fault(&mut self, place: Lookup<'_>, behind: &mut impl Behind) -> bool {
-        // The root that is loaded lacked the entry, not the space.
+        // The loaded root lacked a copy of an entry that the space's own root has.
         if self.view.base != 0 && self.copies(place, behind) {
             return true;
         }

@@ -80,8 +80,8 @@ impl Run {
         Ok(found)
     }
 
-    /// Of the tables whose pages are in the TLB, the one nearest to the entry of `addr`; the root
-    /// if there is none. Also returns the number of pages of the array whose lookup missed.
+    /// The table nearest to the entry of `addr`, among the tables whose pages are in the TLB; the
+    /// root if there is none. Also returns the number of pages of the array whose lookup missed.
     fn nearest_table(&mut self, addr: VirtAddr) -> (Node, u8) {
         let region = self.layout.label_of(self.who.number, addr);
         for level in 1..=LinearArray::LEVELS {

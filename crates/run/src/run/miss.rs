@@ -76,8 +76,8 @@ impl Run {
             Err(Miss::Absent) => self.miss_all(place, AllMissed::here(why, region), behind),
             Err(said) => {
                 self.no_hit(second, addr, said);
-                // The cause of the walk is the result of the second lookup: an entry that forbids
-                // the access is more specific than no entry.
+                // The cause of the walk is the result of the second-level lookup. An entry that
+                // forbids the access is a more specific cause than a missing entry.
                 self.miss_all(place, AllMissed::here(said, region), behind)
             }
         }
@@ -125,7 +125,8 @@ impl Run {
         Ok((translation.apply(linear), translation.page.size()))
     }
 
-    /// Counts why a TLB did not hit. An entry that does not allow the access is dropped.
+    /// Counts the reason for which a TLB did not hit. An entry that does not allow the access is
+    /// dropped.
     #[cold]
     fn no_hit(&mut self, unit: usize, addr: VirtAddr, why: Miss) {
         let addr = addr.wrapping_add(self.view.base);

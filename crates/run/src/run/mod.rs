@@ -1,4 +1,4 @@
-//! A run: every access of a trace through the machine, in order.
+//! A run: the machine processes every access of a trace, in order.
 //!
 //! ```text
 //!   access --> first-level TLB -- hit --------------------------> data caches
@@ -13,11 +13,11 @@
 //!              System::fault -> walk again -> fill both --+--------> data caches
 //! ```
 //!
-//! All accesses take this path. The first line is the common case, which does no allocation,
-//! hashing or indirect call; all other cases are in `miss`. Data caches and walker are behind
-//! [`Behind`]: the run reports accesses and walks to it. The running processor, and so its TLBs,
-//! changes only between spans of accesses, never within one (`turn`); events that the clock times
-//! also happen between spans (`clock`).
+//! All accesses are processed in this way. The first line is the common case, which does no
+//! allocation, hashing or indirect call; all other cases are in `miss`. Data caches and walker are
+//! behind [`Behind`]: the run reports accesses and walks to it. The running processor, and so its
+//! TLBs, changes only between spans of accesses, never within one (`turn`); events that the clock
+//! times also happen between spans (`clock`).
 
 mod access;
 mod ahead;
@@ -101,7 +101,7 @@ pub struct Run {
     written: Arc<Written>,
     /// The properties of the machine that do not change.
     pub constants: Constants,
-    /// The counts so far, and the facts known from the trace so far.
+    /// The counts so far, and the facts that are known from the trace so far.
     pub seen: Seen,
     pub processors: InTurn<Processor>,
     pub stack: Stack,
@@ -140,10 +140,12 @@ impl Run {
         clock: Clock,
     ) -> Result<Run, Error> {
         let Parts { written, mut stack, system, changes } = parts;
-        // Entries of pages that are gone stay for a while, as they should.
+        // Entries of pages that were unmapped are not checked, because with deferred flushes they
+        // stay until a sweep.
         let defers = description.os.flush.as_ref().is_some_and(|flush| flush.deferred);
         let check = check && !defers;
-        // Whoever read the description has refused what cannot be built.
+        // A description that cannot be built was already refused when it was read, so no error is
+        // expected here.
         let refused = |Refusal { key, what }| written.locate(&key, &what);
         let processor = || Processor::new(description).map_err(refused);
         let (first, others) = (processor()?, 1..description.core.count);
@@ -235,7 +237,7 @@ impl Run {
 
     fn count(&mut self, batch: &Batch, span: Range<usize>) {
         let metas = &batch.meta[span];
-        // One pass, with sums that fit into the lanes of a vector.
+        // One pass over the accesses, with sums that fit into the lanes of a vector register.
         let [mut fetches, mut loads] = [0u32; 2];
         let mut instructions = 0u64;
         for some in metas.chunks(1 << 16) {
@@ -278,8 +280,9 @@ impl Run {
         }
         if let Event::Gap { accesses, instructions } = *event {
             self.seen.gap_accesses += accesses;
-            // A gap without accesses has instructions of the run that no row counts. Those of a gap with
-            // accesses were left out with them, as by a recording that begins late.
+            // A gap without accesses has instructions of the run that no row counts. The
+            // instructions of a gap with accesses are left out together with these accesses, as
+            // when a recording begins late.
             if accesses == 0 {
                 self.processors.here.counts.instructions += instructions;
             }
@@ -330,7 +333,7 @@ impl Run {
         self.processors.each().map(|each| each.counts.instructions).sum()
     }
 
-    /// Adds the hits counted in TLB entries to the counts; the entries stay.
+    /// Adds the hits that TLB entries have counted to the counts of the run; the entries stay.
     pub fn drain(&mut self) {
         self.processors.for_each(|processor| processor.hardware.drain(&mut self.seen.census));
     }

@@ -1,5 +1,5 @@
-//! Virtual machines: the host translates the addresses that a walk of the guest's page table
-//! reads and finds.
+//! Virtual machines: the host translates the addresses of the entries that a walk of the guest's
+//! page table reads, and the address that the walk finds.
 
 use description::Error;
 use os::host::Stack;
@@ -27,7 +27,7 @@ impl Hook for Nested {
 
 impl Run {
     /// Maps the result of a guest walk with these `references` in the host. Returns the combined
-    /// result of both, as hardware gets it.
+    /// result of guest and host, which is the result that hardware gets.
     pub(super) fn place_in_host(
         &mut self,
         place: Lookup<'_>,

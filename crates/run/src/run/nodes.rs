@@ -8,9 +8,9 @@
 //!              counter of n - counter of h >= migrate_after  --> the page moves to n, counters begin anew
 //! ```
 //!
-//! A reference is a TLB miss in this model: data caches must not change decisions of the operating
-//! system, and the miss handler is the place where software can count. The Origin's hardware counts
-//! cache misses per page instead.
+//! A reference is a TLB miss in this model, for two reasons: data caches must not change decisions
+//! of the operating system, and the miss handler is the place where software can count. The
+//! Origin's hardware counts cache misses per page instead.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,8 @@ pub struct Nodes {
     pub topology: Topology,
     /// Misses by the node of the processor and by the node of the page.
     pub misses: Vec<Vec<u64>>,
-    /// By space and first address of a page: the references of each node since the page last moved.
+    /// By space and first address of a page: the references of each node since the last migration
+    /// of the page.
     pages: BTreeMap<(u32, u64), Vec<u32>>,
     counted: u64,
     count_cycles: u64,
@@ -141,7 +142,7 @@ impl Hook for Nodes {
 }
 
 impl Run {
-    /// Counts a miss whose page was found, and asks for the page's migration if enough remote
+    /// Counts a miss whose page was found, and requests the page's migration if enough remote
     /// references were counted.
     #[cold]
     pub(super) fn refer(

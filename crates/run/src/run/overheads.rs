@@ -28,14 +28,15 @@ impl Hook for Overheads {
         true
     }
 
-    /// Keeps the counts, because they are for the operating system, whose state stays.
+    /// Keeps the counts, because they are for the operating system, whose state is kept at the end
+    /// of the warm-up.
     fn forget_counts(&mut self) {
         let Overheads { walk_cycles: _, cycles_per_instruction: _, by_space: _ } = self;
     }
 }
 
 impl Overheads {
-    /// `Some` if the manager of `description` requests the overheads. The error has the key that is
+    /// `Some` if the manager in `description` needs the overheads. The error has the key that is
     /// wrong.
     pub fn of(description: &Description) -> Result<Option<Overheads>, Refusal> {
         let asked = description.os.hawkeye.as_ref();

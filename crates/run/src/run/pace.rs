@@ -6,14 +6,14 @@
 //!                                      at once          until so many hit in a row
 //! ```
 //!
-//! Beginning a span takes as long as a few single hits. After the span, choosing the next victim
-//! takes longer, since the policy does not know the order in which the span used its slots. If
-//! misses are dense, these two costs exceed the time that a span saves.
+//! Beginning a span takes as long as a few single hits. After the span, choosing the next entry to
+//! evict takes longer, since the policy does not know the order in which the span used the entries.
+//! If misses are dense, these two costs exceed the time that a span saves.
 
 /// If misses are dense, a span is begun after this many hits in a row.
 const SPAN_MIN: u32 = 12;
-/// After this many hits in a row, a span is likely to begin soon, so shortcuts are made: a span
-/// finds only entries to which a shortcut leads.
+/// After this many hits in a row, a span is likely to begin soon. Shortcuts to the entries are
+/// therefore made, as a span finds only entries that have a shortcut.
 pub(super) const APART_MAX: u32 = SPAN_MIN / 2;
 /// Misses are sparse if at least this many hits lie between two of them on average: at this
 /// distance, running the hits one by one takes as long as a span.
@@ -125,7 +125,8 @@ mod tests {
         assert_eq!(hits_before_a_span(&[0, 20]), 1);
         assert_eq!(hits_before_a_span(&[0]), SPAN_MIN);
         assert_eq!(hits_before_a_span(&[SPARSE_MIN - 1]), SPAN_MIN);
-        // Of many misses in a row the last is not followed by a span, however long the hits were before them.
+        // After many misses in a row, the last miss is not followed by a span, however many hits
+        // there were before these misses.
         assert_eq!(hits_before_a_span(&[1_000_000, 0, 0, 0, 0, 0, 0, 0]), SPAN_MIN);
     }
 

@@ -9,9 +9,9 @@
 //!                            the operating system promotes it, the largest first
 //! ```
 //!
-//! So a promotion costs at most about as much as the earlier misses have cost, whatever accesses
-//! follow: this is the bound of a competitive algorithm. The policy is `approx-online` of the
-//! paper: TLB entries that a larger page would have evicted are not counted against it.
+//! The cost of a promotion is therefore at most about the cost of the earlier misses, whatever
+//! accesses follow: this is the bound of a competitive algorithm. The policy is `approx-online` of
+//! the paper, which does not count TLB entries that a larger page would have evicted.
 //!
 //! A first touch is not charged to any candidate. If a promotion fails, the candidate's charge is
 //! reset. Charges of pages that are unmapped or mapped anew are dropped.
@@ -48,7 +48,7 @@ pub struct Promotion {
     pub count_cycles: u64,
     /// Whether the operating system has its own price for promotions.
     is_priced: bool,
-    /// By space, first address and size of the candidate.
+    /// The charges by space, first address and size of the candidate.
     charges: BTreeMap<(u32, u64, PageSize), Charge>,
     counts: Counts,
 }
@@ -203,8 +203,8 @@ impl Hook for Promotion {
 }
 
 impl Run {
-    /// Charges a miss of every TLB to its candidates, and asks for the promotion of candidates
-    /// whose charge suffices.
+    /// Charges a miss of every TLB to its candidates, and requests the promotion of candidates
+    /// whose charge is high enough.
     #[cold]
     pub(super) fn charge(
         &mut self,
@@ -234,7 +234,8 @@ impl Run {
             let key = (number, block.start().get(), larger);
             let known = promotion.charges.get(&key).copied().unwrap_or_default();
             let Some(seen) = holds_part(processor, block, kind, known.seen) else {
-                // Nor does one hold a part of a smaller candidate.
+                // If no TLB holds another part of this candidate, none holds a part of a smaller
+                // candidate.
                 break;
             };
             let misses = known.misses + 1;

@@ -1,4 +1,4 @@
-//! Range TLBs: lookups, and how walks fill them.
+//! Range TLBs: how they are looked up, and how walks fill them.
 //!
 //! ```text
 //!   second level misses --> range TLB --> the first level is filled with the one page
@@ -61,7 +61,7 @@ const LINE_PAGES: u64 = 8;
 impl Run {
     /// Looks up a miss of the second level in the range TLB; a hit fills the first level with the
     /// accessed page. If the machine tracks dirty pages (`walker.tracks_dirty`), the first store to
-    /// a page walks all the same, to set its dirty bit.
+    /// a page causes a walk in any case, which sets the page's dirty bit.
     #[cold]
     pub(super) fn in_range(&mut self, place: Lookup<'_>) -> Option<(PhysAddr, PageSize)> {
         let Lookup { addr, kind, .. } = place;
@@ -103,8 +103,8 @@ impl Run {
         let Run { hooks, processors, who, constants, stack, .. } = self;
         let Some(Ranges { table: Some(table), .. }) = &mut hooks.ranges else { return };
         table.note(who.number, page);
-        // Adjacent pages on both sides that are mapped, but had no walk yet, belong to the range as
-        // well.
+        // Mapped pages that are adjacent on either side belong to the range too, even if no walk
+        // has found them yet.
         while let Some((range, first, rights)) = table.around(who.number, page.page.start()) {
             let beyond = [
                 range.start().get().checked_sub(1).map(|at| (at, first.get().wrapping_sub(1))),
@@ -129,8 +129,9 @@ impl Run {
         }
     }
 
-    /// Fills the range TLB with the contiguous run around a base page that a walk has found, from the cache
-    /// line of page-table entries that the walk has read. Pages larger than base pages are not entered.
+    /// Fills the range TLB with the contiguous run around a base page that a walk has found, using
+    /// the cache line of page-table entries that the walk has read. Pages larger than base pages
+    /// are not entered.
     #[cold]
     fn note_line(&mut self, page: Translation) {
         let size = self.constants.granules.0;

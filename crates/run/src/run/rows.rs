@@ -9,9 +9,9 @@
 //! ```
 //!
 //! If the segments of a space have a base, addresses are relocated. Fetches that a trace cache
-//! delivers are looked up in no TLB. The rows of a span are prepared in both respects before its
-//! first lookup. Prepared rows that have not run yet, because the operating system must be woken
-//! first, are kept here.
+//! delivers are looked up in no TLB. The rows of a span are relocated and filtered before the first
+//! lookup of the span. Prepared rows are kept if they have not run yet, because the operating
+//! system must be woken first.
 
 use std::ops::Range;
 
@@ -44,8 +44,8 @@ impl Rows {
         Rows { uops_per_instruction, ..Rows::default() }
     }
 
-    /// Prepares the accesses of `span` up to the first that is beyond the limit. `from` is the number
-    /// of the first access.
+    /// Prepares the accesses of `span` up to the first access beyond the limit of the space. `from`
+    /// is the number of the first access.
     fn relocate(&mut self, batch: &Batch, span: Range<usize>, from: u64, view: View) {
         self.places.clear();
         let (metas, addrs) = (&batch.meta[span.clone()], &batch.addr[span]);
@@ -121,14 +121,14 @@ impl Run {
         }
         let rows = std::mem::take(&mut self.rows);
         let is_whole = self.processors.here.trace_cache.is_none();
-        // The remaining rows within this span.
+        // Of the prepared rows, those that belong to this span.
         let (before, wanted) = ((access - rows.from) as usize, span.len());
         let index = |place: usize| {
             if is_whole { place } else { rows.places.partition_point(|of| (*of as usize) < place) }
         };
         let end = (before + wanted).min((rows.to - rows.from) as usize);
         let (first, last) = (index(before), index(end));
-        // The index in the batch of a row.
+        // The index of a row's access in the batch.
         let place = |row: usize| span.start + rows.place(first + row, is_whole) - before;
         let own = (&rows.addrs[first..last], &rows.metas[first..last]);
         let left_out = self.seen.left_out;

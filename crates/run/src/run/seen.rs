@@ -47,7 +47,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Counts that are all zero.
+    /// The counts at the beginning of a run: all are zero.
     pub(super) fn new() -> Seen {
         Seen {
             census: Census::default(),

@@ -27,7 +27,7 @@ impl Hook for Segments {
 
 impl Run {
     /// Whether the page of `addr` is found in a restrictive segment. `walked` is the result that a
-    /// walk for the page would have. Makes the references of the lookup.
+    /// walk for the page would have. The references of the lookup are reported to `behind`.
     pub(super) fn in_segment(
         &mut self,
         addr: VirtAddr,

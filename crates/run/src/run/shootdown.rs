@@ -1,4 +1,4 @@
-//! The run as the operating system uses it: memory, and flushes of hardware.
+//! The run as the platform of the operating system: memory, and flushes of hardware.
 //!
 //! ```text
 //!   System --shoot--> Flush of a space
@@ -9,8 +9,8 @@
 //!   others                                              are not asked
 //! ```
 //!
-//! The flush goes to the processors on which the space has a context: the space runs there, or it
-//! ran there and no other space has taken its context since.
+//! A flush is made on the processors on which the space has a context: the space runs there, or it
+//! ran there and no other space has got its context since.
 
 use addr::{Asid, PhysAddr, VirtRange};
 use description::{Costs, Error};
@@ -91,8 +91,8 @@ impl<B: Behind> Platform for Hosted<'_, B> {
 }
 
 impl<B: Behind> Hosted<'_, B> {
-    /// Flushes on each processor that may hold something of `space`, and counts the cost. Returns whether all
-    /// have flushed: false if some do it later.
+    /// Flushes on each processor that may hold entries of `space`, and counts the cost. Returns
+    /// whether all these processors have flushed; false if some of them flush later.
     fn shoot_down(&mut self, flush: &Flush, space: u32) -> bool {
         let wide = self.flushing.widened(flush);
         let is_wide = wide.is_some();
@@ -151,7 +151,8 @@ impl<B: Behind> Hosted<'_, B> {
                 counts.deferred += u64::from(later > 0);
                 counts.sender_cycles += if here { flush_cycles } else { 0 };
                 if asked > 0 {
-                    // All are asked at once and take the same, so the slowest answer is any of them.
+                    // All processors are interrupted at the same time and take the same time, so
+                    // every answer is as slow as the slowest.
                     let send = self.costs.map_or(0, |costs| u64::from(costs.shootdown_send_cycles));
                     counts.sender_cycles += send + receiver_cycles;
                 }
@@ -160,8 +161,8 @@ impl<B: Behind> Hosted<'_, B> {
         later == 0
     }
 
-    /// Flushes on one processor. Returns how many entries of its TLBs were dropped; `None` if the
-    /// processor cannot hold anything of `space`.
+    /// Flushes on one processor. Returns the number of TLB entries that were dropped; `None` if the
+    /// processor cannot hold entries of `space`.
     pub(super) fn flush_on(&mut self, number: usize, flush: &Flush, space: u32) -> Option<u64> {
         if let Some(small) = &self.hooks.small {
             let hat = self.stack.guest.hat_space(space)?;
@@ -172,7 +173,7 @@ impl<B: Behind> Hosted<'_, B> {
             return self.flush_small(number, flush, bases, small.slot_bytes());
         }
         let asid = match space {
-            // The kernel's pages are those of whoever runs.
+            // Entries of the kernel's pages have the context of the running space.
             KERNEL => self.processors.of(number).asid,
             _ => self.contexts.of(number, space)?,
         };
@@ -221,7 +222,8 @@ impl<B: Behind> Hosted<'_, B> {
         entries
     }
 
-    /// Checks the entries that each of the flushed processors still holds.
+    /// Checks the entries that each processor on which the space has a context still holds after
+    /// the flush.
     fn look(&mut self, flush: &Flush, space: u32) {
         for number in 0..self.processors.count() {
             if let Some(asid) = self.contexts.of(number, space) {

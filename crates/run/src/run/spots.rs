@@ -1,4 +1,4 @@
-//! Physical addresses for predictors of walks (SpecTLBs and similar).
+//! Physical addresses for the hardware that predicts the results of walks (SpecTLBs and similar).
 //!
 //! ```text
 //!   walk faults --> faulted: the page that forbids the access, if there is one

@@ -1,5 +1,5 @@
-//! Tests of shootdowns that are left out or late, and of repeated faults, which no trace can
-//! cause.
+//! Tests of shootdowns that are left out or late, and of faults that repeat. No trace can cause
+//! these cases.
 
 use addr::{Kind, VirtAddr};
 use description::{Clock, Error};
@@ -63,9 +63,10 @@ fn forget_a_shootdown(design: &str, check: bool) -> Result<Walkers, Error> {
         run.batch::<false>(&batch, walker)
     };
     touch(&mut run, &mut walker, 0x40_0000)?;
-    // The tables' frames stay allocated, as nobody says that they may go.
+    // The frames of the removed tables stay allocated, because the flush that would free them is
+    // never done.
     std::mem::forget(unmap(&mut run));
-    // Another page of the removed table, which no TLB holds.
+    // A different page of the removed table; no TLB holds this page.
     touch(&mut run, &mut walker, 0x40_1000)?;
     Ok(walker)
 }
@@ -80,8 +81,8 @@ fn a_forgotten_shootdown_shows() {
     assert!(forget_a_shootdown("none", true).is_ok());
 }
 
-/// Two spaces touch a page at the same address; the page of the first is unmapped while the second
-/// runs, and the first touches it again.
+/// Two spaces touch a page at the same address; the page of the first space is unmapped while the
+/// second space runs, and then the first space touches it again.
 #[test]
 fn a_shootdown_goes_where_its_space_is() {
     for policy in ["modulo", "lru", "generation", "per-processor"] {

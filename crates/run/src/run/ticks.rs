@@ -1,5 +1,5 @@
-//! An operating system with deadlines: the times at which it is woken are compared with a clock
-//! that is read after every access.
+//! Compares the times at which an operating system with deadlines is woken with a clock that is
+//! read after every access.
 
 use std::sync::{Arc, Mutex};
 
@@ -104,7 +104,7 @@ fn expected(machine: &Machine, clock: Clock, period: u64) -> Vec<u64> {
     let mut walkers: Walkers = machine.walkers().unwrap();
     let (mut next, mut woken) = (period, Vec::new());
     for batch in batches(1) {
-        // The time of an event ends before the access that follows it.
+        // The time that an event takes has passed before the next access.
         for placed in &batch.events {
             run.event(placed, 0, &mut walkers).unwrap();
         }

@@ -1,4 +1,4 @@
-//! Which processor makes which access, and switches between spaces.
+//! Determines which processor makes each access, and switches between spaces.
 //!
 //! ```text
 //!   with a schedule     Run { cpu: 1, space: 3 }   processor 1, until the next Run
@@ -49,15 +49,15 @@ impl Run {
         Ok(())
     }
 
-    /// Enters space 0 at the beginning of a trace, if no event says otherwise.
+    /// Enters space 0 at the beginning of a trace, if no event names another space.
     pub(super) fn begin_here(&mut self, behind: &mut impl Behind) {
         if self.has_not_begun(self.processors.on()) {
             self.turn_to(self.processors.on(), self.who.number, behind);
         }
     }
 
-    /// Lets `thread` make the next accesses; without a schedule, on the processor to which it is
-    /// assigned.
+    /// Lets `thread` make the next accesses. Without a schedule, the thread runs on the processor
+    /// to which it is assigned.
     pub(super) fn thread_runs(&mut self, thread: u32, behind: &mut impl Behind) {
         if self.processors.count() > 1 && !self.is_scheduled {
             self.turn_to(thread as usize % self.processors.count(), self.who.number, behind);
@@ -97,7 +97,7 @@ impl Run {
             self.processors.turn_to(processor, |_, _| ());
             behind.on(processor);
         }
-        // The kernel runs in the space that has called it.
+        // The kernel runs in the space of the process that has called it.
         let is_other = self.contexts.running(processor) != Some(space);
         if space != KERNEL && (is_other || self.has_not_begun(processor)) {
             self.enter(processor, space, behind);
@@ -110,9 +110,9 @@ impl Run {
         };
     }
 
-    /// The tag of lines of `space` in virtual caches, for the running space, this is its context.
-    /// Lines of the kernel are common to all processes, as global pages are; without contexts all
-    /// other lines are common too.
+    /// The tag of lines of the running space `space` in virtual caches, which is its context. All
+    /// processes share lines of the kernel, as they share global pages. Without contexts, all other
+    /// lines have no tag either.
     pub(super) fn tag_of(&self, space: u32) -> u64 {
         let asid = self.processors.here.asid;
         if self.constants.virtual_caches && self.constants.has_contexts && space != KERNEL {

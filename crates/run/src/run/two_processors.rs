@@ -1,4 +1,4 @@
-//! Two processors with one TLB each, against a simple model that uses lists.
+//! Compares two processors, each with one TLB, with a simple model that uses lists.
 //!
 //! ```text
 //!   page table   pages of each space, with their rights
@@ -154,7 +154,8 @@ impl Model {
         }
     }
 
-    /// Before something is mapped: all pages of a space lie in the same 2M.
+    /// Called before a page is mapped. All pages of a space are in the same 2M, so any deferred
+    /// flush of the space causes a sweep.
     fn sweep_for(&mut self, space: u32) {
         if self.left.iter().flatten().any(|left| left.0 == space) {
             (0..2).for_each(|processor| self.sweep(processor));
@@ -242,7 +243,7 @@ const SPACES: u32 = 3;
 fn step(run: &mut Run, walkers: &mut Walkers, what: impl FnOnce(&mut Batch)) {
     let mut batch = Batch::default();
     what(&mut batch);
-    // A program may reach a page that another thread has just unmapped.
+    // With deferred flushes, a program may access a page that another thread has just unmapped.
     let done = match run.defers() {
         true => run.batch::<false>(&batch, walkers),
         false => run.batch::<true>(&batch, walkers),
@@ -380,7 +381,8 @@ fn flushes_that_are_wide_or_broadcast_agree_with_lists() {
     }
 }
 
-/// Two processors touch a page, and the first unmaps it: the second keeps its entry until its tick.
+/// Two processors touch a page, and the first unmaps it: the second processor keeps its entry until
+/// its tick.
 #[test]
 fn a_deferred_flush_comes_at_the_tick() {
     let settings = ["os.flush.deferred=true", "os.flush.sweep_cycles=5000", "core.asid_bits=4"];
@@ -401,7 +403,7 @@ fn a_deferred_flush_comes_at_the_tick() {
     step(&mut run, &mut walker, |batch| batch.push_event(0, gone));
     let held = |run: &mut Run, processor: usize| entries(run, processor).len();
     assert_eq!([held(&mut run, 0), held(&mut run, 1)], [1, 2]);
-    // The deadline is that of the clock of whichever processor runs.
+    // The deadline is compared with the clock of the processor that is running.
     for _ in 0..8 {
         access(&mut run, 0, 2, 1000);
     }

@@ -7,8 +7,8 @@
 //!                    +------ System::fault <-- on_fault --+                         on_walk
 //! ```
 //!
-//! A walk reads the present page table or, after a flush was left out on purpose, the stale entries
-//! that hardware still holds.
+//! A walk reads the present page table or, after a flush was left out on purpose, starts from a
+//! stale entry that hardware still holds.
 
 use addr::{Kind, PageSize, VirtRange};
 use description::Error;
@@ -136,7 +136,7 @@ impl Run {
         if is_heard && let Some(found) = self.read_otherwise(place, references, behind)? {
             return Ok(found);
         }
-        // Hardware knows no other addresses than those behind the segments, and no other root.
+        // Hardware has only the relocated address and the loaded root.
         let (linear, root) = (addr.wrapping_add(self.view.base), self.view.root);
         let mut found = self.stack.guest.walk(root, linear, kind, references);
         if is_heard {

@@ -25,7 +25,8 @@ use super::{constants::Constants, hooks::Hook};
 /// The state of left-out shootdowns and of the check for stale entries.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// The number of shootdowns until one is left out; `None` if no shootdown is left out.
+    /// The number of shootdowns until the shootdown that is left out; `None` if no shootdown is
+    /// left out.
     until_forgotten: Option<u64>,
     /// Whether TLBs are checked after each shootdown.
     check: bool,
@@ -90,7 +91,7 @@ impl Hook for Watch {
         false
     }
 
-    /// Keeps the number of the next shootdown, since shootdowns are numbered from the first access.
+    /// Does not reset the number of shootdowns, since they are counted from the first access on.
     fn forget_counts(&mut self) {
         let Watch { until_forgotten: _, check: _, lie: _ } = self;
     }

@@ -7,8 +7,9 @@
 //!                                none:    0011
 //! ```
 //!
-//! At the end, each member's walker counts one miss of each class for each set of steps, as many
-//! times as such misses were counted ([`Walker::replay`](hardware::walker::Walker::replay)).
+//! At the end, the walker of each member processes one miss of each class with each set of saved
+//! steps. It multiplies the counts by the number of such misses
+//! ([`Walker::replay`](hardware::walker::Walker::replay)).
 
 use hardware::walker::{Miss, Steps, Walkers};
 use mmu::{Step, WalkCacheFamily, WalkCacheParams};
@@ -18,7 +19,7 @@ use super::{
     member_counts::MemberCounts,
 };
 
-/// The members of a family, which all have the same misses.
+/// The members of a family. All members have the same misses.
 pub(super) struct Family {
     /// The MMU caches of all members, by processor.
     caches: Vec<WalkCacheFamily>,
@@ -29,15 +30,15 @@ pub(super) struct Family {
     steps: usize,
     spared: Vec<(Steps, u64)>,
     held: Vec<u64>,
-    /// By class of misses: the sets of steps that were saved, and the number of times for each
-    /// member.
+    /// By class of misses: each set of saved steps, and for each member how often it saved this
+    /// set.
     counted: Vec<Vec<(Steps, MemberCounts)>>,
     pub(super) failure: Option<String>,
 }
 
 impl Family {
     /// The parameters of the MMU cache if there is no other hardware behind the TLBs and the cache
-    /// can be a member of a family, for pages of one size or of several (`mixed`).
+    /// can be a member of a family. `mixed` is true if pages have several sizes.
     pub(super) fn takes(walkers: &Walkers, mixed: bool) -> Option<&WalkCacheParams> {
         let walker = &walkers.here;
         let alone =
@@ -48,7 +49,7 @@ impl Family {
     }
 
     /// A family of caches with these parameters on this number of processors; `None` if they cannot
-    /// form one.
+    /// form a family.
     pub(super) fn new(
         members: &[&WalkCacheParams],
         mixed: bool,
@@ -148,8 +149,8 @@ impl Family {
         self.spared.push((0, self.members));
     }
 
-    /// Makes the walkers of the members, in their order, have the counts that separate runs would
-    /// have. `misses` has one miss of each class.
+    /// Sets the counts of the members' walkers to those of separate runs. `walkers` are in the
+    /// order of the members. `misses` has one miss of each class.
     pub(super) fn settle<'a>(
         &mut self,
         misses: &[Miss],

@@ -1,5 +1,5 @@
-//! The log of a front for its families of designs, without data that makes no difference to these
-//! families.
+//! The log of a front for its families of designs. Data that makes no difference to these families
+//! is left out.
 //!
 //! ```text
 //!   messages  walk of 3 | refilled, class 5 | walk of 3 | refilled, class 2 | forget 1 | ...
@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Without data caches, a walk is counted by its shape and by the entries that the MMU cache saves;
-//! the addresses of the entries make no difference. So misses with equal shapes form a class, and
-//! one miss of each class is kept whole: it represents all misses of its class when they are
-//! counted ([`Miss`]).
+//! the addresses of the entries make no difference. Misses with equal shapes therefore form a
+//! class. One miss of each class is recorded completely and represents all misses of its class when
+//! they are counted ([`Miss`]).
 
 use hardware::{
     behind::{Forget, Refill},
@@ -47,7 +47,7 @@ pub(super) struct FamilyLog {
     pub(super) messages: Vec<Message>,
     pub(super) steps: Vec<Step>,
     pub(super) forgotten: Vec<u32>,
-    /// By stale entry: the walk that shows it.
+    /// For each stale entry: the walk that shows that it is stale.
     pub(super) stale_entries: Vec<StaleEntry>,
 }
 

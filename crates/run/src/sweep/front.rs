@@ -1,4 +1,4 @@
-//! A front with the designs that it serves.
+//! A front, and the designs that process its log.
 
 use addr::Kind;
 use serde_json::Value;
@@ -43,7 +43,7 @@ const BEHIND: [&[&str]; 17] = [
 /// TLBs, operating system and page table, which are common to all designs behind them.
 pub(super) struct Front {
     run: Run,
-    /// The error that ended the front before the end of the trace; its designs ended with it.
+    /// The error that ended the front, and with it its designs, before the end of the trace.
     failure: Option<String>,
     /// The log of this round, and the log of the round before.
     saying: Log,
@@ -69,7 +69,7 @@ impl Front {
         let several = keys.iter().any(|key| *key != keys[0]);
         let mut fronts: Vec<(Value, Front)> = Vec::new();
         for (index, (machine, key)) in machines.iter().zip(keys).enumerate() {
-            // All members are to see one history of the operating system.
+            // With this clock, the operating system does the same in all fronts.
             let clock = if several { Clock::Instructions } else { machine.description().os.clock };
             let walkers = machine.walkers()?;
             let place = match fronts.iter().position(|(known, _)| *known == key) {
@@ -91,7 +91,7 @@ impl Front {
             front.saying.repeats = Repeats::new(walkers);
             let first = front.designs.first().map_or(0, |behind| behind.indices[0]);
             let description = machines[first].description();
-            // Families hear of walks alone.
+            // The log of families reports only walks.
             if description.restseg.is_none() {
                 front.make_families(description.granules().1.is_some());
             }
@@ -105,8 +105,8 @@ impl Front {
         Ok(fronts)
     }
 
-    /// Adds a design. If it differs from an existing design only in the SpecTLB, it is added to
-    /// that one.
+    /// Adds a design. A design that differs from an existing design only in the SpecTLB is added to
+    /// the existing one.
     fn add(&mut self, index: usize, walkers: Walkers, machines: &[&dyn Runnable]) {
         let speculates = !walkers.here.speculators.is_empty();
         let own = without_spec_tlb(machines[index].description());
@@ -144,7 +144,7 @@ impl Front {
         })
     }
 
-    /// Forms families of designs, for pages of one size or of several (`mixed`).
+    /// Forms families of designs. `mixed` is true if pages have several sizes.
     fn make_families(&mut self, mixed: bool) {
         for design in Design::ALL {
             let belongs = |behind: &mut DesignBehind| {
@@ -168,13 +168,13 @@ impl Front {
     /// Ends a round: the designs process its log in the next round.
     pub(super) fn turn(&mut self) {
         std::mem::swap(&mut self.saying, &mut self.said);
-        // These two process every access and walk of both logs.
+        // The filters of repeats and the numbering must process every access and walk of both logs.
         std::mem::swap(&mut self.saying.repeats, &mut self.said.repeats);
         std::mem::swap(&mut self.saying.known, &mut self.said.known);
         self.saying.clear();
     }
 
-    /// The outcomes of its designs, with their indices.
+    /// The outcomes of the front's designs, with the indices of the designs.
     pub(super) fn finish(
         mut self,
         machines: &[&dyn Runnable],
@@ -234,8 +234,9 @@ fn without_spec_tlb(description: &Description) -> Value {
     key
 }
 
-/// The tasks of one round: the fronts run `batch`, the designs process the log of the previous
-/// round. Fronts come first, as a round ends with the longest of its tasks.
+/// The tasks of one round: the fronts run `batch`, and the designs process the log of the previous
+/// round. The tasks of fronts are started first, because they are the longest, and a round ends
+/// with the last of its tasks.
 pub(super) fn tasks<'a>(
     fronts: &'a mut [Front],
     batch: &'a Batch,
@@ -295,8 +296,8 @@ pub(super) fn key(description: &Description) -> Value {
     let mut key = serde_json::to_value(description).unwrap_or_default();
     for path in BEHIND {
         let (Some(last), tables) = (path.last(), &path[..path.len() - 1]) else { continue };
-        // Events at times of the clock belong to the front, and so does the time that instructions
-        // add to the clock.
+        // Events at times of the clock are part of the front. So the time that instructions add to
+        // the clock is part of the front too.
         if *last == "cycles_per_instruction" && description.os.has_clock() {
             continue;
         }

@@ -18,7 +18,7 @@ use super::{
     repeats::Repeats,
 };
 
-/// A message of the log. Data that is long or rare is in lists of its own.
+/// A message of the log. Long or rare data is in separate lists.
 #[derive(Clone, Copy, Debug)]
 enum Message {
     Data { phys: PhysAddr, bytes: u16, kind: Kind },
@@ -175,7 +175,7 @@ impl Behind for Log {
     }
 
     fn is_far(&self) -> bool {
-        // It has no caches: whoever reads it has.
+        // The log has no caches; the designs that read it have caches.
         false
     }
 
@@ -183,7 +183,7 @@ impl Behind for Log {
 
     #[inline]
     fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
-        // An access is never as long as that: `trace::Meta` keeps its size in 14 bits.
+        // The size of an access always fits into 16 bits, since `trace::Meta` stores it in 14 bits.
         if self.repeats.is_one(phys, bytes, kind) {
             return;
         }

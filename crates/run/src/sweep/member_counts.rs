@@ -1,4 +1,5 @@
-//! Counters of all members of a family, added to for many members at once with operations on words.
+//! Counters of all members of a family. One operation on a word increases the counters of many
+//! members.
 //!
 //! ```text
 //!   bit 2 of each count   1 0 0 1        word of members     1 0 1 1
@@ -76,7 +77,7 @@ mod tests {
             word ^= word << 13;
             word ^= word >> 7;
             word ^= word << 17;
-            // The first is named always, the last never.
+            // The first member is always in `members`, and the last member never.
             let members = (word | 1) & (u64::MAX >> 1);
             counts.add(members);
             for (member, count) in expected.iter_mut().enumerate() {

@@ -18,8 +18,8 @@
 //! [`Family`](family::Family): they process a [`FamilyLog`](family_log::FamilyLog), and each walk
 //! is simulated for all of them together.
 //!
-//! A round is one batch of the trace. While the fronts run it, the designs process the logs of the
-//! previous round, on all cores, and the next batch is read.
+//! A round is one batch of the trace. While the fronts run this batch, the designs process the logs
+//! of the previous round, on all cores, and the next batch is read.
 
 mod family;
 mod family_log;
@@ -51,7 +51,7 @@ pub struct SweepOptions<'a> {
 /// The outcome of a design: its results, or the error that ended it.
 pub type Outcome = Result<Results, String>;
 
-/// Runs all of `source` through each of `machines`. Returns the outcomes in the order of
+/// Runs the whole trace `source` on each of `machines`. Returns the outcomes in the order of
 /// `machines`.
 ///
 /// The returned error is an error of the trace. An error in a design is the outcome of that design,
@@ -87,7 +87,7 @@ pub fn sweep(
         more = next?;
         std::mem::swap(&mut running, &mut reading);
     }
-    // The logs of the last round.
+    // The designs process the logs of the last round.
     running.clear();
     workers::work(threads, front::tasks(&mut fronts, &running), || ());
     let mut outcomes: Vec<(usize, Outcome)> =

@@ -4,8 +4,8 @@
 //!   ASID, prefix, shift --> number          the tag by which a translation cache would know it
 //! ```
 //!
-//! Numbers of nodes that the operating system flushes are reused, so there are never more
-//! numbers than the page table has tables.
+//! The number of a node is reused after the operating system has flushed the node, so there are
+//! never more numbers than the page table has tables.
 
 use addr::{Asid, VirtAddr};
 use hardware::behind::Forget;
@@ -25,11 +25,12 @@ pub(super) struct Numbers {
     free: Vec<u32>,
 }
 
-/// The number of a node, and that of a stale node for the same addresses, if there is one.
+/// The number of a node, and the number of a stale node for the same addresses, if there is such a
+/// node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Number {
     pub(super) node: u32,
-    /// The number of a stale node, if there is one: a node that was valid for these addresses
+    /// The number of a stale node, if there is one. A stale node was valid for these addresses
     /// before and was not flushed.
     pub(super) stale: Option<u32>,
 }
@@ -66,11 +67,11 @@ impl Numbers {
     pub(super) fn forget(&mut self, forget: Forget) -> Vec<u32> {
         let gone = self.of.extract_if(|&(asid, prefix, shift), _| match forget {
             Forget::Range(range, of) => {
-                // A shift of 64 leaves nothing: such a node is valid for every address.
+                // With a shift of 64 no bits are left: the node is valid for every address.
                 let part = |addr: VirtAddr| addr.get().checked_shr(shift.into()).unwrap_or(0);
                 of.0 == asid && (part(range.start())..=part(range.last())).contains(&prefix)
             }
-            // No node is a page.
+            // Only page-table nodes have numbers, and a flush of pages flushes no node.
             Forget::Pages(..) => false,
             Forget::Space(of) => of.0 == asid,
             Forget::All => true,

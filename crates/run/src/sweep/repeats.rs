@@ -1,16 +1,16 @@
-//! Repeated accesses, which do not change their cache and need not be logged one by one.
+//! Repeated accesses. They do not change their cache, so they need not be logged one by one.
 //!
 //! ```text
 //!   a set, last used first    X a b c      X again: a hit, and the set stays as it is
 //!   the filter's slot         X            so the line is the slot's: counted here, not logged
 //! ```
 //!
-//! Whether an access is to the line that its set used last follows from the accesses alone, if a
-//! slot of the filter gets all accesses to its set: those of the program, and every walk reference
-//! that any design might make. Sets are distinguished as far as all designs agree: the number of
-//! slots is a power of two that divides each design's number of sets. With fewer slots, fewer
-//! repeats are found, but every access that is found is a repeat. A store to a line that may be
-//! clean is logged, as it makes the line dirty.
+//! An access is a repeat if it is to the line that was used last in its cache set. This can be
+//! determined from the accesses alone, if a slot of the filter gets all accesses to the set: those
+//! of the program, and every walk reference that any design might make. The number of slots is a
+//! power of two that divides the number of sets of each design. If a slot covers several sets,
+//! fewer repeats are found, but every access that is found is a repeat. A store to a line that may
+//! be clean is logged, as it makes the line dirty.
 //!
 //! Each processor has its own filters, as it has its own caches. If the program's accesses first
 //! reach a cache that several processors share, there are no filters.
@@ -46,7 +46,7 @@ struct Filters {
 #[derive(Clone, Debug)]
 struct Filter {
     entrance: Entrance,
-    /// Whether walks use this cache first in any design.
+    /// Whether this is the first cache that walks use, in any design.
     walks: bool,
     slots: Box<[u64]>,
 }
@@ -103,7 +103,7 @@ impl Repeats {
         repeated
     }
 
-    /// Updates the filter by an access of the program that is logged in any case.
+    /// Updates the filter for an access of the program that is logged in any case.
     pub(super) fn told(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
         let Filters { filters, of_kind, .. } = &mut self.0.here;
         if let Some(filter) = of_kind[kind as usize].and_then(|index| filters.get_mut(index)) {
@@ -111,14 +111,14 @@ impl Repeats {
         }
     }
 
-    /// Updates the filter by the references of walks on `way`, which only some designs may make.
+    /// Updates the filter for the walk references in `way`, which perhaps only some designs make.
     #[inline]
     pub(super) fn walk(&mut self, way: Way<'_>) {
         for filter in self.0.here.filters.iter_mut().filter(|filter| filter.walks) {
             for reference in way.references.iter().chain(way.host_references) {
                 filter.forget(reference.addr, u32::from(reference.bytes));
             }
-            // Where the guest's references are in truth.
+            // The host-physical addresses of the guest's references.
             for (host, reference) in way.host.iter().zip(way.references) {
                 filter.forget(host.page.apply(host.walk.va), u32::from(reference.bytes));
             }
@@ -149,7 +149,8 @@ impl Filter {
         agree.then_some(Filter { entrance, walks, slots })
     }
 
-    /// Whether an access is to the line that its set used last; makes it that line.
+    /// Whether an access is to the line that was used last in its set. Records the line of this
+    /// access as the line used last.
     #[inline]
     fn used(&mut self, phys: PhysAddr, bytes: u32, store: bool) -> bool {
         let (first, last) = self.lines(phys, bytes);
@@ -165,8 +166,8 @@ impl Filter {
         false
     }
 
-    /// Empties the slot of lines that are used in some designs and not in others: after such a use
-    /// it is unknown which line was used last.
+    /// Empties the slots of lines that are used in some designs and not in others. After such a
+    /// use, it is unknown which line was used last.
     fn forget(&mut self, phys: PhysAddr, bytes: u32) {
         let (first, last) = self.lines(phys, bytes);
         for line in first..=last {
@@ -181,7 +182,7 @@ impl Filter {
 
     #[inline]
     fn slot(&mut self, line: u64) -> &mut u64 {
-        // Their number is a power of two.
+        // The number of slots is a power of two.
         let index = line as usize & (self.slots.len() - 1);
         &mut self.slots[index]
     }

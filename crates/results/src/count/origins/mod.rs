@@ -1,4 +1,4 @@
-//! Where misses come from: which code, of which thread, missed on which data.
+//! The origins of misses: which code of which thread missed on which data.
 //!
 //! ```text
 //!   a miss of every level
@@ -8,12 +8,13 @@
 //!                                             counts[code, region, site, thread, size] += 1
 //! ```
 //!
-//! Hits are not attributed, and this module costs them nothing. The code that caused a miss is
-//! known if the trace has all fetches. An instruction is known by the file that is mapped at its
-//! address and its place there; its name is looked for after the run ([`naming`]).
+//! Hits are not attributed to origins, so this module takes no time for a hit. The code that caused
+//! a miss is known if the trace has all fetches. An instruction is identified by the file that is
+//! mapped at its address and by its offset in this file; its name is determined after the run
+//! ([`naming`]).
 //!
-//! Memory is bounded: after [`KEYS_MAX`] different origins, new ones are counted without their code
-//! and thread.
+//! The use of memory is bounded: after [`KEYS_MAX`] different origins, further origins are counted
+//! without their code and thread.
 
 use addr::PageSize;
 use rustc_hash::FxHashMap;
@@ -24,7 +25,7 @@ use crate::{CodePlace, MissOrigins, SiteCounts};
 
 /// Stands for an unknown number.
 const NONE: u32 = u32::MAX;
-/// The most origins that are counted separately.
+/// The largest number of origins that are counted separately.
 const KEYS_MAX: usize = 1 << 17;
 /// A site without misses is reported if it had at least this many bytes at one time.
 const SITE_BYTES_MIN: u64 = 1 << 16;
@@ -37,30 +38,34 @@ pub struct Missed {
     pub site: Option<u32>,
     /// The size of the page.
     pub page: PageSize,
-    /// Whether it was the first touch of the page.
+    /// Whether the access was the first touch of the page.
     pub cold: bool,
 }
 
-/// Misses by where they come from.
+/// Misses by their origin.
 pub struct Origins {
-    /// Whether the trace has the fetches that say what code an access is of.
+    /// Whether the trace has all fetches, which show the code that makes an access.
     has_code: bool,
     /// The number of the code at an address, by space, block and instruction; emptied when mappings
     /// change.
     here: FxHashMap<(u32, u64, u32), u32>,
     numbers: FxHashMap<Code, u32>,
     codes: Vec<Code>,
-    /// By thread the block and the instruction in which the batch before has left it.
+    /// By thread: the block and the instruction that it had reached at the end of the previous
+    /// batch.
     left_in: FxHashMap<u32, (u64, u32)>,
-    /// The access of this batch whose block was looked for last, by its index, with its thread. One `rep` instruction
-    /// may make all accesses of a batch: nothing before this one is looked at again.
+    /// The last access of this batch whose block was looked up: its index, its thread and its
+    /// block. Later searches begin at this access, because one `rep` instruction may make all
+    /// accesses of a batch.
     found: Option<(usize, u32, Block)>,
     counts: FxHashMap<Key, Counts>,
-    /// Misses of the origin that was counted last, of which `counts` has not heard; it knows the origin.
+    /// The origin that was counted last, and its misses that are not in `counts` yet. The origin
+    /// itself is in `counts`.
     last: Option<(Key, Counts)>,
 }
 
-/// An instruction in a space: where its block begins, and its number there.
+/// An instruction in a space: the beginning of its block, and the number of the instruction in the
+/// block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Code {
     space: u32,
@@ -93,7 +98,7 @@ impl Counts {
 }
 
 impl Origins {
-    /// No miss of a trace with this header.
+    /// The origins of a trace with this header, before any miss.
     pub fn new(header: &Header) -> Origins {
         Origins {
             has_code: header.fetches && header.filter == Filter::None,
@@ -107,7 +112,7 @@ impl Origins {
         }
     }
 
-    /// Counts a miss of the access at `index` of `batch`, in the space of that number.
+    /// Counts a miss of the access at `index` of `batch`, in the space of the number `space`.
     pub fn miss(
         &mut self,
         batch: &Batch,
@@ -135,7 +140,7 @@ impl Origins {
         self.last = Some((key, Counts::default()));
     }
 
-    /// Tells `counts` of all misses.
+    /// Adds the misses that are not in `counts` yet.
     fn settle(&mut self) {
         if let Some((key, new)) = self.last.take()
             && new.misses > 0
@@ -146,7 +151,7 @@ impl Origins {
         }
     }
 
-    /// The accesses of `batch` have run.
+    /// Called after the accesses of `batch` have run.
     pub fn batch_ends(&mut self, batch: &Batch) {
         self.settle();
         if !self.has_code {
@@ -167,12 +172,12 @@ impl Origins {
         self.found = None;
     }
 
-    /// Other files may be mapped at the addresses that are known.
+    /// Called when mappings have changed, so that other files may be mapped at the known addresses.
     pub fn mappings_changed(&mut self) {
         self.here.clear();
     }
 
-    /// Begins to count anew.
+    /// Resets the counts to zero.
     pub fn forget_counts(&mut self) {
         let Origins {
             has_code: _,
@@ -188,7 +193,7 @@ impl Origins {
         counts.clear();
     }
 
-    /// Block and instruction of the access at `index`, which `thread` made.
+    /// The block and the instruction of the access at `index`, which `thread` made.
     fn block(&mut self, batch: &Batch, index: usize, thread: u32) -> Option<(u64, u32)> {
         let is_before = |&(at, by, _): &(usize, u32, Block)| at <= index && by == thread;
         let known = self.found.filter(is_before).map(|(at, _, block)| (at, block));
@@ -262,15 +267,15 @@ impl Origins {
     }
 }
 
-/// The sites that results tell of.
+/// The allocation sites that the results contain.
 struct SitesTold {
-    /// By space and index there.
+    /// The number of each site in the results, by its space and its index in this space.
     numbers: FxHashMap<(u32, u32), u32>,
     told: Vec<SiteCounts>,
 }
 
 impl SitesTold {
-    /// Those with misses, those that regions are named by, and large ones.
+    /// The sites with misses, the sites after which regions are named, and large sites.
     fn new(origins: &Origins, layout: &Layout, spaces: &[u32]) -> SitesTold {
         let missed = origins.counts.keys().map(|key| (spaces[key.region as usize], key.site));
         let regions = layout.labeled().map(|(space, it)| (space, it.site.unwrap_or(NONE)));
@@ -304,7 +309,7 @@ impl SitesTold {
     }
 }
 
-/// The site of each region, by the index of the region in the results.
+/// The allocation site of each region, by the index of the region in the results.
 pub fn sites_of_regions(origins: &Origins, layout: &Layout, places: &[u32]) -> Vec<Option<u32>> {
     let spaces: Vec<u32> = layout.labeled().map(|(space, _)| space).collect();
     let numbers = SitesTold::new(origins, layout, &spaces).numbers;

@@ -1,4 +1,5 @@
-//! Origins against a model that looks for the last fetch of a thread from the trace's beginning.
+//! Compares origins with a model that searches for the last fetch of a thread from the beginning of
+//! the trace.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,7 @@ fn each_miss_is_of_the_block_that_its_thread_fetched_last() {
         let (bytes, rights, file) = (0x1000, 5, None);
         layout.apply(0, &Event::Mapping { start: 0x1000, bytes, rights, origin, offset, file });
         let mut origins = Origins::new(&header);
-        // What each thread fetched last, and its instruction since.
+        // The last block that each thread fetched, and the number of its instructions since then.
         let mut last: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
         let mut expected: BTreeMap<(Option<u64>, u32, u32), u64> = BTreeMap::new();
         for _ in 0..40 {

@@ -8,9 +8,9 @@
 //!                                      +--> walks: the walker's count --> its cache's requests
 //! ```
 //!
-//! Each identity compares numbers that were counted in different places: the results with what a
-//! part of the machine counted itself ([`Witness`]), or two parts with each other. A sum is not
-//! compared with its own summands.
+//! Each identity compares numbers that were counted in different places: the results with the
+//! counts that a part of the machine keeps itself ([`Witness`]), or the counts of two parts with
+//! each other. A sum is not compared with its own summands.
 
 mod spec_tlb;
 
@@ -31,11 +31,12 @@ pub struct Witness {
     tlbs: Vec<TlbWitness>,
     /// Lookups for the second and further pages of accesses that cross a page boundary, by kind.
     crossing_lookups: [u64; Kind::COUNT],
-    /// Whether each page is mapped at its first touch, by a walk that faults.
+    /// Whether each page is mapped at its first touch, after a walk that faults.
     on_touch: bool,
     /// Cycles of the kernel's work and of waiting for disks, as counted by the processors.
     kernel_cycles: u64,
-    /// Root entries that were copied (small spaces); the next field has the fetches in the trace.
+    /// The number of root entries that were copied (small spaces); the next field is the number of
+    /// fetches in the trace.
     copies: u64,
     fetches: u64,
     /// With data caches: the program's accesses to the caches, and the walker's requests to the
@@ -43,12 +44,12 @@ pub struct Witness {
     caches: Option<CacheWitness>,
 }
 
-/// The counts that the TLBs of one name keep themselves.
+/// The counts that the TLBs of one name keep themselves, on all processors together.
 #[derive(Default)]
 struct TlbWitness {
     own: mmu::TlbCounts,
-    /// Lookups of pages of the page table, by loads; the next field counts such lookups that found
-    /// only the other page of a pair.
+    /// Lookups of pages of the page table, which are loads. The next field counts those of these
+    /// lookups that found only the other page of a pair.
     table_lookups: u64,
     table_invalid: u64,
     /// Entries that were dropped because they did not allow an access.
@@ -61,7 +62,7 @@ struct CacheWitness {
     memory_served: u64,
     /// The walker's requests to its first cache; `None` if the walker has no cache.
     walker_requests: Option<u64>,
-    /// Cache lines beyond the first that references touched.
+    /// The number of cache lines that references touched in addition to their first line.
     further_lines: u64,
 }
 
@@ -91,7 +92,7 @@ impl Witness {
 impl CacheWitness {
     fn of(walkers: &Walkers) -> Option<CacheWitness> {
         let place = walkers.here.port.caches.as_ref()?.entrance(Requester::Walker).place;
-        // A cache that all share is with the processor that runs.
+        // A cache that all processors share is attached to the processor that is running.
         let counts = walkers.each().filter_map(|walker| walker.port.caches.as_ref()?.counts(place));
         Some(CacheWitness {
             program_served: walkers.each().flat_map(|walker| walker.program_served).flatten().sum(),
@@ -114,7 +115,7 @@ fn add(sum: &mut mmu::TlbCounts, one: mmu::TlbCounts) {
         misses,
         denied,
         invalid,
-        // Of these there are no identities.
+        // No identities exist for the next three counts.
         tag_hits: _,
         block_fills: _,
         block_pages: _,
@@ -134,7 +135,7 @@ fn add(sum: &mut mmu::TlbCounts, one: mmu::TlbCounts) {
 }
 
 /// Compares counts that were made in different places and must agree. The error names the first
-/// identity that does not hold.
+/// identity that is violated.
 pub fn check(results: &Results, witness: &Witness) -> Result<(), Error> {
     let mut check = Checker(Vec::new());
     check.tlbs(results, witness);
@@ -175,7 +176,7 @@ impl Checker {
             let name = &tlb.name;
             let TlbWitness { own, table_lookups, table_invalid, dropped } = witness;
             for kind in Kind::ALL {
-                // Pages of the page table are asked for by loads.
+                // Lookups of pages of the page table are loads.
                 let (hits, misses) = match kind {
                     Kind::Load => (tlb.table_hits, table_lookups.saturating_sub(tlb.table_hits)),
                     Kind::Fetch | Kind::Store => (0, 0),
@@ -336,11 +337,11 @@ impl Checker {
             let made = results.walks.by_level.iter().find(|level| level.level == upper.level);
             let mut made = made.map_or(0, |level| level.references);
             if upper.level == 0 {
-                // Pages: each walk is for one.
+                // This level is for pages: each walk is for one page.
                 made = results.walks.walks;
             }
-            // Entries that the cache does not hold are read; references that set bits or read pages
-            // are in addition.
+            // Entries that are not in the cache are read. There can be further references, which
+            // set bits or read pages.
             let fetched = upper.needed - upper.held;
             let what = format!("entries of level {} not in the MMU cache", upper.level);
             self.equal(&what, fetched.min(made), fetched);
@@ -554,9 +555,9 @@ mod tests {
         &mut run.processors.here.hardware.units[index]
     }
 
-    /// Increases each count of a run by one, one count at a time, and checks that an identity then
-    /// fails. The counts that no identity notices are listed by name: each new count must be
-    /// noticed or listed.
+    /// Increases each count of a run by one, one count at a time, and checks that an identity is
+    /// then violated. The counts that no identity covers are listed by name: each new count must be
+    /// covered or listed.
     #[test]
     fn a_count_that_is_one_too_many_is_noticed() {
         let noticed: [Slip; 32] = [

@@ -1,4 +1,4 @@
-//! Identities of SpecTLBs: predictions against walks and their references.
+//! Identities of SpecTLBs, which compare predictions with walks and their references.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use results::{ByKind, NestedCounts, Results, SpecOutcome, SpecTlbCounts};
 use super::{Checker, Witness};
 
 impl Checker {
-    /// Each walk in the host looked up the host's SpecTLB once. The references of walks that the program
-    /// waits for are at most all references.
+    /// Each walk in the host looked up the host's SpecTLB once. The number of walk references for
+    /// which the program waits is at most the number of all references.
     pub(super) fn nested_spec_tlb(&mut self, nested: &NestedCounts, results: &Results) {
         if let Some(critical) = nested.critical_references {
             let all = results.walks.references;
@@ -21,7 +21,7 @@ impl Checker {
         self.equal("host's references by prediction", references.sum(), nested.references);
     }
 
-    /// Each walk looked up the SpecTLB once, and each reference of a walk counts either as
+    /// Each walk looked up the SpecTLB once, and each reference of a walk is counted either as
     /// overlapped or as not overlapped.
     pub(super) fn spec_tlb(&mut self, spec: &SpecTlbCounts, results: &Results, witness: &Witness) {
         let found = spec.right + spec.none + spec.wrong["broken"] + spec.wrong["chance"];

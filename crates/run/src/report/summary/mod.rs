@@ -332,7 +332,7 @@ fn memory(ram: &Ram) -> MemoryCounts {
     }
 }
 
-/// The regions by address, and for each label the index of its region.
+/// The regions in the order of their addresses, and for each label the index of its region.
 fn regions(
     processes: &[Process],
     run: &mut Run,
@@ -399,7 +399,7 @@ fn regions(
     (regions.into_iter().map(|(_, region, _)| region).collect(), places)
 }
 
-/// The owners of granules, given by their indices among the regions. Labels that were merged into
+/// The regions that own the granules, by the indices of the regions. Labels that were merged into
 /// one cluster are one owner.
 fn owners(labeled: &[(u64, u32, u64)], places: &[u32]) -> Vec<(u64, u32, u64)> {
     let mut owners = BTreeMap::new();

@@ -17,8 +17,7 @@ pub(super) fn of_host(walker: &Walker) -> Option<SpecTlbCounts> {
     Some(counts(speculator, walker.port.latencies.known))
 }
 
-/// The counts of `speculator`; with times if `timed`, which says that all latencies are
-/// known.
+/// The counts of `speculator`; with times if `timed`, which is true if all latencies are known.
 fn counts(speculator: &Speculator, timed: bool) -> SpecTlbCounts {
     let ((entries, ways), counts) = (speculator.tlb.geometry(), &speculator.counts);
     let [replacement, page_size, fill] = speculator.tlb.names();
@@ -26,7 +25,7 @@ fn counts(speculator: &Speculator, timed: bool) -> SpecTlbCounts {
     let faulted = |said: Speculation| &counts.faulted[said as usize];
     let right = found(Speculation::Right);
     let denied = faulted(Speculation::Right);
-    // A fault on a page that is elsewhere is one where none is at the place that was named.
+    // If the walk faulted and the prediction named a wrong frame, the predicted page is absent too.
     let absent = [Speculation::WrongBroken, Speculation::WrongChance]
         .into_iter()
         .fold(faulted(Speculation::WrongAbsent).clone(), |sum, said| sum.plus(faulted(said)));
@@ -71,7 +70,7 @@ fn outcome(name: &str, walks: &PredictedWalks) -> SpecOutcome {
     }
 }
 
-/// The counts that are not 0, by the cache or memory that served.
+/// The counts that are not 0, by the cache or memory that served the references.
 fn places(served: &[u64; Served::COUNT]) -> BTreeMap<String, u64> {
     let named = Served::ALL.into_iter().map(|place| (place.name(), served[place as usize]));
     let counted = named.filter(|(_, count)| *count > 0);

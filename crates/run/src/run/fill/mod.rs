@@ -37,7 +37,7 @@ pub(super) struct Around {
 }
 
 impl Around {
-    /// Collects these contents for the TLBs in `description`. The error has the key that is wrong.
+    /// The state for filling the TLBs in `description`. The error has the key that is wrong.
     pub(super) fn of(description: &Description, hardware: &TlbUnits) -> Result<Around, Refusal> {
         Ok(Around {
             has_pairs: hardware.units.iter().any(|unit| unit.params.paired),
@@ -75,7 +75,8 @@ impl Run {
     /// The label of the TLB entry for a page
     /// ([`Layout::label_of_entry`](results::count::labels::Layout::label_of_entry)).
     pub(super) fn label(&self, translation: Translation, region: u32) -> u32 {
-        // A slot is larger than any page, so both addresses of it are aligned alike.
+        // A slot is larger than any page, so an address and its relocated address are aligned in
+        // the same way.
         let start = translation.page.start().wrapping_add(self.view.base.wrapping_neg());
         let mut page = VirtRange::of_page(start.page(translation.page.size()));
         let block_pages = self.around.block_pages;
@@ -125,7 +126,8 @@ impl Run {
         let is_first = *level == 1;
         tlb.fill(&incoming.entry, label, kind, &mut |evicted: Evicted| {
             counts.evictions += u64::from((evicted.page, evicted.asid) != tag);
-            // Of an entry without hits there is nothing to add, and the miss has counted its size.
+            // If the evicted entry has no hits, there is nothing to add, and the miss has already
+            // counted its page size.
             let is_size_known = label != TABLES && evicted.page.size() == tag.0.size();
             if evicted.hits != [0; Kind::COUNT] || !is_size_known {
                 census.collect(counts, is_first, &evicted);

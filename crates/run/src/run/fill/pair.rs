@@ -49,7 +49,7 @@ pub(super) fn fill(
     label: u32,
 ) {
     let Unit { level, tlb, counts, .. } = unit;
-    // An entry of the same pair makes no room: it is renewed.
+    // Replacing an entry of the same pair is not an eviction: the entry is renewed.
     let entry = incoming.both();
     let even = VirtAddr::new(entry.page.start().get() & !entry.page.size().bytes());
     let tag = (even.page(entry.page.size()), entry.asid);

@@ -9,12 +9,13 @@ use trace::Process;
 
 use super::Small;
 
-/// The request that a space of the trace be small.
+/// A space of the trace that is requested to be small.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wish {
     pub(super) group: Option<u16>,
     pub(super) everywhere: bool,
-    /// The key of the list in the machine file that has the space by name or number, if any.
+    /// The key of the list in the machine file that names the space, by name or number; `None` if
+    /// no list names it.
     pub(super) key: Option<&'static str>,
 }
 

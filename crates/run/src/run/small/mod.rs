@@ -8,9 +8,10 @@
 //!                   the space becomes large                    copied from the space's own root
 //! ```
 //!
-//! [`hat::small`] makes the decisions and knows neither TLBs nor traces. This module applies them to the
-//! processors of a run, prices them, and chooses which of a trace's spaces are requested to be
-//! small. The base of a space that is not small is 0, so that no test is needed for each access.
+//! [`hat::small`] makes the decisions, and has no access to TLBs or traces. This module applies
+//! them to the processors of a run, prices them, and chooses which of a trace's spaces are
+//! requested to be small. The base of a space that is not small is 0, so that accesses need no test
+//! whether their space is small.
 
 mod members;
 mod switch;
@@ -53,7 +54,7 @@ struct SpaceState {
 struct Prices {
     root: u64,
     segments: u64,
-    /// Searching a root for the entries of a slot.
+    /// The cycles of searching a root for the entries of a slot.
     looked: u64,
     entry: u64,
 }
@@ -70,7 +71,8 @@ pub struct Small {
     known: BTreeMap<u32, SpaceState>,
     /// The spaces whose page tables are the roots of groups.
     roots: BTreeMap<HatSpace, Space>,
-    /// The operations since counts were reset, without the first space of each processor.
+    /// The operations since the counts were reset, without the entry of each processor into its
+    /// first space.
     counted: Counts,
     no_slot: u64,
     worst: u64,
@@ -211,7 +213,8 @@ impl Small {
 }
 
 impl Hook for Small {
-    /// True: dense walks start at the loaded root too, and this feature acts only on faults.
+    /// True, because walks of many misses together also start at the loaded root, and this feature
+    /// acts only on faults.
     fn allows_dense(&self) -> bool {
         true
     }

@@ -1,9 +1,9 @@
-//! How addresses of the running space become those in the TLBs.
+//! How addresses of the running space are relocated to the addresses that TLBs use.
 
 use addr::{VirtAddr, VirtRange};
 use pagetable::{Flush, Scope, Space};
 
-/// How addresses of the running space become those in the TLBs.
+/// How addresses of the running space are relocated to the addresses that TLBs use.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::run) struct View {
     /// The number that is added to addresses.
@@ -30,7 +30,8 @@ impl View {
 pub(in crate::run) fn relocate(addrs: &[u64], view: View, linear: &mut Vec<u64>) {
     linear.clear();
     let View { base, limit, .. } = view;
-    // A limit is a power of two: one bit of all addresses together tells whether any is beyond.
+    // A limit is a power of two, so the bitwise OR of all addresses shows whether any address is
+    // beyond the limit.
     let mut all = 0;
     linear.extend(addrs.iter().map(|addr| {
         all |= addr;
