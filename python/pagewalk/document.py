@@ -185,11 +185,11 @@ class BlockCounts(Record):
     pages_filled: int
     """Pages that the filled entries translated at the time of their fill.
 
-    The quotient of `pages_filled` and `fills` is the average number of pages that an entry covers.
+    `pages_filled` divided by `fills` is the average number of pages that an entry covers.
     """
 
     tag_hits: int
-    """Misses that found an entry of the block without a translation of the page."""
+    """Misses that found an entry for the page's block, but without a translation of the page."""
 
 
 class HitsAndMisses(Record):
@@ -252,7 +252,9 @@ class TlbCounts(Record):
     """Misses that found an entry which forbids the access; the entry was then removed."""
 
     invalid: int
-    """Misses on a page whose entry (a pair) is in the TLB, but without a frame for this page."""
+    """Misses on a page whose pair has an entry in the TLB, but whose half of the entry has no
+    frame.
+    """
 
     evictions: int
     """Entries evicted to make room for other entries."""
@@ -346,7 +348,7 @@ class SmallSpaceCounts(Record):
     """Slots taken from one space and given to another."""
 
     no_slot: int
-    """Switches to spaces that should be small but got no slot."""
+    """Switches to spaces that should have been small but had no slot."""
 
     roots_purged: int
     """Roots searched for copied entries."""
@@ -358,7 +360,9 @@ class SmallSpaceCounts(Record):
     """Slots whose version was compared when a root was loaded."""
 
     switch_cycles: SwitchCycles | None
-    """Cycles per switch, with all work before it, if the machine has prices for it."""
+    """Cycles per switch, including all work that had to be done before the switch, if the machine
+    has prices for this work.
+    """
 
 
 class TraceCacheCounts(Record):
@@ -371,8 +375,9 @@ class TraceCacheCounts(Record):
     """Ways."""
 
     fetches: int
-    """Fetches that looked up the trace cache; the fetches that continued to a TLB are
-    `accesses.fetch`.
+    """Fetches that looked up the trace cache.
+
+    The fetches that went on to a TLB are counted in `accesses.fetch`.
     """
 
     delivered: int
@@ -670,7 +675,7 @@ class RestSegCounts(Record):
     """Ways of the cache of the filter, and of the cache of the tags: both have the same number."""
 
     lookups: int
-    """Lookups: one before each walk, and one after each fault."""
+    """Number of lookups: one before each walk, and one after each fault."""
 
     hits: int
     """Lookups that found the page."""
@@ -679,7 +684,10 @@ class RestSegCounts(Record):
     """Lookups that did not find the page; each causes a walk."""
 
     filtered: int
-    """Lookups in sets without any page, for which the filter saved reading the tags."""
+    """Lookups in sets without any page.
+
+    The filter showed that the set was empty, so the tags were not read.
+    """
 
     filter_reads: int
     """References to the filter."""
@@ -715,10 +723,10 @@ class ReservationsOfSize(Record):
     """Base pages placed in a reservation."""
 
     unplaced: dict[str, int]
-    """Base pages not placed in a reservation, by reason: `start` and `end` (it would begin before
-    or extend beyond its object), `neighbor` (it would overlap another page or reservation of the
-    object), `taken` (the page's own frame is in use), `no-block` (no block of this size is
-    free).
+    """Base pages not placed in a reservation, by reason: `start` and `end` (the reservation would
+    begin before or end after the page's object), `neighbor` (the reservation would overlap
+    another page or reservation of the object), `taken` (the frame at the page's position in the
+    reservation is in use), `no-block` (no block of this size is free).
     """
 
 
@@ -770,8 +778,8 @@ class NestedCounts(Record):
     """
 
     critical_references: int | None
-    """References to tables of the guest and of the host that the access has to wait for, as no
-    right prediction hides them; `None` without a SpecTLB.
+    """References to tables of the guest and of the host that the access has to wait for, because no
+    correct prediction hides them; `None` without a SpecTLB.
     """
 
     reservations: ReservationCounts | None
@@ -787,8 +795,8 @@ class NestedCounts(Record):
     """Pages that the host mapped at their first use."""
 
     splintered: int
-    """Walks whose guest page is larger than the host's page, so that the TLB was filled with a part
-    of it.
+    """Walks whose guest page is larger than the host's page, so that the TLB was filled with only a
+    part of the guest page.
     """
 
     used_bytes: int
@@ -975,14 +983,14 @@ class KhugepagedCounts(Record):
     """Number of passes."""
 
     results: dict[str, int]
-    """Blocks of 2M scanned, by the result of the scan; results have the kernel's names."""
+    """Blocks of 2M scanned, by the result of the scan, under the kernel's names for the results."""
 
 
 class CompactionCounts(Record):
     """Runs of memory compaction."""
 
     results: dict[str, int]
-    """Runs by their result; results have the kernel's names."""
+    """Number of runs by result, under the kernel's names for the results."""
 
     woken: int
     """Runs by the daemon after it was woken; included in `results`."""
@@ -1049,8 +1057,10 @@ class RangerCounts(Record):
     """Base pages swapped with other pages."""
 
     anchors: int
-    """Anchors that were set: an anchor is the offset of virtual and physical addresses that a part
-    of a region shall have.
+    """Anchors that were set.
+
+    An anchor is the offset between virtual and physical addresses that the daemon aims at for a
+    part of a region.
     """
 
     promoted: int
@@ -1076,10 +1086,10 @@ class GroupCounts(Record):
     """Bytes in swap (`memory.swap.current`)."""
 
     high: int
-    """Times that the group was over `memory_high`."""
+    """Times that the group exceeded `memory_high`."""
 
     max: int
-    """Times that the group would have been over `memory_max`."""
+    """Times that the group would have exceeded `memory_max` without an eviction."""
 
     oom: int
     """Times that no page of the group could be evicted to stay within `memory_max`.
@@ -1149,7 +1159,7 @@ class LinuxCounts(Record):
     """Counts of transparent huge pages."""
 
     held_bytes: int
-    """Bytes of frames at the end that nobody maps but that are not free, because the large page
+    """Bytes of frames at the end that no process maps but that are not free, because the large page
     that contains them has not been split. `bytes.anonymous` includes them.
     """
 
@@ -1223,7 +1233,9 @@ class RegionSizes(Record):
 
 
 class EndOfProgram(Record):
-    """Memory at the end of the program at which most memory was mapped."""
+    """Memory at the end of a program: of all ends of programs, the one at which most memory was
+    mapped.
+    """
 
     access: int
     """Index of the access at which the program ended; 0 if the trace does not record ends of
@@ -1290,7 +1302,7 @@ class KindBytes(Record):
 
 
 class ReservationSample(Record):
-    """Reservations of all sizes, from the beginning up to one point of the run."""
+    """Counts of reservations of all sizes, from the beginning of the run up to one point."""
 
     made: int
     """Reservations made."""
@@ -1361,7 +1373,9 @@ class ManagerCounts(Record):
     """Cycles of disk requests, one after the other."""
 
     cycles: dict[str, int]
-    """Cycles of the work by kind, at the prices of `[os.costs.work]`; empty without prices."""
+    """Cycles of the kernel's work by kind, at the prices in `[os.costs.work]`; empty if the machine
+    file has no prices.
+    """
 
     page_sizes: list[SizeReasons]
     """Pages loaded at faults, by region and by the reason for their size."""
@@ -1385,7 +1399,9 @@ class ManagerCounts(Record):
     """Transparent huge pages, if the manager has them."""
 
     end: EndOfProgram
-    """Memory at the end of a program, or of the trace, at which most memory was mapped."""
+    """Memory at the end of a program: of all ends of programs, the one at which most memory was
+    mapped. If the trace does not record ends of programs, memory at the end of the trace.
+    """
 
     bytes: KindBytes
     """Bytes of memory by use, at the end."""
@@ -1401,7 +1417,7 @@ class PromotionsOfSize(Record):
     """Page size."""
 
     threshold_misses: int
-    """Misses that a candidate must be charged with to be promoted."""
+    """The number of misses that must be charged to a candidate before it is promoted."""
 
     promoted: int
     """Pages promoted to this size."""
@@ -1414,14 +1430,13 @@ class PromotionCounts(Record):
     """Online promotion: misses charged, and pages promoted."""
 
     misses: int
-    """Lookups that missed every TLB, on pages that could be larger, without first touches.
-
-    The kernel counts each of them.
+    """Lookups that missed every TLB on pages that could be promoted to a larger size, except first
+    touches. The kernel counts each of these misses.
     """
 
     charged: int
-    """Misses in `misses` that were charged to a candidate, because a larger page would have been in
-    a TLB.
+    """Misses in `misses` that were charged to a candidate (a larger page), because the larger page
+    would have been in a TLB.
     """
 
     counting_cycles: int
@@ -1508,10 +1523,14 @@ class ChangedSetting(Record):
 
 
 class ShootdownCounts(Record):
-    """Shootdowns: changes of a page table after which TLBs and MMU caches had to be flushed."""
+    """Counts of shootdowns.
+
+    A shootdown is a change of a page table after which TLBs and MMU caches must be flushed.
+    """
 
     made: int
-    """Shootdowns made: changes in a space for which some processor may have held translations."""
+    """Shootdowns made: changes in a space whose translations at least one processor may have held.
+    """
 
     asked: int
     """Interrupts of other processors for the shootdowns that were made."""
@@ -1534,15 +1553,15 @@ class ShootdownCounts(Record):
 
     deferred: int | None
     """Shootdowns made that left the flush of other processors to their next sweep; `None` if the
-    machine defers none.
+    machine defers no flushes.
     """
 
     swept: int | None
-    """Flushes that processors made in sweeps; `None` if the machine defers none."""
+    """Flushes that processors made in sweeps; `None` if the machine defers no flushes."""
 
     swept_early: int | None
-    """Sweeps that were made early, because a page was to be mapped at the same address again;
-    `None` if the machine defers none.
+    """Sweeps that were made early, because a page was about to be mapped again at an address whose
+    flush was still pending; `None` if the machine defers no flushes.
     """
 
     sender_cycles: int | None
@@ -1615,7 +1634,8 @@ class MemoryCounts(Record):
     """Bytes of frames that were in use before the run began (`memory.aged`)."""
 
     device_bytes: int
-    """Bytes of frames lent to devices; if devices have blocks of their own, bytes of these blocks.
+    """Bytes of frames lent to devices; if devices have separate blocks (`os.devices.apart`), bytes
+    of these blocks.
     """
 
     table_bytes: int
@@ -1659,9 +1679,9 @@ class RegionCounts(Record):
     """
 
     populated: str | None
-    """How all pages of the region were loaded without being touched: `when-mapped` (`MAP_LOCKED`,
-    `MAP_POPULATE`, an earlier `mlockall`) or `when-locked` (`mlock` afterwards); `None` if they
-    were not.
+    """When all pages of the region were loaded without being touched: `when-mapped` (`MAP_LOCKED`,
+    `MAP_POPULATE`, an earlier `mlockall`) or `when-locked` (a later `mlock`); `None` if faults
+    loaded the pages.
     """
 
     mapped_by_site: bool | None
@@ -1709,12 +1729,12 @@ class CodePlace(Record):
     """Build of that file, such as `build-id 5fa3` or `crc32 1a2b3c4d`."""
 
     offset: int
-    """Offset in that file at which the block begins, or to which a call returns; without a file the
-    address. If several places were merged, the lowest.
+    """Offset in that file at which the basic block begins, or to which a call returns; the address,
+    if the code belongs to no file. If several places were merged, the lowest of their offsets.
     """
 
     instruction: int
-    """Number of instructions of the block before this place."""
+    """Number of instructions in the basic block before this place."""
 
     function: str | None
     """Function, by the symbol table."""
@@ -1744,8 +1764,8 @@ class SiteCounts(Record):
     """
 
     own: int | None
-    """Index in `stack` of the innermost call in the program's own sources; `None` if no such line
-    is known.
+    """Index in `stack` of the innermost call in the program's own sources; `None` if no line of
+    them is known.
     """
 
     allocations: int
@@ -1771,8 +1791,8 @@ class MissOrigins(Record):
     """
 
     code: list[CodePlace]
-    """Code that missed: an element per source line, or, if lines are not known, per function or
-    file.
+    """Code that missed: an element for each source line or, if lines are not known, for each
+    function or file.
     """
 
     sites: list[SiteCounts]
@@ -1860,22 +1880,23 @@ class KernelTime(Record):
 
 
 class Time(Record):
-    """Time: counts times latencies.
+    """Time: counts multiplied by latencies.
 
-    Each value is a range whose bounds hold however much work overlaps.
+    Each value is a range; the true value lies within it, however much work overlaps.
     """
 
     program_cycles: Range[int]
     """Cycles without translation: instructions at their rate, and data-cache misses.
 
-    In the lower bound misses overlap as far as the machine allows, in the upper bound not at all.
+    The lower bound assumes that misses overlap as far as the machine allows; the upper bound
+    assumes that they do not overlap.
     """
 
     translation_cycles: Range[int]
     """Cycles of translation: every TLB lookup and every walk.
 
-    In the lower bound hardware hides all of it behind other work; a software refill handler cannot
-    be hidden.
+    The lower bound assumes that hardware hides all of these cycles behind other work; the cycles of
+    a software refill handler cannot be hidden.
     """
 
     cycles_per_access: Range[float]
@@ -2017,7 +2038,7 @@ class Document(Record):
     """How a processor switched between programs, if the trace has several."""
 
     page_crossings: int
-    """Accesses that touched two pages; each makes a lookup of both."""
+    """Accesses that touched two pages; for each of them, both pages are looked up."""
 
     tlbs: Named[TlbCounts]
     """Counts of each TLB, first level first."""
@@ -2065,8 +2086,9 @@ class Document(Record):
     """Counts of memory nodes (`[memory.numa]`), if there are several."""
 
     changed_settings: list[ChangedSetting]
-    """Settings that changed during the run (`[[os.at]]`), in order; settings whose time did not
-    come are left out.
+    """Settings that changed during the run (`[[os.at]]`), in order.
+
+    Changes whose time the run did not reach are left out.
     """
 
     shootdowns: ShootdownCounts

@@ -17,7 +17,7 @@ macro_rules! builtin {
     };
 }
 
-/// All built-in machines, those of papers first.
+/// All built-in machines; the machines of papers come first.
 pub const BUILTIN: &[Builtin] = builtin![
     "opteron-2008",
     "freebsd-2009",
@@ -45,7 +45,7 @@ pub fn find(name_or_path: &str) -> Result<(String, String, String), Error> {
         let names: Vec<&str> = BUILTIN.iter().map(|builtin| builtin.name).collect();
         return Err(Error::NotFound(format!(
             "there is no machine `{name_or_path}`: choose one of {}, or give a file that ends in \
-             .toml{}; `pagewalk machines` says what each is",
+             .toml{}; `pagewalk machines` describes each",
             names.join(", "),
             suggest::hint(name_or_path, names.iter().copied())
         )));

@@ -9,13 +9,14 @@ use serde::{Deserialize, Serialize};
 pub struct Calibrated {
     /// The clock frequency in GHz.
     pub ghz: f64,
-    /// The most page-table walks that can overlap; absent: not measured, `core.misses_in_flight` is
-    /// used.
+    /// The most page-table walks that can overlap; absent: not measured, so that
+    /// `core.misses_in_flight` is used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub walks_in_flight: Option<f64>,
-    /// Cycles of a page fault that fills a page of 4K, and of unmapping this page at the end: with one
-    /// fault after the other, and in a program whose caches and branch predictions the kernel replaces;
-    /// absent: not measured.
+    /// Cycles of a page fault that fills a page of 4K, including the cycles of unmapping this page
+    /// at the end. The first value is for faults that follow each other closely; the second is for
+    /// faults in a program whose cached data and branch predictions the kernel replaces. Absent:
+    /// not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault_4k_cycles: Option<[f64; 2]>,
     /// Cycles of a page fault that fills a page of 2M, zeroing included, and of unmapping this page;
@@ -24,8 +25,8 @@ pub struct Calibrated {
     pub fault_2m_cycles: Option<f64>,
     /// The largest relative error of the times that the machine file was fitted to.
     pub time_error: f64,
-    /// How far the measured gains of larger pages lie below and above the gains that the fit
-    /// predicts, as shares of the time with base pages.
+    /// How far the measured gains of larger pages lie at most below and above the gains that the
+    /// fit predicts, as shares of the time with base pages.
     pub gain_errors: [f64; 2],
     /// The source of the numbers.
     pub source: String,

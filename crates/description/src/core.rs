@@ -9,7 +9,7 @@ use super::{is_false, is_true};
 /// The most bits that an [`Asid`] holds.
 pub const BITS_MAX: u8 = 16;
 
-/// How the operating system assigns contexts (address-space identifiers) to spaces.
+/// How the operating system assigns contexts (address-space identifiers) to address spaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ContextPolicy {
@@ -80,8 +80,8 @@ fn is_one(count: &u32) -> bool {
     *count == 1
 }
 
-/// Whether the value is the default, which is not written, so that machines from before the choice
-/// existed keep their digest.
+/// Whether the value is the default. The default is not written, so that machines described before
+/// this key existed keep their digest.
 fn is_modulo(policy: &ContextPolicy) -> bool {
     *policy == ContextPolicy::Modulo
 }

@@ -38,8 +38,8 @@ pub struct Costs {
     /// With small spaces: cycles of loading segment registers, or the PID and domain registers.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub segment_cycles: u32,
-    /// With small spaces: cycles of copying an entry of a root at a fault, with entering and
-    /// leaving the kernel.
+    /// With small spaces: cycles of copying an entry of a root at a fault, including the cycles of
+    /// entering and leaving the kernel.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub copy_cycles: u32,
     /// With small spaces: cycles of reading one cache line of a top-level table, when it is searched for entries that were copied from a space that loses its slot.
@@ -84,8 +84,8 @@ macro_rules! work_costs {
                     shootdowns: _,
                     reads: _,
                     writes: _,
-                    // They consist of copies, entries and nodes, which have prices; a chunk that is
-                    // looked at is a few words of a bitmap.
+                    // Migrations consist of copies, entries and nodes, which have prices. Examining
+                    // a chunk means to read a few words of a bitmap.
                     migrations: _,
                     downgrades: _,
                     upgrades: _,
@@ -93,12 +93,12 @@ macro_rules! work_costs {
                     chunks_scanned: _,
                     waits: _,
                     large_out: _,
-                    // A processor does it that is idle.
+                    // An idle processor does this work.
                     zeroed_ahead: _,
-                    // They are what is saved, or consist of entries, which have prices.
+                    // These count work that was saved, or work on entries, which have prices.
                     prezeroed: _,
                     around: _,
-                    // A few words per free block, and per frame that a page may have.
+                    // Each costs a few words per free block, and per frame that a page may have.
                     places: _,
                     hashed: _,
                     hashed_back: _,

@@ -9,15 +9,16 @@ use super::is_false;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Flushes {
-    /// The most pages that are flushed one by one: if there are more between the first and the last
-    /// changed page, counted in the smallest of the changed pages, the whole space is flushed. 33 in Linux
-    /// on x86 (`tlb_single_page_flush_ceiling`). Absent: only the pages are flushed, however many.
+    /// The most pages that are flushed one by one. If the range from the first to the last changed
+    /// page has more pages than this, counted in units of the smallest changed page, the whole
+    /// space is flushed. 33 in Linux on x86 (`tlb_single_page_flush_ceiling`). Absent: only the
+    /// pages are flushed, however many.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<u64>,
     /// How the other processors are notified.
     pub by: FlushBy,
-    /// With `invlpgb`: the flushes of a space are broadcast once at least this many processors have
-    /// run the space. 4 in Linux.
+    /// With `invlpgb`: the flushes of a space are broadcast as soon as at least this many
+    /// processors have run the space. 4 in Linux.
     #[serde(skip_serializing_if = "is_four")]
     pub broadcast_from: u32,
     /// How many pages one broadcast instruction flushes.
@@ -30,8 +31,8 @@ pub struct Flushes {
     /// With `deferred`: cycles of the operating system's clock between two sweeps of a processor.
     #[serde(skip_serializing_if = "is_a_millisecond")]
     pub sweep_cycles: u64,
-    /// With `deferred`: the most flushes that a processor can leave to others at a time. For further
-    /// flushes it interrupts them.
+    /// With `deferred`: the most flushes that a processor can leave pending for other processors at
+    /// a time. For further flushes it interrupts them.
     #[serde(skip_serializing_if = "is_64")]
     pub states: usize,
     /// The source of the numbers.

@@ -1,5 +1,5 @@
-//! Placement of pages by hashes of their addresses, and hardware that finds pages so: `[os.mosaic]`,
-//! `[os.utopia]`, `[restseg]`.
+//! Placement of pages by hashes of their addresses, and hardware that finds such pages:
+//! `[os.mosaic]`, `[os.utopia]`, `[restseg]`.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,9 +9,10 @@ use super::units::Bytes;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Mosaic {
-    /// Frames in the front yard of a bucket: for the pages whose hash selects the bucket.
+    /// Frames in the front yard of a bucket. A page whose hash selects the bucket gets one of these
+    /// frames if one is free.
     pub front_yard: u32,
-    /// Frames in the back yard of a bucket: for pages whose front yard is full.
+    /// Frames in the back yard of a bucket. These frames are for pages whose front yard is full.
     pub back_yard: u32,
     /// The number of buckets in whose back yards a page may have a frame.
     pub choices: u32,

@@ -19,7 +19,8 @@ pub struct Linux {
     /// kernel would place them.
     #[serde(skip_serializing_if = "is_default")]
     pub layout: Layout,
-    /// The seed of the random parts of the kernel's addresses; absent: addresses are not random.
+    /// The seed of the random parts of the addresses that the kernel chooses; absent: addresses are
+    /// not random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout_seed: Option<u64>,
     /// Whether faults and `khugepaged` use pages of 2 MiB, and whether other sizes set to `inherit`
@@ -77,11 +78,11 @@ pub struct Linux {
     /// pages are allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_free_kbytes: Option<u64>,
-    /// The distance between the watermarks, in 1 / 10000 of memory.
+    /// The distance between the watermarks of free memory, in 1 / 10000 of memory.
     #[serde(skip_serializing_if = "is_10")]
     pub watermark_scale_factor: u64,
     /// How much the watermarks rise each time that an allocation takes a part of a page block of
-    /// another kind, in 1 / 10000 of the high watermark.
+    /// another type (movable, unmovable), in 1 / 10000 of the high watermark.
     #[serde(skip_serializing_if = "is_15000")]
     pub watermark_boost_factor: u64,
     /// 1: if memory is scarce, a large page is split if more than `khugepaged.max_ptes_none` of its base
@@ -200,7 +201,7 @@ impl Default for Linux {
 pub struct Version(pub u32, pub u32);
 
 impl Version {
-    /// The version whose rules apply where none is named.
+    /// The version whose rules apply if a machine file names none.
     pub const MODELLED: Version = Version(6, 18);
 }
 
@@ -518,7 +519,7 @@ pub struct HawkEye {
     pub metric: Metric,
     /// How long accessed bits are collected for a sample, in milliseconds.
     pub sample_millisecs: u64,
-    /// The time between the starts of two samples, in milliseconds.
+    /// The time between the starts of two samples of accessed bits, in milliseconds.
     pub sleep_millisecs: u64,
     /// The number of free blocks that are filled with zeros in advance in each period; 0: none.
     pub prezero_blocks: u64,
@@ -564,7 +565,7 @@ pub enum Metric {
     /// Processes take turns, with one block each.
     #[default]
     RoundRobin,
-    /// By the share of its time that a process spends in page-table walks.
+    /// The process that spends the largest share of its time in page-table walks comes first.
     MmuOverhead,
 }
 
@@ -612,8 +613,8 @@ impl Default for Ranger {
     }
 }
 
-/// Whether the value is the default, which is not written, so that machines from before the choice
-/// existed keep their digest.
+/// Whether the value is the default. The default is not written, so that machines described before
+/// this key existed keep their digest.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

@@ -1,7 +1,7 @@
 //! The properties of the managers that `os.manager` can name. Code that builds a part of the machine
 //! asks for a property here, and does not compare names of managers.
 
-/// The manager that maps pages to the frames that the trace has.
+/// The manager that maps each page to the frame that the trace gives for it.
 pub const RECORDED: &str = "recorded";
 
 /// The manager that uses reservations.
@@ -50,7 +50,8 @@ pub fn page_blocks(os: &super::Os) -> Option<u32> {
     linux(os).map(|knobs| if knobs.has_1g() { 18 } else { 10 })
 }
 
-/// log2 of the number of frames in the blocks in which the manager places regions, if it does.
+/// log2 of the number of frames in the blocks in which the manager places regions; `None` if it
+/// does not place regions.
 pub fn places(os: &super::Os) -> Option<u32> {
     page_blocks(os).filter(|_| huge(os) == Some(Huge::Ca))
 }
@@ -69,7 +70,8 @@ pub fn allocator(os: &super::Os) -> &'static str {
     }
 }
 
-/// Why the manager cannot take the frames that hashes of addresses allow; `None` if it can.
+/// Why the manager cannot restrict pages to the frames that hashes of their addresses allow; `None`
+/// if it can.
 pub fn chooses_frames(os: &super::Os) -> Option<&'static str> {
     match (huge(os), os.manager.as_str()) {
         (Some(Huge::Ca), _) => Some("places regions itself"),
@@ -77,9 +79,7 @@ pub fn chooses_frames(os: &super::Os) -> Option<&'static str> {
         _ if os.ranger.is_some() => Some(MOVES),
         (Some(Huge::Linux | Huge::Ingens | Huge::HawkEye), _) | (None, "base") => None,
         (None, RESERVING) => Some("keeps its free blocks for reservations"),
-        (None, "irix") => {
-            Some("has lists by the sizes of pages, with blocks that may not be broken up")
-        }
+        (None, "irix") => Some("has free lists by page size, with blocks that may not be split"),
         (None, RECORDED) => Some("uses the frames of the trace"),
         (None, _) => Some("gives frames at the first touch, in the order of touches"),
     }

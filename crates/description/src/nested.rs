@@ -37,7 +37,8 @@ pub struct Nested {
     /// The ranges of guest-physical addresses that belong to devices: the host maps nothing there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holes: Vec<Hole>,
-    /// Guests that the host had before this one; absent: none.
+    /// Guests that the host ran before this one, whose memory has fragmented the host's memory;
+    /// absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub former: Option<Former>,
     /// Which caches the host's translation shares with the guest's.
@@ -105,8 +106,8 @@ pub struct Former {
     pub left: u32,
     /// The memory of each of these guests.
     pub memory: Bytes,
-    /// The size of the blocks in which these guests allocated their memory, each guest in turn at
-    /// random.
+    /// The size of the blocks in which these guests allocated their memory. For each block, the
+    /// guest is chosen at random.
     pub granule: PageSize,
     /// The seed of the random numbers.
     #[serde(default = "one")]
@@ -116,8 +117,8 @@ pub struct Former {
     pub source: String,
 }
 
-/// Which caches of `[mmu_cache]` guest and host share (B10 section 7.1). Each value includes what
-/// the value before it shares.
+/// What guest and host share of `[mmu_cache]` (B10 section 7.1). Each value shares all that the
+/// value before it shares, and more.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shared {

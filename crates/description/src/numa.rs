@@ -22,17 +22,17 @@ pub struct Numa {
     pub source: String,
 }
 
-/// The node from which frames are allocated, and when pages migrate, if no place rule says
-/// otherwise.
+/// From which node frames are allocated, and when pages migrate. A place rule can request something
+/// else for parts of a program.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NumaPolicy {
     /// The node from which a page's frame is allocated.
     pub placement: Placement,
-    /// The source of the page if the node of `placement` has no free page of the requested size.
+    /// What happens if the node of `placement` has no free page of the requested size.
     pub fallback: NodeFallback,
-    /// Which property of a frame has priority if the node of `placement` has no free frame of the
-    /// page's cache colour.
+    /// Which of the two is more important if the node of `placement` has no free frame of the
+    /// page's cache colour: the node or the colour.
     pub rather: Rather,
     /// A page migrates when another node has made this many more references to it than its own node;
     /// absent: pages do not migrate.
@@ -62,7 +62,7 @@ pub enum Placement {
     Node(u8),
 }
 
-/// The source of a page if its node has no free page of the requested size.
+/// What happens if a page's node has no free page of the requested size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeFallback {
@@ -73,14 +73,14 @@ pub enum NodeFallback {
     Stay,
 }
 
-/// Which property of a frame has priority.
+/// Which property of a frame is more important.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rather {
-    /// The node.
+    /// The node: the page gets a frame of its node with another colour.
     #[default]
     Near,
-    /// The cache colour.
+    /// The cache colour: the page gets a frame of its colour from another node.
     Colored,
 }
 

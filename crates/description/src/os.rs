@@ -24,8 +24,8 @@ pub struct Os {
     /// The page size of mappings. If it is larger than the base page, a page has this size if all
     /// of it lies within one region.
     pub page_size: PageSize,
-    /// Whether every page has the size `page_size`, regardless of the bounds of regions, which no
-    /// real operating system could do.
+    /// Whether every page has the size `page_size`, even if the page extends beyond the bounds of
+    /// its region. No real operating system could do this.
     #[serde(skip_serializing_if = "is_false")]
     pub uniform: bool,
     /// Whether each page is mapped before its first touch, so that no walk faults, as in a program
@@ -43,8 +43,8 @@ pub struct Os {
     /// several page sizes.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub place: String,
-    /// The number of base pages that a process can have moved per microsecond of waiting for a
-    /// large page.
+    /// The number of base pages that are moved per microsecond while a process waits for a large
+    /// page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moves_per_us: Option<f64>,
     /// The daemon that makes free large pages by moving used pages; absent: none runs.
@@ -63,8 +63,8 @@ pub struct Os {
     /// kernel's defaults at boot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux: Option<Linux>,
-    /// The memory node from which frames are allocated; absent: that of the processor that touches
-    /// the page first.
+    /// The memory node from which frames are allocated; absent: the node of the processor that
+    /// touches the page first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<NumaPolicy>,
     /// The number of cache colours of base pages: a page gets a frame of the colour of its address,
@@ -139,7 +139,8 @@ impl Os {
         self.base().min(base)
     }
 
-    /// Whether anything can happen by the clock: `first-touch` has no daemons.
+    /// Whether the operating system does work at times given by its clock. `first-touch` has no
+    /// daemons, so it does not.
     pub fn has_clock(&self) -> bool {
         !self.at.is_empty() || self.manager != FIRST_TOUCH
     }
@@ -212,8 +213,8 @@ pub struct At {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Marks {
-    /// Memory that is reserved for page tables: if less is free, an allocation of a page waits
-    /// until other pages are paged out.
+    /// Memory that is reserved for page tables: if less than `min` is free, an allocation of a page
+    /// waits until other pages are paged out.
     pub min: Bytes,
     /// Paging out begins when less memory than `low` is free.
     pub low: Bytes,
@@ -289,8 +290,8 @@ pub struct Reservations {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Devices {
-    /// The most frames that devices have. If devices have this many frames, the frame lent longest ago is
-    /// returned for each new one.
+    /// The most frames that devices have at a time. If devices have this many frames, the frame
+    /// lent longest ago is returned whenever a new one is lent.
     pub pages: u32,
     /// The number of page faults between two frames that are lent.
     pub faults: u32,
@@ -302,7 +303,8 @@ pub struct Devices {
     pub source: String,
 }
 
-/// The effect of breaking a reservation on the marks of its pages (B10 section 6.5.3).
+/// What happens to the marks of a reservation's pages when the reservation is broken (B10 section
+/// 6.5.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MarksOfBroken {
@@ -322,7 +324,7 @@ impl Default for Reservations {
     }
 }
 
-/// The kinds of pass of the daemon, by what it may move.
+/// The kinds of pass of the daemon, by which pages a pass may move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -366,14 +368,14 @@ fn is_nothing(bytes: &Bytes) -> bool {
     bytes.0 == 0
 }
 
-/// Whether the value is the default, which is not written, so that machines from before the choice
-/// existed keep their digest.
+/// Whether the value is the default. The default is not written, so that machines described before
+/// this key existed keep their digest.
 fn is_clock(replacement: &str) -> bool {
     replacement == CLOCK
 }
 
-/// Whether the value is the default, which is not written, so that machines from before the choice
-/// existed keep their digest.
+/// Whether the value is the default. The default is not written, so that machines described before
+/// this key existed keep their digest.
 fn is_first_touch(manager: &str) -> bool {
     manager == FIRST_TOUCH
 }
@@ -415,7 +417,7 @@ impl<'de> Deserialize<'de> for Inject {
         });
         parsed.ok_or_else(|| {
             de::Error::custom(format!(
-                "\"{text}\" is not a fault that can be injected: write \"skip-shootdown:N\" or \
+                "\"{text}\" is not an error that can be injected: write \"skip-shootdown:N\" or \
                  \"fail-allocation:N\", with N from 1"
             ))
         })
@@ -433,8 +435,8 @@ pub enum Clock {
     Instructions,
 }
 
-/// Whether the value is the default, which is not written, so that machines from before the choice
-/// existed keep their digest.
+/// Whether the value is the default. The default is not written, so that machines described before
+/// this key existed keep their digest.
 fn is_full(clock: &Clock) -> bool {
     *clock == Clock::Full
 }

@@ -41,8 +41,8 @@ impl Default for RangeTlb {
 
 const TABLE: &str = "table";
 
-/// Whether the value is the default, which is not written, so that machines from before the choice
-/// existed keep their digest.
+/// Whether the value is the default. The default is not written, so that machines described before
+/// this key existed keep their digest.
 fn is_table(from: &str) -> bool {
     from == TABLE
 }

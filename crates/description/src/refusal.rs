@@ -5,12 +5,12 @@
 pub struct Refusal {
     /// The key, such as `tlb.l1d.entries`.
     pub key: String,
-    /// The reason for which its value is wrong, and possible values.
+    /// Why the key's value is wrong, and which values are possible.
     pub what: String,
 }
 
 impl Refusal {
-    /// An error that the value at `key` is wrong. `what` says how.
+    /// An error for a wrong value at `key`. `what` says what is wrong.
     pub fn new(key: impl Into<String>, what: impl Into<String>) -> Refusal {
         Refusal { key: key.into(), what: what.into() }
     }

@@ -43,13 +43,13 @@ pub fn apply(text: &str, origin: &str, settings: &[String]) -> Result<Applied, E
     }
 }
 
-/// The setting that causes the error `what`: the first without which the error does not occur; all
-/// settings if there is no such one.
+/// The setting that causes the error `what`: the first setting without which the error does not
+/// occur. All settings, if the error occurs without any one of them.
 fn to_blame(whole: &Table, settings: &[String], what: &str) -> String {
     let is_blamed = |blamed: &&String| {
         let mut table = whole.clone();
         for setting in settings.iter().filter(|setting| setting != blamed) {
-            // Each of them was put there before.
+            // Each of these settings was applied without an error before.
             let _ = put(&mut table, setting);
         }
         let without: Result<Description, toml::de::Error> = table.try_into();
@@ -58,7 +58,8 @@ fn to_blame(whole: &Table, settings: &[String], what: &str) -> String {
     settings.iter().find(is_blamed).cloned().unwrap_or_else(|| settings.join(" --set "))
 }
 
-/// Sets the value of a `KEY=VALUE` in `table`. Returns the table that was added for it, if any.
+/// Applies a setting `KEY=VALUE` to `table`. Returns the name of the table that had to be added for
+/// the key, if any.
 fn put(table: &mut Table, setting: &str) -> Result<Option<String>, String> {
     let (key, value) =
         setting.split_once('=').ok_or("write KEY=VALUE, as in tlb.l1d.entries=128")?;
@@ -72,11 +73,11 @@ pub fn with(description: &Description, key: &str, value: &Value) -> Result<Descr
     table.try_into().map_err(|error| said(&error, None))
 }
 
-/// The parser's error on one line; for an unknown key, with the known key that is most similar. `key` is
-/// the key with the wrong value, if known from the text.
+/// The parser's error on one line. For an unknown key, the line also has the known key that is most
+/// similar. `key` is the key with the wrong value, if the text shows which key that is.
 fn said(error: &toml::de::Error, key: Option<String>) -> String {
     let said = error.message().replace('\n', "; ");
-    // The end of the message if it is about a value: "in `memory.aged`".
+    // The end of the parser's message if a value is wrong: "in `memory.aged`".
     let within = || {
         let all = error.to_string();
         all.lines().find(|line| line.starts_with("in `")).map(str::to_owned).unwrap_or_default()
@@ -97,7 +98,7 @@ fn said(error: &toml::de::Error, key: Option<String>) -> String {
             )
         }
         Some(_) if said.starts_with("missing field") => {
-            format!("{said} {}", within()).trim_end().to_owned() + ": give it too"
+            format!("{said} {}", within()).trim_end().to_owned() + ": add it"
         }
         // "unknown variant `often`, expected one of `lru`, `fifo`", "... expected `on` or `off`"
         Some(value) if said.starts_with("unknown variant") => {
@@ -117,7 +118,8 @@ fn said(error: &toml::de::Error, key: Option<String>) -> String {
 
 /// The parser's error for a value of the wrong type or out of range, in Pagewalk's words.
 ///
-/// They are `invalid type: string "4K", expected u32` or ``invalid value: integer `-1`, expected u32``.
+/// The parser's errors are `invalid type: string "4K", expected u32` or ``invalid value: integer
+/// `-1`, expected u32``.
 fn of_another_kind(said: &str) -> Option<String> {
     let is_outside = said.starts_with("invalid value: ");
     let rest = said.strip_prefix("invalid value: ").or(said.strip_prefix("invalid type: "))?;
@@ -143,7 +145,7 @@ fn of_another_kind(said: &str) -> Option<String> {
         "u8" => Some(u64::from(u8::MAX)),
         "u16" => Some(u64::from(u16::MAX)),
         "u32" => Some(u64::from(u32::MAX)),
-        // The file's own whole numbers end here.
+        // Whole numbers in TOML are signed, so larger ones cannot be written.
         "u64" | "usize" => Some(i64::MAX as u64),
         _ => None,
     };
@@ -239,7 +241,7 @@ fn parse_value(text: &str) -> Value {
         .unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
-/// The inputs of a machine's description, to locate errors in.
+/// The texts from which a machine's description was read, kept to show where errors are.
 #[derive(Debug)]
 pub struct Written {
     /// The text of the machine file.
@@ -251,7 +253,8 @@ pub struct Written {
 }
 
 impl Written {
-    /// The error `what` at `key`: at the setting that set the key, or at its line in the text.
+    /// The error `what` about `key`. It names the setting that set the key or, if there is none,
+    /// the key's line in the text.
     pub fn locate(&self, key: &str, what: &str) -> Error {
         let what = format!("{key}: {what}");
         let table = key.rsplit_once('.').map_or("", |(table, _)| table);
@@ -261,7 +264,7 @@ impl Written {
                 set == key || around || (!table.is_empty() && set.starts_with(&format!("{table}.")))
             })
         };
-        // The setting of the key itself, rather than one beside it.
+        // A setting of the key itself is better than a setting of a key in the same table.
         let own = |setting: &&String| setting.split('=').next() == Some(key);
         let settings = || self.settings.iter().rev();
         if let Some(setting) = settings().find(own).or_else(|| settings().find(given)) {

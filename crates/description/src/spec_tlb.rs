@@ -20,12 +20,12 @@ pub struct SpecTlb {
     pub replacement: String,
     /// The size of the large pages.
     pub page_size: PageSize,
-    /// How the predictor knows that a base page is in a reservation: `heuristic` or `marks`. With `offsets`, an entry
-    /// is for an instruction and has the offset between virtual and physical addresses of the pages on which the
-    /// instruction misses (SpOT).
+    /// How the predictor knows that a base page is in a reservation: `heuristic` or `marks`. With
+    /// `offsets` there are no reservations: an entry belongs to an instruction, and has the offset
+    /// between virtual and physical addresses of the pages on which the instruction misses (SpOT).
     pub fill: String,
-    /// With `offsets`: the least number of base pages in a contiguous run whose pages make an
-    /// entry.
+    /// With `offsets`: a page makes an entry only if it is in a contiguous run of at least this
+    /// many base pages.
     #[serde(skip_serializing_if = "is_32")]
     pub pages_min: u32,
     /// Whether an entry stays after it has predicted a page whose walk faulted.
@@ -61,8 +61,8 @@ impl Default for SpecTlb {
     }
 }
 
-/// Whether the value is the default, which is not written, so that machines from before the choice
-/// existed keep their digest.
+/// Whether the value is the default. The default is not written, so that machines described before
+/// this key existed keep their digest.
 const fn is_32(pages: &u32) -> bool {
     *pages == 32
 }

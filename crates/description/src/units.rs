@@ -47,7 +47,7 @@ impl Serialize for Bytes {
     }
 }
 
-/// A string; the error for a plain number says that the unit is missing.
+/// Reads a string. If there is a plain number instead, the error says that the unit is missing.
 fn text_with_unit<'de, D: Deserializer<'de>>(
     deserializer: D,
     expected: &'static str,

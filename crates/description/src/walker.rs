@@ -38,8 +38,8 @@ pub struct Walker {
     /// entry.
     #[serde(skip_serializing_if = "is_per_process")]
     pub page_mask: PageMask,
-    /// Whether a walk reads only its last entry, as if all entries above it were known: the model
-    /// of B10, section 6.3.3.
+    /// Whether a walk reads only its last entry, as if all entries above the last one were known:
+    /// the model of B10, section 6.3.3.
     #[serde(skip_serializing_if = "is_false")]
     pub lowest_only: bool,
     /// The source of the numbers.
@@ -57,8 +57,8 @@ pub enum PageMask {
     Always,
 }
 
-/// Whether the value is the default, which is not written, so that machines from before the choice
-/// existed keep their digest.
+/// Whether the value is the default. The default is not written, so that machines described before
+/// this key existed keep their digest.
 fn is_per_process(page_mask: &PageMask) -> bool {
     *page_mask == PageMask::PerProcess
 }
@@ -94,7 +94,8 @@ pub struct MmuCache {
     pub ways: Ways,
     /// The replacement policy.
     pub replacement: String,
-    /// Cycles of one lookup; lookups for one level after another add up.
+    /// Cycles of one lookup. If several levels are looked up one after the other, the cycles of the
+    /// lookups add up.
     pub latency_cycles: u32,
     /// The size of physical addresses in bits, from which the sizes of tags and data are computed.
     pub physical_bits: u32,
@@ -117,7 +118,7 @@ impl Default for MmuCache {
             ways: Ways::Full,
             replacement: lru(),
             latency_cycles: 0,
-            // The most that x86-64 entries have room for.
+            // The longest physical addresses that x86-64 entries can hold.
             physical_bits: 52,
             seed: one(),
             source: String::new(),

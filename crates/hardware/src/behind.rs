@@ -8,9 +8,10 @@
 //!                Behind: MMU cache, data caches, counts of walks
 //! ```
 //!
-//! As long as the OS flushes all changed translations, events behind the TLBs do not change the
-//! next steps of the front. A front can therefore drive one [`Behind`] directly, or record its
-//! reports once for many of them. All reports are plain data.
+//! The front is all hardware and software before the caches: TLBs, OS and page table. As long as
+//! the OS flushes all changed translations, nothing behind the TLBs changes the next steps of the
+//! front. A front can therefore drive one [`Behind`] directly, or record its reports once and
+//! replay them for many. All reports are plain data.
 
 use addr::{Asid, Kind, PhysAddr, VirtRange};
 use mmu::Spot;
@@ -37,7 +38,7 @@ pub struct Refill {
 }
 
 impl Refill {
-    /// All fields except the region, as bits.
+    /// All fields except the region, packed as one bit each.
     pub const fn bits(self) -> u32 {
         self.cold as u32
             | (self.instead as u32) << 1
@@ -52,7 +53,7 @@ impl Refill {
 pub enum Forget {
     /// All entries that lead to an address of the range in one space.
     Range(VirtRange, Asid),
-    /// The pages of the range in one space; the tables on the path to them stay.
+    /// The pages of the range in one space; entries for tables on the path to these pages stay.
     Pages(VirtRange, Asid),
     /// All entries of one space.
     Space(Asid),
@@ -68,13 +69,14 @@ pub trait Behind {
     /// Whether the hardware predicts where walks end, and so needs their results.
     fn speculates(&self) -> bool;
 
-    /// Whether a predictor of walks needs runs of pages and the instructions of accesses.
+    /// Whether a predictor of walks needs to know runs of contiguous pages and the instructions
+    /// that make accesses.
     fn wants_runs(&self) -> bool;
 
     /// Makes all later calls apply to `processor`; before the first call they apply to processor 0.
     fn on(&mut self, processor: usize);
 
-    /// Whether [`Behind::soon`] is worth calling some time before an access.
+    /// Whether it is worthwhile to call [`Behind::soon`] some time before an access.
     fn is_far(&self) -> bool;
 
     /// Announces a probable access to `phys`.
@@ -88,8 +90,9 @@ pub trait Behind {
     fn first_data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind);
 
     /// Reports a walk. The walker makes as many of the references in `way`, the complete path, as
-    /// it needs. The error is a node that is not on this path, to which a missing flush has led the
-    /// walker: the path from that node must then be passed to [`Behind::walk_from_stale`].
+    /// it needs. The error is a node that is not on this path: a stale cached entry, which should
+    /// have been flushed, leads there. The path from this node must then be passed to
+    /// [`Behind::walk_from_stale`].
     fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node>;
 
     /// Reports references that are made before a walk, or in place of one.
@@ -103,8 +106,8 @@ pub trait Behind {
     /// it.
     fn found(&mut self, by: Option<u64>, spot: Spot);
 
-    /// Reports that the last walk faulted; `there` is the page that forbids the access, if there is one.
-    /// Called if the machine has a predictor of walks.
+    /// Reports that the last walk faulted; `there` is the page that forbids the access, if there is
+    /// one. `by` is as for [`Behind::found`]. Called if the machine has a predictor of walks.
     fn faulted(&mut self, by: Option<u64>, there: Option<Spot>);
 
     /// Reports that a device owns the frame from now on or, if `lent` is false, that the device no
@@ -114,7 +117,7 @@ pub trait Behind {
     /// Reports that the current processor switched to another space.
     fn switched(&mut self);
 
-    /// Reports that the TLB is refilled: all walks since the last refill were for this one.
+    /// Reports that the TLB is refilled. All walks since the last refill belong to this one.
     fn refilled(&mut self, refill: Refill);
 
     /// Flushes entries of `processor`, at the request of the OS.

@@ -9,11 +9,11 @@
 //!                       +-- generation: all begin anew; flush everything
 //! ```
 //!
-//! Hardware compares numbers and does not know spaces: without a flush, an entry of the former
-//! space of a number would be used for its present space. A number that gets a new space is
-//! therefore flushed first. Linux has generations on Arm (arch/arm64/mm/context.c) and a few
-//! numbers per processor on x86 (arch/x86/mm/tlb.c); IRIX and Solaris keep one list or one counter
-//! for all (K94 §4.2).
+//! Hardware compares numbers and does not know spaces. Without a flush, entries of the space that
+//! had a number before would be used for the space that has it now. Before a number is given to
+//! another space, its entries are therefore flushed. Linux has generations on Arm
+//! (arch/arm64/mm/context.c) and a few numbers per processor on x86 (arch/x86/mm/tlb.c); IRIX and
+//! Solaris keep one list or one counter for all processors (K94 §4.2).
 //!
 //! This module does not depend on the simulator, so that a kernel could use it to assign contexts.
 
@@ -23,8 +23,8 @@ use description::{BITS_MAX, ContextPolicy};
 /// The largest number of processors: a word has one bit for each.
 pub const PROCESSORS_MAX: u32 = u64::BITS;
 
-/// The number that tells the lines of a context apart in virtually addressed caches, above the bits of
-/// any address. Lines of memory that all contexts share do not have this number.
+/// The tag that distinguishes the lines of a context in virtually addressed caches, in the bits
+/// above those of any address. Lines of memory that all contexts share do not have such a tag.
 pub fn tag_of_context(asid: Asid) -> u64 {
     (u64::from(asid.0) + 1) << VIRTUAL_CACHE_BITS
 }
@@ -39,7 +39,7 @@ pub enum Stale {
     Nothing,
     /// All entries with the space's context, on the processors whose bits are set in `held_by`.
     Context { asid: Asid, held_by: u64 },
-    /// All entries that are not global, because there are no contexts.
+    /// All entries that are not global, because the hardware has no contexts.
     NonGlobal,
     /// All entries that are not global, on every processor, because a new generation of contexts
     /// begins.
@@ -89,8 +89,8 @@ impl Contexts {
         Contexts { policy, numbers: vec![numbers; sets], running: vec![None; processors] }
     }
 
-    /// The context that `space` has on `processor`, if hardware may hold entries of the space
-    /// there.
+    /// The context that `space` has on `processor`; `None` if that processor cannot hold TLB
+    /// entries of the space.
     pub fn of(&self, processor: usize, space: u32) -> Option<Asid> {
         let owners = &self.numbers(processor).owners;
         if owners.is_empty() {
@@ -172,7 +172,7 @@ impl Contexts {
     }
 }
 
-/// The context of `space`, and its owner's data.
+/// The context of `space`, and the data of its owner.
 fn find(owners: &[Option<Owner>], space: u32) -> Option<(usize, Owner)> {
     let has = |(index, owner): (usize, &Option<Owner>)| {
         owner.filter(|owner| owner.space == space).map(|owner| (index, owner))

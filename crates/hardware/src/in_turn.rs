@@ -5,7 +5,8 @@
 //!            -->  here: 2's   parked: [ 0's | 1's |  -  ]
 //! ```
 //!
-//! The object of the running processor is in a fixed place, so that an access need not look it up.
+//! The object of the running processor is in a fixed place, so that an access need not search for
+//! it.
 
 /// A `T` for each processor.
 pub struct InTurn<T> {
@@ -17,7 +18,8 @@ pub struct InTurn<T> {
 }
 
 impl<T> InTurn<T> {
-    /// `first` is for processor 0, which runs; `others` are for the following processors.
+    /// `first` is the object of processor 0, which runs; `others` are the objects of the following
+    /// processors.
     pub fn new(first: T, others: impl Iterator<Item = T>) -> InTurn<T> {
         let parked = std::iter::once(None).chain(others.map(Some)).collect();
         InTurn { here: first, on: 0, parked }

@@ -32,8 +32,9 @@ impl References {
         Ok(Some(References { topology, beyond, counts }))
     }
 
-    /// Counts `times` references of one sort. Returns the cycles that each of them takes in excess
-    /// of a reference to the processor's own node.
+    /// Counts `times` references to `at`. `sort` is the kind of access, or [`WALKS`] for references
+    /// of walks. Returns the cycles that each reference takes in excess of a reference to the
+    /// processor's own node.
     #[inline]
     pub fn refer(&mut self, at: PhysAddr, sort: usize, times: u64) -> u64 {
         let node = self.topology.of_address(at);
@@ -41,8 +42,8 @@ impl References {
         self.beyond[node]
     }
 
-    /// The cycles of the program's references of one kind, in excess of references to the
-    /// processor's own node.
+    /// The cycles of all references of one sort (a kind of access, or [`WALKS`]), in excess of
+    /// references to the processor's own node.
     pub fn cycles_beyond(&self, sort: usize) -> u64 {
         self.counts.iter().zip(&self.beyond).map(|(counts, beyond)| counts[sort] * beyond).sum()
     }

@@ -24,8 +24,8 @@ pub struct Processor {
 pub struct ProcessorCounts {
     pub accesses: [u64; Kind::COUNT],
     pub instructions: u64,
-    /// Stores to clean pages that took a hardware assist; the next field counts such stores that
-    /// trapped to a handler.
+    /// Stores to clean pages for which a hardware assist set the dirty bit; the next field counts
+    /// stores to clean pages that trapped to a software handler.
     pub dirty_assists: u64,
     pub modify_traps: u64,
     /// Faults that the operating system handled.
@@ -58,16 +58,18 @@ pub struct Shootdowns {
     pub received: u64,
     /// Entries of the processor's TLBs flushed by shootdowns.
     pub entries: u64,
-    /// Of the shootdowns that it started: those that were broadcast, those that flushed a whole space because
-    /// many pages had changed, and those that left the flush of others to a sweep.
+    /// Parts of `made`: shootdowns that were broadcast, those that flushed a whole space because
+    /// many pages had changed (`widened`), and those that left the flush of other processors to a
+    /// later sweep (`deferred`).
     pub broadcast: u64,
     pub widened: u64,
     pub deferred: u64,
-    /// Flushes that it made in sweeps; the next field has those that came before their time.
+    /// Flushes that the processor made in sweeps; the next field counts sweeps that were made
+    /// earlier than due.
     pub swept: u64,
     pub swept_early: u64,
-    /// Cycles of the shootdowns that it started; the next field has those of shootdowns it was
-    /// interrupted for.
+    /// Cycles of the shootdowns that the processor started; the next field has the cycles of
+    /// shootdowns for which it was interrupted.
     pub sender_cycles: u64,
     pub receiver_cycles: u64,
 }
@@ -86,7 +88,7 @@ impl Processor {
 
     /// Resets the counts to zero; the entries stay.
     pub fn forget_counts(&mut self, census: &mut Census) {
-        // `cycles_before` has the cycles that were counted until now.
+        // `cycles_before` is set elsewhere, to the cycles counted until now.
         let Processor { hardware, trace_cache, asid: _, counts, cycles_before: _ } = self;
         hardware.forget_counts(census);
         trace_cache.iter_mut().for_each(TraceCache::forget_counts);
@@ -108,7 +110,8 @@ fn trace_cache(description: &Description) -> Result<Option<TraceCache>, Refusal>
         return Err(Refusal::new(key("uops_per_instruction"), what));
     }
     if !description.core.fetches {
-        let what = "a trace cache serves only fetches, and core.fetches = false leaves them out: \
+        let what = "a trace cache serves only fetches, but core.fetches = false leaves fetches \
+                    out: \
                     remove [trace_cache], or set core.fetches = true";
         return Err(Refusal::new("trace_cache", what.to_owned()));
     }

@@ -10,13 +10,13 @@
 //! This requires that each TLB entry is for one page of 4K, the unit in which the recorder counts
 //! pages, and that only accesses change these TLBs between two events of a program. Accesses that
 //! are only counted reach no other part of the machine, so no part behind the TLBs may depend on
-//! hits. Counting therefore works for TLBs, page tables and walkers, with pages that keep their
-//! frames once they have been touched. It does not work with data caches, which need each access,
-//! nor with a page table that is itself translated by the TLBs.
+//! hits. Counting therefore works for TLBs, page tables and walkers if pages keep their frames
+//! after they have been touched. It works neither with data caches, which need each access, nor
+//! with a page table whose own addresses the TLBs translate.
 //!
-//! With FIFO and random replacement, every entry that is removed must be known. With a page table, an entry
-//! is also removed if it forbids an access that the operating system then grants. Machines with
-//! FIFO or random replacement therefore must not have a page table.
+//! With FIFO and random replacement, the recorder must know every entry that is removed. With a
+//! page table, an entry is also removed if it forbids an access that the operating system then
+//! allows. Machines with FIFO or random replacement therefore must not have a page table.
 
 use std::ops::RangeInclusive;
 
@@ -24,12 +24,14 @@ use addr::{Kind, PageSize};
 use description::Description;
 use trace::{Replaces, SurePages};
 
-/// The supported numbers of entries. With fewer entries or ways, most blocks could bring in too many pages;
-/// with more, the recorder does not keep track (`SURE_PAGES_MAX` of crate `ring`).
+/// The supported numbers of entries. With fewer entries or ways, most basic blocks of the program
+/// could access too many pages; the recorder cannot track more than `SURE_PAGES_MAX` pages (crate
+/// `ring`).
 const ENTRIES: RangeInclusive<u32> = 16..=128;
 const WAYS_MIN: u32 = 4;
 
-/// The tables of a machine file that do not depend on hits. Any other table disables the guarantee.
+/// The tables of a machine file whose hardware does not depend on hits. With any other table, no
+/// hit is guaranteed.
 const TABLES: [&str; 12] = [
     "title",
     "source",
@@ -59,16 +61,14 @@ const OS: [&str; 5] = ["base_page", "page_size", "uniform", "costs", "source"];
 pub fn pages(description: &Description) -> Result<SurePages, String> {
     if let Some(wrong) = more_than_tlbs(description) {
         return Err(format!(
-            "the machine has {wrong}, so that a hit changes more state than that \
-                            of the TLBs"
+            "the machine has {wrong}, so that a hit changes more state than that of the TLBs"
         ));
     }
     let (base, large) = description.tlb_page_sizes();
     if base != PageSize::SIZE_4K || large.is_some() {
         let size = large.unwrap_or(base);
         return Err(format!(
-            "the machine has pages of {size}, but hits can be counted only for \
-                            pages of 4K"
+            "the machine has pages of {size}, but hits can be counted only for pages of 4K"
         ));
     }
     let serving = |kind| {
@@ -109,7 +109,7 @@ pub fn pages(description: &Description) -> Result<SurePages, String> {
     let [code, loads, stores] =
         [entries(Kind::Fetch)?, entries(Kind::Load)?, entries(Kind::Store)?];
     if loads != stores {
-        return Err("loads and stores have TLBs of their own".to_owned());
+        return Err("loads and stores have separate TLBs".to_owned());
     }
     if (code.3 == Replaces::Lru) != (loads.3 == Replaces::Lru) {
         let (code, loads) = (code.0, loads.0);

@@ -7,7 +7,8 @@
 //!   clock >= time ---------------> System::change
 //! ```
 //!
-//! A new setting is a variant with its key here, and an arm in each system that supports it.
+//! To add a setting, add a variant with its key here, and a match arm in each system that supports
+//! it.
 
 use description::Description;
 

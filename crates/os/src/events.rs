@@ -1,12 +1,12 @@
-//! The requests that events of a trace make of an operating system, interpreted once for all
-//! systems.
+//! What events of a trace request from an operating system. Events are interpreted here, once for
+//! all systems.
 //!
 //! A failed call makes no request, except for the work that it did before it failed: calls that
 //! proceed from mapping to mapping stop at the first mapping that they cannot handle, after they
 //! have handled the mappings before it ([`Ends`]). An event that only gives information (which
-//! thread runs, which threads exist) makes no request either. A system ignores requests for which
-//! it has no use (a lock in memory, if it evicts nothing); systems never interpret events
-//! themselves.
+//! thread runs, which threads exist) makes no request either. A system ignores requests that do not
+//! concern it: for example, a system that evicts no pages ignores locks. Systems never interpret
+//! events themselves.
 
 use addr::{Kind, Rights};
 use trace::{Call, Event, FileId, FileKind, Origin};
@@ -20,8 +20,9 @@ const MADV_COLLAPSE: u32 = 25;
 /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`.
 const MADV_POPULATE_READ: u32 = 22;
 const MADV_POPULATE_WRITE: u32 = 23;
-/// Errors in the results of calls. In this order: a part is not mapped, or memory is not available;
-/// an address may not be used in this way; the request is not possible at this address.
+/// Error numbers that calls return. In this order: a part of the range is not mapped, or memory is
+/// not available (`ENOMEM`); the address may not be used in this way; the request is not possible
+/// at this address.
 const ENOMEM: i64 = -12;
 const EFAULT: i64 = -14;
 const EINVAL: i64 = -22;
@@ -61,14 +62,14 @@ impl Gone {
             | Request::Discard { start, bytes, ends: Ends::Behind } => {
                 Some(Gone::Bytes(start, bytes))
             }
-            // What moves is charged anew where it went.
+            // The pages at the new address count as new pages.
             Request::Move { from, from_bytes, .. } => Some(Gone::Bytes(from, from_bytes)),
             Request::Break { now } => {
                 let gone = before?.checked_sub(now)?;
                 Some(Gone::Bytes(now, gone))
             }
             Request::Replace | Request::Exit => Some(Gone::All),
-            // A part of it is still there.
+            // A part of the range was not discarded.
             Request::Discard { ends: Ends::AtHole | Ends::AtLocked, .. }
             | Request::Wish { .. }
             | Request::Upgrade { .. }
@@ -87,7 +88,7 @@ impl Gone {
 /// The point at which a call that proceeds from mapping to mapping stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ends {
-    /// At the end of the range of the call.
+    /// The call did not stop before the end of its range.
     Behind,
     /// At the first address that is not mapped (`mprotect`, `mlock`, `munlock`).
     AtHole,
@@ -120,7 +121,8 @@ pub enum Request<'a> {
     Unmap { start: u64, bytes: u64 },
     /// Discard the contents; the mapping stays.
     Discard { start: u64, bytes: u64, ends: Ends },
-    /// Advice that pages in this range should be large, or should no longer be large.
+    /// Advice that pages in this range should be large or, if `large` is false, should not be
+    /// large.
     Wish { start: u64, bytes: u64, large: bool },
     /// Make the pages of this range that are in memory large.
     Upgrade { start: u64, bytes: u64, came: Upgraded },
@@ -220,7 +222,7 @@ pub fn request(event: &Event) -> Option<Request<'_>> {
         Event::Execve { result: 0, .. } => Request::Replace,
         Event::Exit { group: true, .. } => Request::Exit,
         Event::Call(call) => return transfer(call),
-        // They failed, or end a thread.
+        // These calls failed, or only end a thread.
         Event::Munmap { .. }
         | Event::Shmat { .. }
         | Event::Mprotect { .. }
@@ -232,8 +234,8 @@ pub fn request(event: &Event) -> Option<Request<'_>> {
         | Event::Exit { .. } => return None,
         // A segment that is detached keeps its pages until something is mapped over them.
         Event::Shmdt { .. } => return None,
-        // What is advised for another process is not followed to it. Dirty pages are written when
-        // they leave memory. There is one node.
+        // Advice for another process has no effect on that process here. Dirty pages are written
+        // when they are evicted, not by `msync`. `mbind` has no effect.
         Event::ProcessMadvise { .. } | Event::Msync { .. } | Event::Mbind { .. } => return None,
         // No system here has policies of page sizes that a program could change.
         Event::HugePages { .. } | Event::PageSize { .. } => return None,
@@ -348,12 +350,13 @@ fn rights_of(prot: u32) -> Rights {
     Rights::from_bits((prot & 7) as u8)
 }
 
-/// The bytes that a call has read from or written to a regular file, if the trace has the offset.
+/// The request for bytes that a call has read from or written to a regular file, if the trace has
+/// their offset.
 fn transfer(call: &Call) -> Option<Request<'_>> {
     let write = match call.name.as_str() {
         "read" | "pread64" | "readv" | "preadv" | "preadv2" => false,
         "write" | "pwrite64" | "writev" | "pwritev" | "pwritev2" => true,
-        // Other calls move no contents of files, or do not say which.
+        // Other calls transfer no contents of files, or do not show which contents.
         _ => return None,
     };
     let bytes = u64::try_from(call.result).ok().filter(|&bytes| bytes > 0)?;

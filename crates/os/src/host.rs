@@ -35,7 +35,8 @@ pub struct Host {
     page_size: PageSize,
     keeps_room: bool,
     first_touches: u64,
-    /// The walks for the path of the last guest walk; the next field has their references.
+    /// The walks of the host's table for the path of the last guest walk. The next field has the
+    /// references of these walks.
     walks: Vec<HostWalk>,
     references: Vec<Reference>,
 }
@@ -86,7 +87,7 @@ impl Host {
         self.ram.aged_bytes()
     }
 
-    /// Bytes of frames for backing and for tables.
+    /// Bytes of the host's frames in use, and bytes of the frames among them that hold page tables.
     pub fn used_bytes(&self) -> (u64, u64) {
         (self.ram.frame_bytes().1, self.ram.footprint().frame_bytes)
     }
@@ -188,8 +189,12 @@ impl Host {
         let answer = answer.map_err(|failure| match failure {
             Failure::OutOfFrames => Failure::OutOfHostFrames,
             Failure::OutOfHostFrames => failure,
-            Failure::OutOfMemory(what) => Failure::OutOfMemory(format!("the host: {what}")),
-            Failure::Table(what) => Failure::Table(format!("the host: {what}")),
+            Failure::OutOfMemory(what) => {
+                Failure::OutOfMemory(format!("in the host of the virtual machine: {what}"))
+            }
+            Failure::Table(what) => {
+                Failure::Table(format!("in the host of the virtual machine: {what}"))
+            }
         })?;
         self.first_touches += u64::from(answer == Answer::FirstTouch);
         Ok(moved)
@@ -225,7 +230,7 @@ impl Stack {
 
     /// Resets the counts to zero; mappings stay.
     pub fn forget_counts(&mut self) {
-        // Resets the counts of its system for the guest's memory.
+        // The counts of `guest` are reset by its system.
         let Stack { guest: _, host, splintered } = self;
         *splintered = 0;
         if let Some(host) = host {
@@ -233,8 +238,8 @@ impl Stack {
         }
     }
 
-    /// The translation for the TLB of `addr` after a walk that made `references` and `found` a
-    /// page: in a virtual machine, after the host has translated the addresses of all references.
+    /// The translation of `addr` for the TLB, after a walk that made `references` and ended with
+    /// `found`. In a virtual machine, the host first translates the addresses of all references.
     pub fn place(
         &mut self,
         addr: VirtAddr,
@@ -252,7 +257,8 @@ impl Stack {
         }))
     }
 
-    /// The complete path of the walk that was placed last and made `references`.
+    /// The complete path of the walk that was last passed to [`Stack::place`] and made
+    /// `references`.
     pub fn way<'a>(&'a self, references: &'a [Reference]) -> Way<'a> {
         let below = self.host.as_ref().map(|host| host.way());
         let (host, host_references) = below.unwrap_or((&[], &[]));
@@ -267,8 +273,8 @@ impl Stack {
     }
 }
 
-/// The platform of the host's system. The host never unmaps a page, so that only moved tables must
-/// be flushed: the next walk reports them, and frames can be freed at once.
+/// The platform of the host's system. The host never unmaps a page, so only moved tables must be
+/// flushed. The next walk reports the moved tables, and their old frames can be freed at once.
 struct Below<'a> {
     ram: &'a mut Ram,
     layout: &'a Layout,
@@ -293,7 +299,7 @@ impl Platform for Below<'_> {
         self.ram.done(flush);
     }
 
-    /// The host never needs the number of the access.
+    /// The host's system never uses the number of the access.
     fn access(&self) -> u64 {
         0
     }

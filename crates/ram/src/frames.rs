@@ -41,13 +41,14 @@ pub enum Wished {
     Segments(FrameId),
 }
 
-/// log2 of the frames of a page block of Linux, 2M.
+/// log2 of the number of frames in a page block of Linux, which has 2M.
 const BLOCK_ORDER: u32 = 9;
 
-/// All frames of `memory`, free, with base frames of `base`, in the order of its placement; the
-/// free lists are `lists`, with reservations of the sizes `reserved` (log2 of frames) and the
-/// frames that can be requested by number (`wished`). If `apart`, frames of pages are taken one by
-/// one by number.
+/// All frames of `memory`, which are all free, with base frames of the size `base`. Frames are
+/// allocated in the order that `memory.placement` requests. The free lists are `lists`; there are
+/// reservations of the sizes `reserved` (log2 of the number of frames), and `wished` says which
+/// frames can be requested by number. If `apart`, frames of pages are allocated one by one, by
+/// number.
 pub fn frames(
     memory: &description::Memory,
     base: PageSize,
@@ -100,8 +101,8 @@ pub fn frames(
     ram.map_err(|error| error.to_string())
 }
 
-/// The empty free lists, over some of the frames or all, that `description` requests or, if it does not,
-/// that its manager uses.
+/// Creates empty free lists, for all frames or for some of them, of the kind that `description`
+/// requests or, if it requests none, that its manager uses.
 pub fn lists(
     description: &Description,
     base: PageSize,
@@ -115,7 +116,8 @@ pub fn lists(
     match allocator {
         "size-lists" => {}
         "buddy" | "page-blocks" if memory.ordered => {
-            let what = "only the allocator `size-lists` orders chunks by their movable pages: set \
+            let what = "only the allocator `size-lists` can order chunks by their movable pages \
+                        (memory.ordered): set \
                         memory.allocator=size-lists, or leave memory.ordered out";
             return Err(Refusal::new("memory.ordered", what.to_owned()));
         }
@@ -132,9 +134,10 @@ pub fn lists(
         .map_err(|_| error(&"memory has too many frames"))?;
     let largest = PageSize::from_shift(24).unwrap_or(base);
     let mut listed: Vec<PageSize> = sizes.iter().copied().filter(|size| *size < largest).collect();
-    // Of that size always: a node of a page table can be larger than any page.
+    // There is always a list of this size, since a node of a page table can be larger than any
+    // page.
     listed.push(largest);
-    // Each node makes its part of the large pages that are wanted.
+    // Each memory node must supply its part of the requested large pages.
     let nodes = description.memory.numa.as_ref().map_or(1, |numa| u64::from(numa.nodes.max(1)));
     let frames = frames.unwrap_or(0..count);
     let mut lists = SizeLists::new(frames, base, &listed).map_err(|wrong| error(&wrong))?;
@@ -169,18 +172,20 @@ pub fn wished(
         return Ok(kept.map_or(Wished::Nowhere, |kept| Wished::Segments(kept.first())));
     };
     if topology.is_some() {
-        let what = "regions are placed in a memory of one node: leave memory.numa out";
+        let what = "this manager places regions only in a memory of one node: leave [memory.numa] \
+                    out";
         return Err(Refusal::new("os.manager", what.to_owned()));
     }
     if description.memory.allocator.as_deref() == Some("size-lists") {
-        let what = "its lists do not show which free frames are adjacent, which os.manager = \
-                    \"ca\" needs: choose page-blocks or buddy";
+        let what = "os.manager = \"ca\" must know which free frames are adjacent, and these lists \
+                    do not show it: choose page-blocks or buddy";
         return Err(Refusal::new("memory.allocator", what.to_owned()));
     }
     Ok(Wished::Regions(order))
 }
 
-/// log2 of the frames for each of the `sizes` of reservations, which come from the table `key`.
+/// For each of the `sizes` of reservations, log2 of its number of frames. The sizes come from the
+/// table `key` of the machine file.
 pub fn reserved(
     description: &Description,
     base: PageSize,

@@ -6,8 +6,8 @@
 //!                             |    free frames                   allocate
 //! ```
 //!
-//! In a virtual machine, the addresses of its frames are guest-physical; the host backs these
-//! addresses (`os/host.rs`) by a memory of its own.
+//! In a virtual machine, the addresses of these frames are guest-physical. The host (`os/host.rs`)
+//! has a memory of its own, whose frames back these addresses.
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "parts of one program: a field whose name says all has no comment")]
 
@@ -52,14 +52,14 @@ pub type AnyAllocator = Refusing<Box<dyn Allocator + Send>>;
 /// The frames of a machine, free and in use.
 pub type FrameStore = Physmem<AnyAllocator>;
 
-/// An operation that memory, or the page table in it, could not perform.
+/// Why memory, or the page table in it, could not perform an operation.
 #[derive(Debug)]
 pub enum Failure {
     /// No frame is left.
     OutOfFrames,
     /// No frame of the host is left.
     OutOfHostFrames,
-    /// Pages would have to be evicted but no page can be; the text says why.
+    /// Pages would have to be evicted, but no page can be evicted; the text says why.
     OutOfMemory(String),
     /// The page table cannot perform the operation; the text has its error.
     Table(String),
@@ -99,7 +99,7 @@ enum Counted {
 pub struct Ram {
     hat: Hat,
     frames: Physical<AnyAllocator>,
-    /// False for a machine of TLBs alone, where a page is its own frame.
+    /// False for a machine without a page table, where physical addresses equal virtual addresses.
     has_frames: bool,
     is_linear: bool,
     /// [`Format::wider`] of the page table.
@@ -111,7 +111,7 @@ pub struct Ram {
     pages: Counted,
     /// Bytes of frames that were in use before the run.
     aged_bytes: u64,
-    /// In a host that keeps reservations: the guest whose memory it backs.
+    /// In a host that keeps reservations: the guest whose memory this host backs.
     guest: Option<Guest>,
     /// Bytes of addresses without a frame, because a device is there.
     absent_bytes: u64,
@@ -160,7 +160,7 @@ impl Ram {
         let hat = table::new(description, SparseMemory::new(description.memory.size.0))?;
         let base = description.os.frame();
         let apart = keeps_tables_apart(&description.os);
-        // The lists' errors are the same for each range, so they are checked once.
+        // The errors of free lists do not depend on the range, so they are checked once.
         lists(description, base, hat.page_sizes(), None)?;
         let lists = |frames| {
             let made = lists(description, base, hat.page_sizes(), Some(frames));
@@ -183,7 +183,8 @@ impl Ram {
                 age(&mut frames, aged).map_err(|error| Refusal::new("memory.aged", error))?
             }
             Some(_) => {
-                let what = "a machine of TLBs alone has no frames that could be in use: leave \
+                let what = "a machine without a page table has no frames that could be in use: \
+                            leave \
                             memory.aged out";
                 return Err(Refusal::new("memory.aged", what.to_owned()));
             }
@@ -208,7 +209,8 @@ impl Ram {
         })
     }
 
-    /// The space that the trace calls `number`; it is created, empty, when it is first requested.
+    /// The space that has the number `number` in the trace. An empty space is created at the first
+    /// request for a number.
     pub fn space(&mut self, number: u32) -> Result<Space, Failure> {
         if let Some((_, space)) = self.spaces.get(&number) {
             return Ok(*space);
@@ -217,15 +219,15 @@ impl Ram {
         self.call(number, created)
     }
 
-    /// A space without a number in the trace, for its root alone.
+    /// Creates a space without a number in the trace, of which only the root is used.
     pub fn fresh(&mut self) -> Result<(HatSpace, Space), Failure> {
         let made = self.hat.create(&mut Creating(self.frames.get_mut()))?;
         let space = self.hat.space(made).ok_or(LoadError::NoSpace(made))?;
         Ok((made, space))
     }
 
-    /// Empties copies of root entries that lead to tables which `flush` says are removed; call it
-    /// before the flush.
+    /// Empties copies of root entries that lead to tables which are removed with `flush`. Must be
+    /// called before the flush.
     pub fn recall(&self, flush: &Flush) {
         if flush.tables().is_some() {
             let hat = self.spaces.values().find(|(_, known)| *known == flush.space());
@@ -233,8 +235,8 @@ impl Ram {
         }
     }
 
-    /// Transfers usage bits from copies of entries that are pages; call it before a page of `space` is
-    /// read or changed.
+    /// Transfers usage bits to a space's own entries from copies of them in other roots, for
+    /// entries that map pages. Must be called before a page of `space` is read or changed.
     fn settle(&self, space: Space) {
         if self.lends {
             let hat = self.spaces.values().find(|(_, known)| *known == space);
@@ -327,7 +329,7 @@ impl Ram {
         self.frames.get_mut().allocator_mut().0.on_node(node as u8);
     }
 
-    /// Bytes of `node`, of its `bytes`, that are in use or reserved.
+    /// How many of the `bytes` bytes of `node` are in use or reserved.
     pub fn used_on(&self, node: u8, bytes: u64) -> Option<u64> {
         self.look(|frames| {
             let free = frames.allocator().free_on(node)?;
@@ -368,7 +370,7 @@ impl Ram {
         Some(at)
     }
 
-    /// A walk that starts at `start`, even if that node is stale.
+    /// Walks the page table from the node `start`, even if this node is stale.
     pub fn walk_from(
         &mut self,
         start: Node,
@@ -452,7 +454,7 @@ impl Ram {
         taken
     }
 
-    /// Adds `bytes`, which may be negative, to the bytes of frames behind pages, where frames are
+    /// Adds `bytes`, which may be negative, to the bytes of frames behind pages, if these are
     /// counted.
     fn hold(&mut self, bytes: i64) {
         self.held_bytes = self.held_bytes.map(|held| held.saturating_add_signed(bytes));
@@ -506,7 +508,7 @@ impl Ram {
         self.settle(space);
         let range = VirtRange::of_page(page);
         let mut due = Flush::nothing(space);
-        // No processor runs before it has acted on the token that the caller gets.
+        // No processor runs before the caller has carried out the flush that it gets.
         let forget = &mut |flush: &Flush| due = flush.without_frames();
         let frames = self.frames.get_mut();
         let mapped = self.hat.table_mut().resize(space, range, to, frames, forget)?;
@@ -613,7 +615,7 @@ impl Ram {
 
     /// The largest number of bytes of frames in use so far.
     pub fn peak_bytes(&self) -> u64 {
-        // Tables may have grown since a page was mapped last.
+        // Tables may have grown since the last page was mapped.
         if self.has_frames { self.peak_bytes.max(self.used_bytes()) } else { 0 }
     }
 
@@ -629,7 +631,8 @@ pub fn fetch<T>(place: &T) {
     prefetch_index(slice::from_ref(place), 0);
 }
 
-/// The platform for creating a space, of which hardware cannot hold any translation yet.
+/// The platform for creating a space. Hardware cannot hold translations of a new space, so nothing
+/// is flushed.
 struct Creating<'a>(&'a mut FrameStore);
 
 impl hat::Platform for Creating<'_> {
@@ -640,7 +643,8 @@ impl hat::Platform for Creating<'_> {
     }
 }
 
-/// Whether walks translate the addresses of page-table entries by the TLB.
+/// Whether the page table is linear: walks use virtual addresses of page-table entries, which the
+/// TLB translates.
 pub fn is_linear(table: &description::PageTable) -> bool {
     Format::named(&table.format).is_some_and(|format| format.walked == Walked::ThroughTlb)
 }

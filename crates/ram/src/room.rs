@@ -19,7 +19,7 @@ use crate::{Failure, FrameStore};
 /// The pages of a guest's memory that have a frame of the host.
 #[derive(Default)]
 pub(crate) struct Guest {
-    /// The number after that of the guest's last page.
+    /// The number after the number of the guest's last page.
     end: u64,
     frames: BTreeMap<u64, FrameId>,
 }
@@ -81,7 +81,7 @@ pub(crate) fn have_had(memory: &mut FrameStore, former: &Former) -> Result<u64, 
     let Former { guests, left, memory: each, granule, seed, .. } = former;
     if left > guests {
         return Err(format!(
-            "of {guests} former guests, {left} cannot remain: write at most {guests}"
+            "{left} of {guests} former guests cannot remain: write at most {guests}"
         ));
     }
     let granule = granule.0;

@@ -1,8 +1,9 @@
 //! The results of a run: counts, and times that are computed from them.
 //!
-//! [`Results`] is the JSON document, field by field. Its `schema` number changes when a field changes
-//! its meaning or is removed; fields may be added without that. This file has the top level of the
-//! document. Its parts are in the other modules, by the component that counts them.
+//! [`Results`] is the JSON document, field by field. Its `schema` number changes when a field is
+//! removed or gets another meaning. Adding a field does not change the number. This file has the
+//! top level of the document. The other modules have its parts, one module for each component that
+//! counts.
 #![forbid(unsafe_code)]
 
 #[allow(missing_docs, reason = "a field of a count is what its name says")]
@@ -72,7 +73,7 @@ pub struct Results {
     pub threads: u64,
     /// How a processor switched between programs, if the trace has several.
     pub switches: Option<Switches>,
-    /// Accesses that touched two pages; each makes a lookup of both.
+    /// Accesses that touched two pages; for each of them, both pages are looked up.
     pub page_crossings: u64,
     /// Counts of each TLB, first level first.
     pub tlbs: Vec<TlbCounts>,
@@ -112,8 +113,8 @@ pub struct Results {
     /// Counts of memory nodes (`[memory.numa]`), if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<NumaCounts>,
-    /// Settings that changed during the run (`[[os.at]]`), in order; settings whose time did not
-    /// come are left out.
+    /// Settings that changed during the run (`[[os.at]]`), in order. Changes whose time the run did
+    /// not reach are left out.
     pub changed_settings: Vec<ChangedSetting>,
     /// Shootdowns, summed over all processors.
     pub shootdowns: ShootdownCounts,

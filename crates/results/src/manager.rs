@@ -1,4 +1,5 @@
-//! Counts of a memory manager: faults, page sizes and their reasons, its daemon, what memory is used for.
+//! Counts of a memory manager: faults, page sizes and the reasons for them, the coalescing daemon,
+//! and the uses of memory.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +34,8 @@ pub struct ManagerCounts {
     pub io_requests: u64,
     /// Cycles of disk requests, one after the other.
     pub io_cycles: u64,
-    /// Cycles of the work by kind, at the prices of `[os.costs.work]`; empty without prices.
+    /// Cycles of the kernel's work by kind, at the prices in `[os.costs.work]`; empty if the
+    /// machine file has no prices.
     pub cycles: BTreeMap<String, u64>,
     /// Pages loaded at faults, by region and by the reason for their size.
     pub page_sizes: Vec<SizeReasons>,
@@ -55,7 +57,8 @@ pub struct ManagerCounts {
     /// Transparent huge pages, if the manager has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux: Option<LinuxCounts>,
-    /// Memory at the end of a program, or of the trace, at which most memory was mapped.
+    /// Memory at the end of a program: of all ends of programs, the one at which most memory was
+    /// mapped. If the trace does not record ends of programs, memory at the end of the trace.
     pub end: EndOfProgram,
     /// Bytes of memory by use, at the end.
     pub bytes: KindBytes,
@@ -64,7 +67,7 @@ pub struct ManagerCounts {
 }
 
 impl ManagerCounts {
-    /// Sets the names of regions to those in `regions`.
+    /// Sets the names of regions in these counts to the names in `regions`.
     pub fn name_regions(&mut self, regions: &[RegionCounts]) {
         let reasons = self.page_sizes.iter_mut().map(|row| (&mut row.region, row.place));
         let sizes = self.sizes.iter_mut().chain(&mut self.upgrades);
@@ -197,7 +200,8 @@ pub struct MemorySample {
     pub reservations: Option<ReservationSample>,
 }
 
-/// Memory at the end of the program at which most memory was mapped.
+/// Memory at the end of a program: of all ends of programs, the one at which most memory was
+/// mapped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EndOfProgram {
     /// Index of the access at which the program ended; 0 if the trace does not record ends of
@@ -244,11 +248,11 @@ pub struct RunsOfLength {
 /// Online promotion: misses charged, and pages promoted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PromotionCounts {
-    /// Lookups that missed every TLB, on pages that could be larger, without first touches. The kernel
-    /// counts each of them.
+    /// Lookups that missed every TLB on pages that could be promoted to a larger size, except first
+    /// touches. The kernel counts each of these misses.
     pub misses: u64,
-    /// Misses in `misses` that were charged to a candidate, because a larger page would have been
-    /// in a TLB.
+    /// Misses in `misses` that were charged to a candidate (a larger page), because the larger page
+    /// would have been in a TLB.
     pub charged: u64,
     /// Cycles for counting the charged misses; they are part of the kernel's time.
     pub counting_cycles: u64,
@@ -261,7 +265,7 @@ pub struct PromotionCounts {
 pub struct PromotionsOfSize {
     /// Page size.
     pub size: String,
-    /// Misses that a candidate must be charged with to be promoted.
+    /// The number of misses that must be charged to a candidate before it is promoted.
     pub threshold_misses: u64,
     /// Pages promoted to this size.
     pub promoted: u64,

@@ -16,9 +16,10 @@ use super::{
     origins::{CodePlace, SiteCounts},
 };
 
-/// Folders with headers of compilers and libraries, whose inlined functions allocate for their callers.
+/// Folders with headers of compilers and libraries. Inlined functions from these headers allocate
+/// memory for the program that calls them.
 const OTHERS_SOURCES: [&str; 4] = ["/usr/include/", "/usr/lib/", "/rustc/", "/include/c++/"];
-/// Folders with the system's libraries, whose sources may be known by their debug files.
+/// Folders with the system's libraries. Debug files may give source lines for these libraries.
 const OTHERS_OBJECTS: [&str; 4] = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"];
 
 impl Results {
@@ -69,7 +70,7 @@ impl Results {
     }
 }
 
-/// Names the regions that were mapped for one allocation after their sites, as
+/// Names each region that was mapped for one allocation after its allocation site, as
 /// [`Results::name_origins`] does.
 pub fn name_regions(
     regions: &mut [RegionInfo],
@@ -93,7 +94,7 @@ pub fn name_regions(
 struct Times(FxHashMap<Vec<CodePlace>, u32>);
 
 impl Times {
-    /// The name of the next region of the site `name`, which has the calls `stack`.
+    /// The name of the next region of the site called `name`; `stack` is the site's stack of calls.
     fn name(&mut self, name: &str, stack: &[CodePlace]) -> String {
         let times = self.0.entry(stack.to_vec()).or_insert(0);
         *times += 1;
@@ -124,7 +125,8 @@ pub struct FrameName {
     pub line: Option<u32>,
 }
 
-/// A call as one place per function that contains it (inlined ones too); the call itself if none is known.
+/// A call, expanded to one place per function that contains it, including inlined functions. The
+/// call itself, if no function is known.
 fn expanded(call: &CodePlace, frames: Vec<FrameName>) -> Vec<CodePlace> {
     if frames.is_empty() {
         return vec![call.clone()];
@@ -134,7 +136,7 @@ fn expanded(call: &CodePlace, frames: Vec<FrameName>) -> Vec<CodePlace> {
     frames.into_iter().map(place).collect()
 }
 
-/// Merges equal places; returns the new index of each.
+/// Merges equal places. Returns the new index of each old place.
 fn join_code(code: &mut Vec<CodePlace>) -> Vec<u32> {
     let mut known = FxHashMap::default();
     let mut joined: Vec<CodePlace> = Vec::new();
@@ -161,8 +163,8 @@ fn join_code(code: &mut Vec<CodePlace>) -> Vec<u32> {
     places
 }
 
-/// Merges sites with equal calls, for instance those of several processes; returns the new index of
-/// each.
+/// Merges sites with equal stacks, for instance the sites of several processes. Returns the new
+/// index of each old site.
 fn join_sites(sites: &mut Vec<SiteCounts>) -> Vec<u32> {
     let mut known = FxHashMap::default();
     let mut joined: Vec<SiteCounts> = Vec::new();
@@ -205,8 +207,9 @@ fn is_library(place: &CodePlace) -> bool {
     object.contains(".so") && OTHERS_OBJECTS.iter().any(|others| object.starts_with(others))
 }
 
-/// The name of a site whose calls are `stack`, innermost first. If no line of the program's own sources is known, its
-/// code is preferred to that of libraries, even if these have lines.
+/// The name of a site whose calls are `stack`, innermost first. If no line of the program's own
+/// sources is known, the innermost call in the program's own code is preferred to calls in
+/// libraries, even if source lines are known for the libraries.
 fn site_name(stack: &[CodePlace]) -> String {
     let program = || stack.iter().filter(|place| !is_library(place));
     let place = own(stack)

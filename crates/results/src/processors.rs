@@ -7,10 +7,11 @@ use super::{
     Walks, sum::sums,
 };
 
-/// Shootdowns: changes of a page table after which TLBs and MMU caches had to be flushed.
+/// Counts of shootdowns. A shootdown is a change of a page table after which TLBs and MMU caches
+/// must be flushed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ShootdownCounts {
-    /// Shootdowns made: changes in a space for which some processor may have held translations.
+    /// Shootdowns made: changes in a space whose translations at least one processor may have held.
     pub made: u64,
     /// Interrupts of other processors for the shootdowns that were made.
     pub asked: u64,
@@ -26,15 +27,15 @@ pub struct ShootdownCounts {
     /// has no such limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub widened: Option<u64>,
-    /// Shootdowns made that left the flush of other processors to their next sweep; `None` if the machine
-    /// defers none.
+    /// Shootdowns made that left the flush of other processors to their next sweep; `None` if the
+    /// machine defers no flushes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deferred: Option<u64>,
-    /// Flushes that processors made in sweeps; `None` if the machine defers none.
+    /// Flushes that processors made in sweeps; `None` if the machine defers no flushes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swept: Option<u64>,
-    /// Sweeps that were made early, because a page was to be mapped at the same address again; `None` if
-    /// the machine defers none.
+    /// Sweeps that were made early, because a page was about to be mapped again at an address whose
+    /// flush was still pending; `None` if the machine defers no flushes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swept_early: Option<u64>,
     /// Cycles of the processors that made shootdowns: their own flush, sending, and the wait for

@@ -22,9 +22,9 @@ pub struct RegionCounts {
     /// `private-file`, `hugetlb`, `stack`, `thread-stack`, `heap`, `bss`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backing: Option<String>,
-    /// How all pages of the region were loaded without being touched: `when-mapped` (`MAP_LOCKED`,
-    /// `MAP_POPULATE`, an earlier `mlockall`) or `when-locked` (`mlock` afterwards); `None` if they
-    /// were not.
+    /// When all pages of the region were loaded without being touched: `when-mapped` (`MAP_LOCKED`,
+    /// `MAP_POPULATE`, an earlier `mlockall`) or `when-locked` (a later `mlock`); `None` if faults
+    /// loaded the pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub populated: Option<String>,
     /// Whether the region's allocation site called `mmap` itself; `None` without a site.

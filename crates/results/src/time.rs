@@ -6,15 +6,17 @@ use serde::Serialize;
 
 use super::Range;
 
-/// Time: counts times latencies. Each value is a range whose bounds hold however much work
-/// overlaps.
+/// Time: counts multiplied by latencies. Each value is a range; the true value lies within it,
+/// however much work overlaps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Time {
-    /// Cycles without translation: instructions at their rate, and data-cache misses. In the lower
-    /// bound misses overlap as far as the machine allows, in the upper bound not at all.
+    /// Cycles without translation: instructions at their rate, and data-cache misses. The lower
+    /// bound assumes that misses overlap as far as the machine allows; the upper bound assumes that
+    /// they do not overlap.
     pub program_cycles: Range<u64>,
-    /// Cycles of translation: every TLB lookup and every walk. In the lower bound hardware hides
-    /// all of it behind other work; a software refill handler cannot be hidden.
+    /// Cycles of translation: every TLB lookup and every walk. The lower bound assumes that
+    /// hardware hides all of these cycles behind other work; the cycles of a software refill
+    /// handler cannot be hidden.
     pub translation_cycles: Range<u64>,
     /// Cycles of translation per access.
     pub cycles_per_access: Range<f64>,

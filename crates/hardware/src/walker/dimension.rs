@@ -27,15 +27,15 @@ pub struct Dimension {
     pub(super) searches_timed: u64,
     /// The number of searches of the dimension's MMU cache in completed walks.
     pub searches: u64,
-    /// The number of real walks that each simulated walk represents.
+    /// The number of equal walks for which each simulated walk counts.
     pub(super) times: u64,
     /// References by level (the index) and by what served them.
     pub served: Vec<[u64; Served::COUNT]>,
-    /// For each level: the entries that lead to tables and that the MMU cache held or let a walk
-    /// skip, and those that were fetched.
+    /// For each level, the entries that lead to tables: how many the MMU cache held or let a walk
+    /// skip, and how many were fetched.
     pub upper: Vec<UpperEntries>,
-    /// Whether the walk repeats a walk that faulted, and therefore finds the entries that the first
-    /// walk has left in the cache: entries of a repeated walk are not counted as needed.
+    /// Whether the walk repeats a walk that faulted. A repeated walk finds the entries that the
+    /// first walk has left in the cache, so its entries are not counted as needed.
     pub(super) repeats: bool,
 }
 
@@ -69,8 +69,9 @@ impl Dimension {
         new * self.search_cycles
     }
 
-    /// The number of references from the root down that the walk skips. The error is a node that is
-    /// not on their path.
+    /// The number of references, from the root down, that the walk skips because of the MMU cache.
+    /// The error is a stale node to which the cache leads, and which is not on the path of the
+    /// references.
     #[inline]
     pub(super) fn start(&mut self, walk: &Walk, references: &[Reference]) -> Result<usize, Node> {
         let start = self.cache.start(walk.va, walk.asid, walk.root);
@@ -90,8 +91,8 @@ impl Dimension {
         for reference in skipped.iter().filter(|reference| !reference.write) {
             self.upper(reference.level, true);
         }
-        // An accessed bit set in the entry that led to the start costs nothing extra: it is written
-        // with the read.
+        // Setting the accessed bit in the entry that leads to the start node costs nothing extra,
+        // as the bit is written together with the read.
         let marks = rest.iter().take_while(|reference| reference.level > start.level).count();
         Ok(skipped.len() + marks)
     }
@@ -116,7 +117,7 @@ impl Dimension {
         }
     }
 
-    /// Counts that the entry which `reference` reads was not held.
+    /// Counts that the MMU cache did not hold the entry that `reference` reads.
     #[inline]
     pub(super) fn fetched(&mut self, reference: &Reference) {
         if reference.next().is_some() {
@@ -130,7 +131,7 @@ impl Dimension {
         !matches!(self.cache, AnyWalkCache::None)
     }
 
-    /// Moves the MMU cache to `other`, which has none, or back.
+    /// Exchanges the MMU caches of both dimensions; only one of them has a cache.
     pub(super) fn lend(&mut self, other: &mut Dimension) {
         std::mem::swap(&mut self.cache, &mut other.cache);
     }

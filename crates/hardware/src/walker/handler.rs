@@ -35,10 +35,10 @@ const CACHE_FILL: u64 = 2;
 /// TLB is written (1). G98 section 6.3 says that this handler is more expensive, but not by how
 /// much: an assumption.
 const PAGE_MASK: u64 = 3;
-/// For a store that changes a word that was just read: the new value (1), store (1).
+/// For a store to a word that was read immediately before: compute the new value (1), store (1).
 const CHANGE: u64 = 2;
-/// The cycles of a nested miss of a linear table, besides its reference. E99 §5.5 gives 400 to 500
-/// cycles, after Uhlig et al. 1995; this is the lower value.
+/// The cycles of a nested miss (a TLB miss on a linear page table itself), besides its reference.
+/// E99 §5.5 gives 400 to 500 cycles, after Uhlig et al. 1995; this is the lower value.
 const NESTED_CYCLES: u64 = 400;
 
 /// The handler of a machine.

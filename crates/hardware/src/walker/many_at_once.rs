@@ -26,17 +26,17 @@ pub struct WalkMade {
 }
 
 /// A bit mask of the steps of all walks of a miss. The longest walks are those of a guarded table
-/// with nodes of two entries: 52 steps. A miss has at most two such walks: one that finds that the
-/// access is denied, and one after the right was granted.
+/// with nodes of two entries: 52 steps. A miss has at most two walks of this length: one that finds
+/// that the access is denied, and one after the right has been granted.
 pub type Steps = u128;
 
 impl Walker {
-    /// Counts `times` misses like this one. The steps of the miss are the entries that lead to
-    /// tables, of all its walks from the root down; the MMU cache held the steps in `spared`, or
-    /// let the walks skip them.
+    /// Counts `times` misses that equal `miss`. The steps of a miss are the entries that lead to
+    /// tables, in all its walks, from the root down. `spared` has the steps that the MMU cache held
+    /// or let the walks skip.
     ///
-    /// The walker must have neither data caches nor a host, so that misses with equal steps are
-    /// equal in all counts.
+    /// The walker must have neither data caches nor a host; misses with equal steps then have equal
+    /// counts.
     pub fn replay(&mut self, miss: &Miss, spared: Steps, times: u64) {
         self.dimension.times = times;
         let (mut references, mut spared) = (miss.references.as_slice(), spared);
@@ -46,7 +46,7 @@ impl Walker {
             spared = self.dimension.learn(&made.walk, own, spared);
             let walked =
                 self.walk(&made.walk, Way { references: own, host: &[], host_references: &[] });
-            debug_assert!(walked.is_ok(), "it was given nodes of this way");
+            debug_assert!(walked.is_ok(), "the MMU cache holds only nodes of this path");
         }
         self.refilled(miss.refill);
     }
@@ -66,7 +66,7 @@ impl Dimension {
             spared >>= 1;
         }
         self.cache.finish(walk.va, walk.asid, true);
-        // Nobody has searched for this.
+        // No walk made these searches, so their time is not counted.
         self.searches_timed += self.cache.searches() - searches;
         spared
     }

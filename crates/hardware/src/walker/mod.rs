@@ -46,7 +46,7 @@ use super::{
 use speculation::{DeviceFrames, Made};
 use virtual_machine::page_node;
 
-/// The cycles of a reference by what serves it.
+/// The cycles of a reference, by the cache or memory that serves it.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies {
     /// Whether the machine file gives all cycles that its caches and memory need.
@@ -57,8 +57,9 @@ pub struct Latencies {
     pub data_refill_cycles: u64,
     /// The cycles of an exception that is not a refill.
     pub exception_cycles: u64,
-    /// The cycles of a walk's reference by what serves it. For a walk by software, only the cycles
-    /// in excess of a hit in the nearest cache, since such a hit is part of the instruction.
+    /// The cycles of a walk's reference, by the cache or memory that serves it. For a walk by
+    /// software, these are only the cycles in excess of a hit in the nearest cache, since the
+    /// cycles of a hit are part of the instruction.
     pub reference_cycles: [u64; Served::COUNT],
 }
 
@@ -69,7 +70,8 @@ pub struct WalkCensus {
     pub cold: u64,
     pub references: u64,
     pub cold_references: u64,
-    /// The number of walks, except cold ones, that made as many references as the index.
+    /// The number of walks, except cold ones, by the number of references that they made (the
+    /// index).
     pub per_walk: Vec<u64>,
     /// The counts of each region, by its label.
     pub regions: Vec<RegionWalks>,
@@ -81,7 +83,7 @@ pub struct WalkCensus {
     pub cycles: u64,
 }
 
-/// References and their cycles: of the walks for one region, or since the last refill.
+/// References and their cycles, either of all walks for one region or since the last refill.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RegionWalks {
     pub references: u64,
@@ -119,8 +121,8 @@ pub struct Port {
     pub latencies: Latencies,
     /// References to memory by node, if memory has nodes.
     pub nodes: Option<References>,
-    /// log2 of the line size, in bytes, of the cache that references reach first; the next field
-    /// has the number of lines touched beyond one per reference.
+    /// log2 of the line size, in bytes, of the cache that references reach first. The next field
+    /// counts the additional lines of references that touch more than one line.
     line_shift: u32,
     pub further_lines: u64,
     /// Reads and writes that changed nothing in the first cache they reached, and that this cache
@@ -181,7 +183,7 @@ impl Walker {
         }
     }
 
-    /// Records that a device owns the frame from now on, or no longer.
+    /// Records that a device owns the frame from now on or, if `lent` is false, no longer owns it.
     pub fn device(&mut self, frame: PhysAddr, lent: bool) {
         self.devices.lend(frame, lent);
     }
@@ -219,7 +221,7 @@ impl Walker {
         }
     }
 
-    /// Reports all accesses that changed nothing to the caches.
+    /// Counts the accesses that changed nothing in a cache in the counts of the caches.
     pub fn settle(&mut self) {
         let repeats = std::mem::take(&mut self.repeats);
         for (kind, hits) in Kind::ALL.into_iter().zip(repeats) {
@@ -234,7 +236,7 @@ impl Walker {
     /// See [`Behind::walk`](crate::behind::Behind::walk).
     pub fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node> {
         self.begin(walk);
-        // Nothing is remembered: all references are made.
+        // Nothing is cached, so all references are made.
         if self.host.is_none() && !self.lowest_only && !self.dimension.has_cache() {
             let followed = self.follow(walk, way, 0);
             self.dimension.repeats = !walk.found;
@@ -242,7 +244,8 @@ impl Walker {
         }
         let holds_pages = self.host.as_ref().is_some_and(|side| side.shared == Shared::Tlb);
         if holds_pages && (!walk.found || way.references.iter().any(|reference| reference.write)) {
-            // The entry there, if any, does not allow the access, or bits are to be set.
+            // The cached entry for the page, if there is one, does not allow the access, or the
+            // walk must set accessed or dirty bits.
             let page = VirtRange::of_page(walk.va.page(walk.size));
             self.dimension.forget(Forget::Pages(page, walk.asid));
         }
@@ -279,11 +282,11 @@ impl Walker {
     /// Makes the references of a walk from a node that the page table no longer has.
     pub fn walk_from_stale(&mut self, walk: &Walk, way: Way<'_>) {
         self.begin(walk);
-        // A second stale entry further down stays unnoticed: the walk is wrong as it is.
+        // A second stale entry further down is ignored, as the walk is wrong already.
         let _ = self.follow(walk, way, 0);
     }
 
-    /// Completes a refill: the walks since the last refill were for this one.
+    /// Completes a refill. The walks since the last refill belong to this one.
     pub fn refilled(&mut self, refill: Refill) {
         let Refill { region, cold, data, instead, dirtied, sized } = refill;
         if let Some(handler) = &self.handler {
@@ -333,7 +336,7 @@ impl Walker {
             return;
         };
         match forget {
-            // Of tables; the pages are named apart.
+            // These flush entries for tables; a flush of pages is requested separately.
             Forget::Range(..) | Forget::Space(_) => {}
             Forget::All => caches.flush_first(u64::MAX, |_| true),
             Forget::Pages(range, asid) => {
@@ -409,7 +412,7 @@ impl Walker {
         Ok(())
     }
 
-    /// Makes no reference of `way`, because its page is held.
+    /// Makes no reference of `way`, because the MMU cache holds its page.
     fn pass(&mut self, way: Way<'_>) {
         if let Some(side) = &mut self.host {
             way.host.iter().for_each(|passed| side.moved(passed, &mut self.dimension));
@@ -436,7 +439,8 @@ impl Walker {
         Ok(())
     }
 
-    /// Counts instructions of the handler, one per cycle: each depends on the one before.
+    /// Counts instructions of the handler, each with one cycle, as each depends on the instruction
+    /// before it.
     fn execute(&mut self, instructions: u64) {
         self.walks.handler_instructions += instructions;
         self.port.under_way.cycles += instructions;
@@ -464,7 +468,7 @@ impl Port {
             line_shift: _,
             further_lines,
             repeats,
-            // Nothing is under way between two accesses.
+            // Between two accesses, no refill is under way.
             under_way: _,
             made: _,
         } = self;
@@ -477,8 +481,9 @@ impl Port {
         }
     }
 
-    /// Makes the first of the `references`, as long as they change nothing in the cache they reach
-    /// first: a faster [`Port::fetch`] for several. Returns their number.
+    /// Makes the first of the `references`, up to the first that would change the cache that it
+    /// reaches first. This is faster than [`Port::fetch`] for each. Returns the number of
+    /// references made.
     #[inline]
     fn repeat(&mut self, references: &[Reference], dimension: &mut Dimension) -> usize {
         let Some(caches) = self.caches.as_ref().filter(|_| self.made.is_none()) else { return 0 };
@@ -496,7 +501,8 @@ impl Port {
     }
 
     /// Makes one reference through the data caches.
-    // Inlined whatever its size: most references repeat one, and a call would cost as much again.
+    // Always inlined: most references repeat an earlier one, and the call would cost as much as the
+    // reference.
     #[inline(always)]
     fn fetch(&mut self, reference: &Reference, dimension: &mut Dimension) {
         let Reference { addr, bytes, write, .. } = *reference;

@@ -253,7 +253,7 @@ fn what_the_kernel_would_refuse_is_refused() {
         (&["os.manager=ca", "os.ca.offsets_max=0"], "os.ca.offsets_max: a region needs one"),
         (
             &["os.manager=ca", "memory.allocator=size-lists"],
-            "memory.allocator: its lists do not show which free frames are adjacent",
+            "memory.allocator: os.manager = \"ca\" must know which free frames are adjacent",
         ),
         (&["os.manager=base", "os.ranger.moves=5"], "use os.manager = \"translation-ranger\""),
         (

@@ -146,7 +146,7 @@ fn what_is_wrong_is_said() {
         (
             "opteron-2008",
             &["range_tlb={}", "page_table.format=linear"],
-            "range_tlb: a linear page table is read through the TLB",
+            "range_tlb: the entries of a linear page table are read through the TLB",
         ),
         ("r4700", &["range_tlb={}"], "range_tlb: a range TLB needs a hardware walker"),
         ("tlb-only", &["range_tlb={}"], "range_tlb: a range TLB needs a hardware walker"),

@@ -27,7 +27,8 @@ pub fn new(description: &Description, memory: impl Memory + Send + Sync + 'stati
     let marks = description.walker.kind == WalkerKind::Hardware;
     let memory_bytes = description.memory.size.0;
     let base = description.os.base();
-    // A table that has none for it is refused where the small spaces are.
+    // An error about small spaces, or a table without an area for them, is reported where small
+    // spaces are built.
     let area = small::layout(description).ok().flatten().map(|layout| layout.area());
     (format.build)(Build { table, memory, memory_bytes, base, marks, area })
 }
@@ -55,7 +56,7 @@ fn check_keys(table: &description::PageTable, own: &[&str]) -> Result<(), Refusa
     }
 }
 
-/// `table` as an object without its static type.
+/// `table` as a trait object.
 pub(super) fn mounted(table: impl Mounted + 'static) -> Mounting {
     Ok(Hat::new(Box::new(table)))
 }

@@ -5,8 +5,8 @@ use pagetable::{
 };
 use rustc_hash::FxHashMap;
 
-/// The stand-in for a page table in a machine of TLBs alone: the set of its mapped pages. A walk of
-/// it has no references, and a page is its own frame.
+/// Takes the place of a page table in a machine without one: the set of mapped pages. A walk makes
+/// no references, and the physical address of a page equals its virtual address.
 ///
 /// ```text
 ///   page number   | chunk | 12 bits |      chunks --> a bit for each of 4096 adjacent pages
@@ -297,7 +297,8 @@ impl Mounted for Flat {
         let mut before = Vec::new();
         self.visit(space, range, &mut |mapping| before.push(mapping));
         let after = resized(&before, range, to)?;
-        // Nothing in here can fail, and nobody walks meanwhile.
+        // No operation in this function can fail, and no processor walks the table at the same
+        // time.
         let mut flush = Flush::nothing(space);
         for mapping in before.iter().filter(|mapping| mapping.translation.page.size() != to) {
             let page = VirtRange::of_page(mapping.translation.page);

@@ -6,8 +6,8 @@
 //!   "mpt"       software_tlb, ...        Down    5 a node, 4 a page   |build| build.radix(...)
 //! ```
 //!
-//! Every row has every part, so that a new format cannot omit one. No other code in this crate
-//! tests the name of a format.
+//! Every row has all columns, so that a new format cannot omit one. No other code in this crate
+//! compares names of formats.
 
 use addr::Memory;
 use description::{BITS_MAX, Refusal};
@@ -49,10 +49,11 @@ pub struct Relocation {
     pub entry_bytes: u64,
     /// The address after the last slot.
     pub end: u64,
-    /// The default bytes of all slots; the next field has the default bytes of one slot.
+    /// The default size of all slots together in bytes; the next field has the default size of one
+    /// slot.
     pub area: u64,
     pub slot: u64,
-    /// Whether slots cannot have another size.
+    /// Whether slots always have the default size.
     pub is_fixed: bool,
     /// The largest number of slots that can be distinguished.
     pub slots_max: u64,
@@ -72,10 +73,10 @@ const SEGMENTS: Relocation = Relocation {
     has_global: true,
 };
 
-/// The PID register replaces the upper seven bits of addresses below 32M (SA-1110 Developer's Manual
-/// section 6.2), the first of which is 0. One of the 16 domains belongs to the kernel, and spaces
-/// without a domain cannot be kept out of each other's slots (Wiggins and Heiser 2000). PIDs are
-/// assigned from the highest downwards.
+/// The PID register replaces the upper seven bits of addresses below 32M (SA-1110 Developer's
+/// Manual section 6.2); the first of its bits is 0. One of the 16 domains belongs to the kernel.
+/// Spaces without a domain of their own cannot be prevented from accessing each other's slots
+/// (Wiggins and Heiser 2000). PIDs are assigned from the highest downwards.
 const PID_AND_DOMAINS: Relocation = Relocation {
     covers: 1 << 20,
     entry_bytes: 4,
@@ -136,7 +137,8 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             name: "x86-32",
             keys: &["software_tlb", "remembers_leaf"],
             walked: Walked::Physically,
-            // No processor has any in this mode: they answer what would be if one had.
+            // No processor has PCIDs in this mode. The bits serve to simulate a processor that had
+            // them.
             context_bits: PCID_BITS,
             has_marks: true,
             relocation: Some(SEGMENTS),
@@ -159,7 +161,8 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             name: "arm",
             keys: &["software_tlb", "remembers_leaf"],
             walked: Walked::Physically,
-            // The first that have any came later (ARMv6): they answer what would be.
+            // Only later processors (ARMv6) have ASIDs. The bits serve to simulate an earlier
+            // processor that had them.
             context_bits: 8,
             has_marks: true,
             relocation: Some(PID_AND_DOMAINS),
@@ -224,7 +227,8 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             context_bits: TTBR_ASID_BITS,
             has_marks: true,
             relocation: None,
-            // Each of the two tables holds addresses of 52 bits, the upper one those with ones in front.
+            // Each of the two tables holds addresses of 52 bits. The upper table holds the
+            // addresses whose upper bits are ones.
             wider: &[(53, "page_table.address_bits=52")],
             handler: RADIX,
             build: |build| {
@@ -273,9 +277,9 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            // At each node: shift the index to where it is an offset (1), mask it (1), add it
-            // (1), load (1), leave if it is empty (1). At the leaf nothing is tested: an invalid
-            // entry faults by itself when it is used.
+            // At each node: shift the index so that it becomes an offset (1), mask it (1), add it
+            // (1), load (1), leave if the entry is empty (1). At the leaf nothing is tested: an
+            // invalid entry in the TLB causes a fault when it is used.
             handler: Path { search: SAVE, node: 5, entry: 4, narrow: 4 },
             build: |build| {
                 let mpt = if build.marks { Mpt::with_usage() } else { Mpt::new() };
@@ -290,7 +294,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            // As of an `mpt`, whose nodes and pages it has at other widths.
+            // Equal to the handler of an `mpt`: only the widths of nodes and pages differ.
             handler: Path { search: SAVE, node: 5, entry: 4, narrow: 4 },
             build: |build| {
                 let irix = Irix::new(build.base)
@@ -353,8 +357,8 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            // The place of the bucket: shift (1), fold twice (4), mask (1). A tag: load,
-            // branch. A pointer: load, branch if there is none.
+            // To find the bucket: shift (1), fold twice (4), mask (1). For a tag: load, branch. For
+            // a pointer: load, branch if there is none.
             handler: Path { search: 6, node: 0, entry: 2, narrow: 1 },
             build: |build| build.hashed(HashedShape::H128K),
         },
@@ -384,8 +388,8 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            // The number is multiplied twice (4), folded (2) and masked (1). Tag and pointer
-            // come together: two loads, two branches.
+            // The page number is multiplied twice (4), folded (2) and masked (1). Tag and pointer
+            // are adjacent: two loads, two branches.
             handler: Path { search: 7 + SAVE, node: 0, entry: 4, narrow: 4 },
             build: |build| {
                 let pages = build.table.entry_pages.unwrap_or(1);
@@ -425,8 +429,8 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            // A hash for each way (6), a line: eight loads, the tag put together out of its
-            // eight parts (16), branch (1), the page's place (2).
+            // For each way, compute the hash (6). For each line: eight loads, assemble the tag from
+            // its eight parts (16), branch (1), find the page's entry (2).
             handler: Path { search: SAVE, node: 0, entry: 33, narrow: 33 },
             build: |build| {
                 let cuckoo = ElasticCuckoo::new(3, 16 << 10).map_err(refused("format"))?;
@@ -436,7 +440,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
         },
     ];
 
-    /// The format with that name.
+    /// The format that is called `name`.
     pub fn named(name: &str) -> Option<Format<M>> {
         Format::ALL.into_iter().find(|format| format.name == name)
     }
@@ -445,10 +449,10 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
 /// The instructions for an `mpt`, plus a test whether the entry is a superpage (1).
 const RADIX: Path = Path { search: SAVE, node: 6, entry: 4, narrow: 4 };
 
-/// At each node: shift as the last guard says (1), mask (1), add (1), load guard and pointer (2),
-/// compare the guard as far as it is valid (2), branch (1), the next shift (1), leave the loop at
-/// an external node (1). The root's entry has no index, so it takes 3 instructions fewer; in an
-/// external node the position of the pair is known.
+/// At each node: shift by the number of bits that the last guard gives (1), mask (1), add (1), load
+/// guard and pointer (2), compare the guard as far as it is valid (2), branch (1), the next shift
+/// (1), leave the loop at an external node (1). The root's entry has no index, so it takes 3
+/// instructions fewer; in an external node the position of the pair is known.
 const GUARDED: Path = Path { search: SAVE - 3, node: 10, entry: 10, narrow: 1 };
 
 /// The instructions for a `hashed` table. In addition, the tag has more bits to mask (1), and the

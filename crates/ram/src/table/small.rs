@@ -14,8 +14,8 @@ pub fn relocation(description: &Description) -> Result<Relocation, Refusal> {
         let all = Format::ALL.into_iter().filter(|format| format.relocation.is_some());
         let names: Vec<&str> = all.map(|format| format.name).collect();
         let what = format!(
-            "only processors of 32 bits have segments or PID registers: use a page_table.format of \
-             {}, without page_table.software_tlb",
+            "small spaces need segments or a PID register, which only processors of 32 bits have: \
+             choose page_table.format from {}, without page_table.software_tlb",
             names.join(", ")
         );
         Refusal::new("os.small", what)
@@ -51,7 +51,7 @@ pub fn layout(description: &Description) -> Result<Option<SlotLayout>, Refusal> 
         let what = format!("a PID register has slots of {own}: leave os.small.slot out");
         return refuse(".slot", what);
     }
-    // The largest that leaves as many addresses to large spaces.
+    // The largest slot size that leaves at least as many addresses to large spaces.
     let sizes = (0..).map(|shift| covers << shift);
     let slot_max = sizes.take_while(|slot| relocation.end / slot > 1).last().unwrap_or(covers);
     if !slot.0.is_power_of_two() || slot.0 < covers || slot.0 > slot_max {
@@ -88,7 +88,7 @@ pub fn layout(description: &Description) -> Result<Option<SlotLayout>, Refusal> 
             refuse(".area", what)
         }
         Ok(layout) => Ok(Some(layout)),
-        Err(LayoutError::Slot { .. }) => unreachable!("the slot's size has been looked at"),
+        Err(LayoutError::Slot { .. }) => unreachable!("the size of a slot has been checked above"),
         Err(LayoutError::Area(_)) => {
             let what = format!(
                 "the area has {area}, which is not a multiple of a slot's {slot}: write a multiple \

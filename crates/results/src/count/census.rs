@@ -1,7 +1,8 @@
 //! Hits and misses of a run by TLB, kind of access, page size and region.
 //!
-//! Counting a hit must cost next to nothing, so it is counted in the TLB entry that was hit, which has
-//! its region as a label. When the entry is evicted or flushed, or the run ends, its hits are added up:
+//! Counting a hit must cost next to nothing. So each hit is counted in the TLB entry that was hit;
+//! the entry also has the label of its region. When the entry is evicted or flushed, or the run
+//! ends, its hits are added up:
 //!
 //! ```text
 //!   hit  -> entry.hits[kind] += 1                          every access
@@ -112,7 +113,8 @@ impl Census {
         }
     }
 
-    /// Adds the hits of an entry by kind and region. Where misses are dense, most evicted entries have none.
+    /// Adds the hits of an entry by kind and region. If misses are frequent, most evicted entries
+    /// have no hits.
     #[inline(never)]
     fn collect_hits(&mut self, census: &mut TlbCensus, first_level: bool, evicted: &Evicted) {
         for (sum, hits) in census.hits.iter_mut().zip(evicted.hits) {

@@ -1,7 +1,7 @@
 //! Misses over time and over the address space, in memory that does not grow with the trace.
 //!
-//! Both axes start fine and coarsen by doubling when they are full, so that a trace of any
-//! length over any span ends with a picture of about the same number of cells:
+//! Both axes start with fine steps. When an axis is full, its steps double. So every trace, however
+//! long and whatever addresses it has, ends with a similar number of cells:
 //!
 //! ```text
 //!   address ^   . . x .        time bins double when there are BINS_MAX of them,
@@ -24,7 +24,7 @@ const RECENT: usize = 128;
 /// The misses of a run so far, over time and address.
 #[derive(Clone, Debug)]
 pub struct History {
-    /// Index of the access with which it begins.
+    /// Index of the access with which the history begins.
     from: u64,
     bin_shift: u32,
     bins: Vec<Bin>,
@@ -37,7 +37,8 @@ pub struct History {
     cells: FxHashMap<(u64, u64), u64>,
     /// The misses of each granule by the label of their region.
     owners: FxHashMap<(u64, u32), u64>,
-    /// For each slot (by granule): the cell that was counted last, which is in both maps.
+    /// For each slot, the cell that was counted last, with its misses that are not in the maps yet.
+    /// The slot of a cell is chosen by its granule. The cell is in both maps already.
     recent: Box<[Recent; RECENT]>,
 }
 
@@ -141,8 +142,8 @@ impl History {
         }
     }
 
-    /// The history up to the access `end`, with a bin for every interval of it. Owners in the map
-    /// are still given by their labels.
+    /// The history up to the access `end`, with a bin for each interval up to there. Regions in the
+    /// map are still given by their labels.
     pub fn finish(mut self, end: u64) -> (Timeline, MissMap) {
         if let Some(last) = (end - self.from).checked_sub(1) {
             self.begin_bin(last);

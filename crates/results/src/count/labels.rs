@@ -1,7 +1,7 @@
 //! The regions of each address space, from the events of the trace, and the region to which an address belongs.
 //!
-//! It only observes: an operating system reads it ([`Layout::regions`]), and the counts of a run
-//! are kept by its labels.
+//! A layout only observes events. Operating systems read it ([`Layout::regions`]), and the counts
+//! of a run are kept by its labels.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,10 +11,11 @@ use trace::{Event, Location, Region, RegionId, Regions};
 
 use crate::count::census::SHARED;
 
-/// Stands for a region that has no label yet.
+/// Stands for the label of a region that has no label yet.
 const UNLABELED: u32 = u32::MAX;
 
-/// Slots for parts of regions that were looked up: enough for misses that alternate between a few regions.
+/// The number of slots for parts of regions that were looked up recently: enough for misses that
+/// alternate between a few regions.
 const RECENT: usize = 64;
 /// The slot of a part is chosen by the address bits from this one on.
 const RECENT_SHIFT: u32 = 21;
@@ -43,13 +44,13 @@ pub struct Layout {
     last: Option<(u32, usize)>,
     /// For each label the numbers of its space and region.
     labels: Vec<(u32, RegionId)>,
-    /// The part that was found last, by slot.
+    /// For each slot, the part of a region that was found last.
     recent: [Recent; RECENT],
-    /// The properties that were determined before the run.
+    /// For which spaces events describe mappings, as determined before the run.
     foreseen: Told,
 }
 
-/// Spaces whose mappings are described by events, as far as the beginning of a trace shows.
+/// The spaces whose mappings events describe, as far as the beginning of a trace shows.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
     /// The spaces seen so far.
@@ -102,7 +103,8 @@ struct SpaceLabels {
     regions: Regions,
     /// The label of each region, by its number.
     labels: Vec<u32>,
-    /// Whether events describe the mappings, once this was decided.
+    /// Whether events describe the mappings of the space; set when this is asked for the first
+    /// time.
     is_told: OnceCell<bool>,
 }
 
@@ -117,9 +119,10 @@ impl Layout {
         self.foreseen = told;
     }
 
-    /// Whether events describe the mappings of the space `number`: if that was determined before the run, or if such an
-    /// event had come before the first call. The answer never changes, so that all addresses outside known mappings are
-    /// treated alike.
+    /// Whether events describe the mappings of the space `number`. This is so if it was determined
+    /// before the run, or if an event had described a mapping before the first call of this
+    /// function. The answer never changes, so that all addresses outside known mappings are treated
+    /// alike.
     pub fn is_told(&self, number: u32) -> bool {
         self.places.get(&number).is_some_and(|&place| {
             let known = &self.spaces[place];
@@ -151,7 +154,8 @@ impl Layout {
         self.find_label(number, addr)
     }
 
-    /// The label of the region in which `range` begins, or else of the first region in it.
+    /// The label of the region in which `range` begins or, if it begins in none, of the first
+    /// region in `range`.
     pub fn label_within(&mut self, number: u32, range: VirtRange) -> u32 {
         let (first, last) = (range.start().get(), range.last().get());
         if first == last {
@@ -173,7 +177,8 @@ impl Layout {
             Some(&label) if label != UNLABELED => label,
             _ => self.label(number, place, region),
         };
-        // An inferred region grows with each lookup, so it is looked up each time.
+        // Inferred regions have no fixed extent: they grow with each lookup, so they are not kept
+        // in a slot.
         if let Some((first, last)) = self.spaces[place].regions.extent_of(addr.get()) {
             self.recent[recent_index(addr)] = Recent { first, last, space: number, label };
         }
@@ -236,7 +241,8 @@ impl Layout {
         if is_single { region } else { SHARED }
     }
 
-    /// The labeled regions by label: each with the number of its space.
+    /// The regions that have labels, in the order of their labels, each with the number of its
+    /// space.
     pub fn labeled(&self) -> impl Iterator<Item = (u32, &Region)> {
         self.labels
             .iter()

@@ -8,9 +8,10 @@
 //!                                             counts[code, region, site, thread, size] += 1
 //! ```
 //!
-//! Hits are not attributed, and this module costs them nothing. The code that caused a miss is
-//! known if the trace has all fetches. An instruction is known by the file that is mapped at its
-//! address and its place there; its name is looked for after the run ([`naming`]).
+//! Hits are not attributed to code, and this module does no work for hits. The code that caused a
+//! miss is known if the trace has all fetches. An instruction is identified by the file that is
+//! mapped at its address and by its position in this file. The name of its function is searched for
+//! after the run ([`naming`]).
 //!
 //! Memory is bounded: after [`KEYS_MAX`] different origins, new ones are counted without their code
 //! and thread.
@@ -41,26 +42,30 @@ pub struct Missed {
     pub cold: bool,
 }
 
-/// Misses by where they come from.
+/// Misses by their origin: the code and thread that missed, and the data on which they missed.
 pub struct Origins {
-    /// Whether the trace has the fetches that say what code an access is of.
+    /// Whether the trace has fetches, which show which code makes an access.
     has_code: bool,
-    /// The number of the code at an address, by space, block and instruction; emptied when mappings
-    /// change.
+    /// The number (index in `codes`) of the code at an address, by space, address of the block, and
+    /// instruction. Emptied when mappings change.
     here: FxHashMap<(u32, u64, u32), u32>,
     numbers: FxHashMap<Code, u32>,
     codes: Vec<Code>,
-    /// By thread the block and the instruction in which the batch before has left it.
+    /// For each thread, the block and the instruction at which it was at the end of the previous
+    /// batch.
     left_in: FxHashMap<u32, (u64, u32)>,
-    /// The access of this batch whose block was looked for last, by its index, with its thread. One `rep` instruction
-    /// may make all accesses of a batch: nothing before this one is looked at again.
+    /// The index of the access of this batch whose block was searched for last, its thread, and the
+    /// block. A search for a later access stops here: one `rep` instruction may make all accesses
+    /// of a batch, and each search would otherwise go back to its beginning.
     found: Option<(usize, u32, Block)>,
     counts: FxHashMap<Key, Counts>,
-    /// Misses of the origin that was counted last, of which `counts` has not heard; it knows the origin.
+    /// The origin that was counted last, and its misses that are not in `counts` yet. `counts` has
+    /// an entry for this origin already.
     last: Option<(Key, Counts)>,
 }
 
-/// An instruction in a space: where its block begins, and its number there.
+/// An instruction in a space: where its basic block begins, and the number of the instruction in
+/// the block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Code {
     space: u32,
@@ -93,7 +98,7 @@ impl Counts {
 }
 
 impl Origins {
-    /// No miss of a trace with this header.
+    /// The origins of a trace with this header, without any misses yet.
     pub fn new(header: &Header) -> Origins {
         Origins {
             has_code: header.fetches && header.filter == Filter::None,
@@ -107,7 +112,7 @@ impl Origins {
         }
     }
 
-    /// Counts a miss of the access at `index` of `batch`, in the space of that number.
+    /// Counts a miss of the access at `index` of `batch`, in the space `space`.
     pub fn miss(
         &mut self,
         batch: &Batch,
@@ -135,7 +140,7 @@ impl Origins {
         self.last = Some((key, Counts::default()));
     }
 
-    /// Tells `counts` of all misses.
+    /// Adds the misses in `last` to `counts`.
     fn settle(&mut self) {
         if let Some((key, new)) = self.last.take()
             && new.misses > 0
@@ -146,7 +151,7 @@ impl Origins {
         }
     }
 
-    /// The accesses of `batch` have run.
+    /// Called when all accesses of `batch` have run: remembers where each thread is.
     pub fn batch_ends(&mut self, batch: &Batch) {
         self.settle();
         if !self.has_code {
@@ -167,12 +172,12 @@ impl Origins {
         self.found = None;
     }
 
-    /// Other files may be mapped at the addresses that are known.
+    /// Called when mappings have changed: other files may now be mapped at the addresses in `here`.
     pub fn mappings_changed(&mut self) {
         self.here.clear();
     }
 
-    /// Begins to count anew.
+    /// Resets the counts to zero.
     pub fn forget_counts(&mut self) {
         let Origins {
             has_code: _,
@@ -188,7 +193,8 @@ impl Origins {
         counts.clear();
     }
 
-    /// Block and instruction of the access at `index`, which `thread` made.
+    /// The address of the block, and the number of the instruction in it, that made the access at
+    /// `index` of the thread `thread`.
     fn block(&mut self, batch: &Batch, index: usize, thread: u32) -> Option<(u64, u32)> {
         let is_before = |&(at, by, _): &(usize, u32, Block)| at <= index && by == thread;
         let known = self.found.filter(is_before).map(|(at, _, block)| (at, block));
@@ -262,15 +268,16 @@ impl Origins {
     }
 }
 
-/// The sites that results tell of.
+/// The allocation sites that are listed in the results.
 struct SitesTold {
-    /// By space and index there.
+    /// The index in `told` of each site, by space and by the site's index in the space.
     numbers: FxHashMap<(u32, u32), u32>,
     told: Vec<SiteCounts>,
 }
 
 impl SitesTold {
-    /// Those with misses, those that regions are named by, and large ones.
+    /// Lists the sites that have misses, the sites after which regions are named, and the sites
+    /// that had much memory allocated.
     fn new(origins: &Origins, layout: &Layout, spaces: &[u32]) -> SitesTold {
         let missed = origins.counts.keys().map(|key| (spaces[key.region as usize], key.site));
         let regions = layout.labeled().map(|(space, it)| (space, it.site.unwrap_or(NONE)));
