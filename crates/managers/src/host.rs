@@ -23,8 +23,8 @@ fn host(description: &Description) -> Result<Option<Host>, Refusal> {
              out"
         }
         Some(table) if is_linear(table) => {
-            "a linear page table is read through the TLB, which is not modelled under a host: \
-             choose another page_table.format"
+            "a linear page table in a virtual machine is not modelled, as its entries are read \
+             through the TLB: choose another page_table.format, or leave [nested] out"
         }
         Some(_) => return backing(description, nested).map(Some),
     };
@@ -35,7 +35,7 @@ fn host(description: &Description) -> Result<Option<Host>, Refusal> {
 fn backing(description: &Description, nested: &description::Nested) -> Result<Host, Refusal> {
     let key = |key: &str| format!("nested.{key}");
     let page_size = nested.page_size.0;
-    // The host's own hardware walks its table.
+    // Hardware walks the host's page table.
     let mut below = Description {
         page_table: Some(nested.page_table()),
         nested: None,

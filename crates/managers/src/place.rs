@@ -55,7 +55,7 @@ pub struct WrittenRule {
     pub range: (u64, u64),
     /// The page size in bytes.
     pub size: u64,
-    /// Whether a fault must wait for a page of that size.
+    /// Whether a fault waits until a page of this size is free.
     pub waits: bool,
     /// Whether the rule has NUMA settings.
     pub has_nodes: bool,
@@ -111,7 +111,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The kind of a region of a trace; `is_file` says whether it is of a file.
+    /// The kind of a region of a trace; `is_file` says whether a file backs the region.
     pub(crate) fn of_region(region: &Region, is_file: bool) -> Kind {
         match (is_file, region.name.as_str()) {
             (true, _) if region.rights.contains(Rights::WRITE) => Kind::Data,
@@ -143,7 +143,7 @@ impl Rules {
                 rules.push(rule);
             }
         }
-        // The most special first.
+        // The most specific rule comes first.
         rules.sort_by(|one, other| other.what.cmp(&one.what));
         Ok(Rules { rules, sites: Sites::default() })
     }
@@ -212,8 +212,9 @@ impl Rules {
         self.rules.is_empty()
     }
 
-    /// The size requested for all of `page` in the space `number`, which is a part of `mapped`: `unless`
-    /// if no rule applies; `None` if parts of the page have different requests.
+    /// The request that applies to all of `page`, which is a part of `mapped` in the space
+    /// `number`. It is `unless` if no rule applies, and `None` if parts of the page have different
+    /// requests.
     pub(crate) fn wish_for(
         &mut self,
         (number, page): (u32, Page),
@@ -259,7 +260,7 @@ impl Rules {
     pub(crate) fn unused(&self) -> Option<String> {
         let unused =
             self.rules.iter().filter(|rule| !rule.was_used).min_by_key(|rule| rule.line)?;
-        Some(format!("line {}: no mapping is {}", unused.line, unused.what))
+        Some(format!("line {}: no mapping of the trace is {}", unused.line, unused.what))
     }
 }
 
@@ -317,7 +318,7 @@ impl Thing {
         let Some(file) = frame.file.as_deref().filter(|_| frame.line == Some(*line)) else {
             return false;
         };
-        // A name without its folder is that file in any, as is the end of a path.
+        // A file name without a folder matches files in any folder. The end of a path matches too.
         file.strip_suffix(wanted.as_str())
             .is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
     }
@@ -337,7 +338,7 @@ impl Thing {
             Thing::Text => kind == Kind::Text,
             Thing::Lib(lib) => file == lib && matches!(kind, Kind::Text | Kind::Data),
             Thing::Region(region) => name == region || file == region,
-            // It is found when something is allocated.
+            // Rules for sites apply when something is allocated.
             Thing::Site(..) => false,
             Thing::Range(start, end) => {
                 let range_end = range.last().get().checked_add(1)?;
@@ -407,7 +408,7 @@ fn wish(size: PageSize, words: &[&str], text: &str) -> Result<Wish, String> {
                 waits = Some(());
                 wish.wait_us = match (*word, next) {
                     ("fallback", _) => None,
-                    // As `dplace` waits: a second for each fault.
+                    // `dplace` of IRIX waits a second for each fault.
                     (_, None) => Some(1_000_000),
                     (_, Some(time)) => {
                         taken = 2;

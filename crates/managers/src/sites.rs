@@ -1,4 +1,5 @@
-//! Sites: places in a program that allocate, identified in rules by a source file and a line.
+//! Allocation sites: places in a program that allocate memory. Rules identify them by a source file
+//! and a line.
 //!
 //! ```text
 //!   Site 7: return addresses --Names--> functions, files, lines --> the rule for one of these
@@ -32,9 +33,9 @@ impl Sites {
         self.names = Some(names);
     }
 
-    /// Updates the sites for `event` in the space `number`. If `event` is an allocation at a site
-    /// with a frame for which `rule` returns a rule, returns the bytes, the index of the rule, and
-    /// its request.
+    /// Updates the sites for `event` in the space `number`. If `event` is an allocation at a site,
+    /// and `rule` returns a rule for one of the site's stack frames, returns the allocated range,
+    /// the index of the rule, and its request.
     pub(super) fn hear(
         &mut self,
         number: u32,

@@ -15,8 +15,8 @@ pub(crate) struct Wish {
     pub placement: Option<Placement>,
     pub fallback: Option<NodeFallback>,
     pub rather: Option<Rather>,
-    /// The number of references after which a page migrates to another node, or never; `None`: as
-    /// in the machine file.
+    /// The number of references after which a page migrates to another node; `Some(None)`: it never
+    /// migrates; `None`: as in the machine file.
     pub migrate_after: Option<Option<u32>>,
 }
 

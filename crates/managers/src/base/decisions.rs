@@ -6,9 +6,10 @@
 //!                       the layout, with what the event under way has changed
 //! ```
 //!
-//! The regions of the memory manager differ from those that a trace reports: the manager joins adjacent mappings, so
-//! that a page can span two of the reported regions. Each decision is therefore recorded with its address, and
-//! counted when the operation is over.
+//! The regions of the memory manager differ from those that a trace reports: the manager joins
+//! adjacent mappings, so that a page can span two of the reported regions. Each decision is
+//! therefore recorded with its address. It is counted when the operation is over, by the trace's
+//! region at this address.
 
 use std::collections::BTreeMap;
 
@@ -35,14 +36,14 @@ pub(super) struct Made {
 pub(super) struct Decisions {
     /// The decisions of the current operation.
     pub(super) made: Vec<Made>,
-    /// The last counted decision of a load, with its number of pages so far: consecutive faults mostly have
-    /// equal decisions.
+    /// The decision that was counted last for a loaded page, with its number of pages so far. It is
+    /// kept apart because consecutive faults mostly have equal decisions.
     last: Option<((u32, Decision), u64)>,
-    /// By label and decision: the pages loaded before that.
+    /// By label and decision: the pages loaded before those in `last`.
     loaded: Counts,
-    /// By label and decision: the large pages requested before that.
+    /// By label and decision: the large pages that upgrades have requested.
     asked: Counts,
-    /// For each space that a fork created: the number of its parent's space, until the child runs.
+    /// For each space that a fork created, until the child runs: the number of the parent's space.
     pub(super) forked: BTreeMap<HatSpace, u32>,
     /// The number of the last decision's space.
     number: u32,
@@ -62,7 +63,8 @@ impl Decisions {
             if ram.hat_space(self.number) != Some(space) {
                 let named = ram.hat_spaces().find(|(_, known)| *known == space);
                 let number = named.map(|(number, _)| number).or(self.forked.get(&space).copied());
-                self.number = number.expect("a space is the trace's, or of a fork in it");
+                self.number =
+                    number.expect("each space has a number in the trace, or was created by a fork");
             }
             let of_region = (layout.label_within(self.number, range), decision);
             match (of, &mut self.last) {
@@ -85,7 +87,8 @@ impl Decisions {
         made.clear();
     }
 
-    /// Adds the decisions to `counts`. `places` has the index in the results' regions for each label.
+    /// Adds the decisions to `counts`. `places` has, for each label, the index of its region in the
+    /// results.
     pub(super) fn enter(&self, places: &[u32], counts: &mut ManagerCounts) {
         let loaded = self.loaded.iter().map(|(of, pages)| (*of, *pages)).chain(self.last);
         let loaded = placed(loaded, places);
@@ -95,7 +98,7 @@ impl Decisions {
     }
 }
 
-/// `counts` with the index in the results' regions in place of the label.
+/// `counts`, with each label replaced by the index of its region in the results.
 fn placed(counts: impl Iterator<Item = ((u32, Decision), u64)>, places: &[u32]) -> Counts {
     let mut sums = Counts::new();
     for ((label, decision), pages) in counts {

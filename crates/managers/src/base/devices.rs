@@ -6,10 +6,10 @@
 //!   apart                   lend <--- own blocks of 2M: no page of a program is in them
 //! ```
 //!
-//! A read of such a frame can have side effects, so that it must not be speculative (B10 section
-//! 6.2.3). A frame that was reserved for a page of a program and became free when the reservation was
-//! broken may be lent to a device, while entries derived from the reservation still lead to it
-//! (section 6.5.3).
+//! A read of a device's frame can have side effects, so it must not be speculative (B10 section
+//! 6.2.3). Suppose that a frame was reserved for a page of a program, and became free when the
+//! reservation was broken. The frame may then be lent to a device while predictor entries that were
+//! made from the reservation still predict this frame (section 6.5.3).
 
 use std::collections::VecDeque;
 
@@ -27,9 +27,9 @@ pub(super) struct Devices {
     asked: description::Devices,
     /// The number of faults since the last frame was lent.
     faults: u32,
-    /// The lent frames, the longest-lent first.
+    /// The lent frames; the frame lent longest ago comes first.
     lent: VecDeque<FrameId>,
-    /// Free frames of the blocks that are reserved for devices.
+    /// Free frames in the blocks that are reserved for devices.
     own: Vec<FrameId>,
     /// The number of all frames that belong to devices.
     frames: u64,
@@ -47,7 +47,7 @@ impl Devices {
             return refuse("pages", what);
         }
         if asked.faults == 0 {
-            let what = "write the number of faults from one lent page to the next: 1 or more";
+            let what = "write the number of faults between two lent frames: 1 or more";
             return refuse("faults", what.to_owned());
         }
         Ok(Some(Devices {
@@ -79,8 +79,8 @@ impl Devices {
         due
     }
 
-    /// Takes back the longest-lent frame if there is one more than allowed; it is a different frame from the
-    /// one just lent.
+    /// Takes back the frame lent longest ago if devices have one frame more than allowed. This is
+    /// never the frame that was lent last.
     fn give_back(&mut self, memory: &mut FrameStore) -> Option<FrameId> {
         if self.lent.len() <= self.asked.pages as usize {
             return None;

@@ -20,7 +20,7 @@ impl Base {
         }
     }
 
-    /// The state with most memory in use, of the recorded one and the current one.
+    /// The recorded state or the current state, whichever has more memory in use.
     pub(super) fn fullest_end(&self, ram: &Ram) -> EndOfProgram {
         let last = self.end.as_ref();
         match last.filter(|last| used(last) > self.used(ram)) {
@@ -38,7 +38,8 @@ impl Base {
         let base = self.vm.base();
         let (hat, _) = ram.parts();
         let mut sizes = BySize::NOTHING;
-        // By log2 of base pages: runs, and base pages in them.
+        // By log2 of the length of a run in base pages: the number of runs, and the base pages in
+        // them.
         let mut runs = [(0, 0); u64::BITS as usize];
         let mut regions = Vec::new();
         for (number, space) in ram.hat_spaces() {

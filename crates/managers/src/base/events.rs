@@ -65,7 +65,8 @@ impl Base {
             }
             Request::Wish { start, bytes, large } => {
                 let Some(range) = range(start, bytes) else { return Ok(()) };
-                // Advice against large pages is a wish of its own only where they come unasked.
+                // Advice against large pages has an effect only if the manager uses large pages
+                // without a request.
                 let against = self.vm.thp().map(|_| self.vm.base());
                 let page_size = if large { Some(self.advised()) } else { against };
                 let module = Module { page_size, ..self.module };
@@ -107,7 +108,7 @@ impl Base {
             Request::Replace | Request::Exit => self.empty(ask),
             Request::Transfer { file, offset, bytes, write } => {
                 let Some(key) = self.files.key(Some(file), None) else { return Ok(()) };
-                // Frames have no contents here.
+                // Frames have no contents in a simulation, so nothing is written.
                 let each = &mut |_: &mut Board, _, _| ();
                 self.with(ask.platform, |kernel| {
                     kernel.transfer_file(key, offset, bytes, write, each)
@@ -128,15 +129,15 @@ impl Base {
         let unexplained = self.files.label(UNEXPLAINED);
         let is_told = |region: &Region| region.label != unexplained;
         if from.start() != to.start() && !self.vm.any_region(space, from, is_told) {
-            // No event describes the moved mapping, so that its unused pages are not holes. The pages at
-            // the whole new range are therefore unmapped.
+            // No event describes the moved mapping, so it is unknown which of its pages are holes.
+            // Therefore everything in the new range is unmapped first.
             self.with(ask.platform, |kernel| kernel.unmap(space, to))?;
         }
         let (to, bytes) = (to.start(), to.bytes());
         self.with(ask.platform, |kernel| kernel.move_pages(space, from, to, bytes))
     }
 
-    /// Empties a space, which may be used again: its page table stays.
+    /// Unmaps everything in a space. Its page table stays, since the space may be used again.
     fn empty(&mut self, ask: Ask<'_>) -> Result<(), Failure> {
         let access = ask.platform.access();
         self.look_at_end(access, ask.platform.ram());
@@ -147,8 +148,9 @@ impl Base {
         self.with(ask.platform, |kernel| kernel.exec(ask.space))
     }
 
-    /// The range that a call handled before it stopped as `ends` says. If nothing here explains why it
-    /// stopped, the call has failed for another reason and is taken to have done nothing.
+    /// The part of its range that a call handled before it stopped; `ends` says where it stopped.
+    /// If the simulated memory has no reason to stop there, the call failed for another reason, and
+    /// is assumed to have done nothing.
     fn dealt_with(
         &self,
         space: HatSpace,
@@ -196,7 +198,8 @@ impl Base {
         self.with(platform, |kernel| match brought {
             Brought::No => Ok(()),
             Brought::Populated => kernel.prefault(space, range, None),
-            // The call succeeds even if memory ends meanwhile (`mm_populate`).
+            // The call succeeds even if memory becomes full while pages are brought in
+            // (`mm_populate`).
             Brought::Locked => {
                 kernel.lock_mapping(space, range)?;
                 kernel.prefault(space, range, None)
@@ -204,7 +207,8 @@ impl Base {
         })
     }
 
-    /// Adds what was mapped when the trace began, or when it first reported a space.
+    /// Adds a mapping that existed when the trace began, or when the trace first reported its
+    /// space.
     fn known(
         &mut self,
         ask: Ask<'_>,
@@ -213,8 +217,9 @@ impl Base {
         backing: Backing<'_>,
         name: &str,
     ) -> Result<(), Failure> {
-        // A forked child has what its parent had. In other spaces a page of several mappings, which are
-        // finer than the base page, has the last of them.
+        // A forked child already has the mappings of its parent. In other spaces, mappings may be
+        // smaller than the base page; a base page that contains several mappings belongs to the
+        // last of them.
         let inherits = self.inherited.contains(&ask.number);
         if inherits && self.vm.rights(ask.space, VirtAddr::new(start)).is_some() {
             return Ok(());
@@ -308,7 +313,7 @@ impl Base {
             Backing::Anonymous => Source::Anonymous,
             Backing::SharedMemory => Source::SharedMemory,
             Backing::File { file, path, offset, shared } => {
-                // Without an offset, pages of a file are distinguished by their addresses.
+                // If the offset is not known, pages of a file are distinguished by their addresses.
                 let first = self.first(offset.unwrap_or(start) / FILE_PAGE_BYTES);
                 let key = self.files.key(file, path);
                 key.map_or(Source::Anonymous, |key| Source::File { key, first, shared })

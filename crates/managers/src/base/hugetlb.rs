@@ -19,14 +19,15 @@ use trace::{Call, Event};
 
 use super::Base;
 
-/// Flags of `mmap`: memory without a file, no promise of pages, pages of a pool.
+/// Flags of `mmap`: memory without a file; do not reserve pages (`MAP_NORESERVE`); pages of a pool.
 const MAP_ANONYMOUS: u32 = 0x20;
 const MAP_NORESERVE: u32 = 0x4000;
 const MAP_HUGETLB: u32 = 0x40000;
-/// Flags of `shmget`: pages of a pool, no promise of pages.
+/// Flags of `shmget`: pages of a pool; do not reserve pages (`SHM_NORESERVE`).
 const SHM_HUGETLB: u64 = 0o4000;
 const SHM_NORESERVE: u64 = 0o10000;
-/// Where the flags of both have log2 of the page size, in six bits; 0 is the default.
+/// The position, in the flags of both calls, of six bits with log2 of the page size; 0 selects the
+/// default size.
 const SIZE_SHIFT: u32 = 26;
 const SIZE_MASK: u32 = 0x3f;
 
@@ -35,7 +36,8 @@ pub(super) struct Pools {
     asked: Hugetlb,
     /// Whether the pools have been filled.
     are_set: bool,
-    /// The page size of each segment of shared memory that asked for one, and whether pages are promised.
+    /// For each segment of shared memory with pages of a pool: the page size, and whether pages are
+    /// reserved for it.
     segments: BTreeMap<i32, (PageSize, bool)>,
 }
 
@@ -45,13 +47,14 @@ impl Pools {
         Some(Box::new(Pools { asked, are_set: false, segments: BTreeMap::new() }))
     }
 
-    /// The page size that flags name.
+    /// The page size that is encoded in `flags`.
     fn size(&self, flags: u32) -> PageSize {
         let named = PageSize::from_shift((flags >> SIZE_SHIFT & SIZE_MASK) as u8);
         named.filter(|size| *size > PageSize::SIZE_4K).unwrap_or(self.asked.default.0)
     }
 
-    /// The request in `event`: a range, a page size, and whether pages are promised.
+    /// The request that `event` makes of a pool: a range, a page size, and whether pages are to be
+    /// reserved.
     fn asked_by(&mut self, event: &Event) -> Option<(VirtRange, PageSize, bool)> {
         let range = |start: i64, bytes| {
             let start = u64::try_from(start).ok()?;
@@ -86,7 +89,7 @@ impl Pools {
 }
 
 impl Base {
-    /// Fills the pools, if that is still to be done.
+    /// Fills the pools, if they have not been filled yet.
     pub(super) fn fill_pools(&mut self, platform: &mut dyn Platform) -> Result<(), Failure> {
         let Some(pools) = self.pools.as_mut().filter(|pools| !pools.are_set) else { return Ok(()) };
         pools.are_set = true;
@@ -117,7 +120,7 @@ impl Base {
         self.with(platform, |kernel| kernel.reserve(space, range, size, promises).map(drop))
     }
 
-    /// Base pages of pools that nobody maps.
+    /// The number of base pages in pools that no process maps.
     pub(super) fn free_of_pools(&self) -> u64 {
         if self.pools.is_none() {
             return 0;

@@ -20,7 +20,7 @@ use super::{Base, versions};
 
 /// The base page size, which must be that of a kernel with these settings.
 const BASE: PageSize = PageSize::SIZE_4K;
-/// The large page size of the second level.
+/// The size of the pages that an entry of level 2 maps.
 pub(super) const HUGE: PageSize = PageSize::SIZE_2M;
 /// The number of base pages per large page.
 const HUGE_PAGES: u64 = 512;
@@ -92,7 +92,7 @@ pub(super) fn thp(description: &Description, sizes: &[PageSize]) -> Result<Optio
         }
     }
     if asked.cycles_per_ms == 0 {
-        let what = "with 0, time would stand still: write 1 or more".to_owned();
+        let what = "with 0, the kernel's time would not advance: write 1 or more".to_owned();
         return refuse("os.linux.cycles_per_ms", what);
     }
     let (mut always, mut madvise) = (0, 0);
@@ -125,7 +125,7 @@ pub(super) fn thp(description: &Description, sizes: &[PageSize]) -> Result<Optio
         },
         use_zero_page: asked.use_zero_page == 1,
         shmem: shmem(&asked),
-        // The kernel rounds it down.
+        // The kernel rounds this value down to a power of two.
         fault_around: 1 << around.ilog2(),
         compacting: Compacting {
             compaction_proactiveness: asked.compaction_proactiveness,
@@ -139,7 +139,7 @@ pub(super) fn thp(description: &Description, sizes: &[PageSize]) -> Result<Optio
     Ok(Some(thp))
 }
 
-/// Where shared memory has large blocks.
+/// Where large blocks are used for shared memory.
 fn shmem(asked: &description::Linux) -> Shmem {
     let mut shmem = Shmem {
         all: match asked.shmem_enabled {
@@ -174,8 +174,10 @@ fn rivals(description: &Description, thp: &mut Thp) -> Result<(), Refusal> {
         Some(Huge::Ingens) => {
             let asked = os.ingens.clone().unwrap_or_default();
             if !(1..=100).contains(&asked.util_threshold) {
-                let what =
-                    format!("{} is not a share in per cent: write 1 to 100", asked.util_threshold);
+                let what = format!(
+                    "{} is not a percentage of a block: write 1 to 100",
+                    asked.util_threshold
+                );
                 return refuse("os.ingens.util_threshold", what);
             }
             if !matches!(asked.deferred_mode, 1 | 2) {
@@ -248,10 +250,10 @@ pub(super) fn is_held(os: &description::Os, size: PageSize) -> bool {
     size == HUGE || has_1g && size == PageSize::SIZE_1G
 }
 
-/// The limits of the default of `min_free_kbytes`.
+/// The lower and upper limit of the default value of `min_free_kbytes`.
 const MIN_FREE_KBYTES: (u64, u64) = (128, 262_144);
 
-/// The marks that the settings give for a memory of `pages` base pages.
+/// The watermarks that follow from the settings, for a memory of `pages` base pages.
 pub(super) fn marks(description: &Description, pages: u64) -> Result<Marks, Refusal> {
     let asked = linux(&description.os).unwrap_or_default();
     let refuse = |key: &str, what: String| Err(Refusal::new(format!("os.linux.{key}"), what));
@@ -266,8 +268,9 @@ pub(super) fn marks(description: &Description, pages: u64) -> Result<Marks, Refu
         None => {
             let (least, most) = MIN_FREE_KBYTES;
             let by_size = in_pages((kbytes * 16).isqrt().clamp(least, most)).min(pages / 16);
-            // For each zone two page blocks, and nine for each of three types (khugepaged's
-            // `set_recommended_min_free_kbytes`), of one zone below 16M, two below 4G, else three.
+            // The kernel keeps 11 page blocks free for each zone: two, and nine for the three types
+            // of blocks (`set_recommended_min_free_kbytes` of khugepaged). There is one zone if
+            // memory is at most 16M, two zones up to 4G, and otherwise three.
             let zones = [12, 20].iter().filter(|shift| pages > 1 << **shift).count() as u64 + 1;
             let has_large =
                 linux(&description.os).is_some_and(|knobs| knobs.enabled != Enabled::Never);
@@ -304,7 +307,7 @@ enum Task {
     Prezero,
     /// Search for base pages of zeros.
     Recover,
-    /// Move pages side by side.
+    /// Move pages of a range into adjacent frames.
     Range,
 }
 
@@ -322,11 +325,11 @@ struct Waking {
 #[derive(Default, Debug)]
 pub(super) struct Daemons {
     all: Vec<Waking>,
-    /// The sleep of the daemon that makes large pages, after a pass that found no free frame.
+    /// How long the daemon that makes large pages sleeps after a pass that found no free frame.
     alloc_sleep: u64,
     prezero_blocks: u64,
-    /// In thousandths: the share of free memory below which base pages of zeros are searched for, the
-    /// share at which that ends, and the share of base pages that contain zeros.
+    /// In thousandths: the share of free memory below which base pages of zeros are searched for,
+    /// the share at which the search ends, and the share of base pages that contain only zeros.
     recover: [u64; 3],
 }
 
@@ -339,7 +342,7 @@ impl Daemons {
     /// Delays the next pass of each daemon that just ran by `cycles`, the duration of the passes, so that its
     /// sleep begins at the end of its pass.
     pub(super) fn put_off(&mut self, cycles: u64) {
-        // Both ends of a sample are of one daemon.
+        // The daemon that begins a sample also ends it.
         let sampling = |waking: &Waking| matches!(waking.task, Task::BeginSample | Task::EndSample);
         let sampled = self.all.iter().any(|waking| waking.ran && sampling(waking));
         for waking in &mut self.all {
@@ -462,8 +465,8 @@ impl Base {
         Ok(())
     }
 
-    /// Bytes of frames that are unmapped but not free, because the large page that they were part
-    /// of has not been split.
+    /// Bytes of frames that are unmapped but not free, because they belong to a large page that has
+    /// not been split.
     pub(super) fn held_bytes(&self) -> u64 {
         self.vm.folios().0 << self.vm.base().shift()
     }

@@ -1,5 +1,5 @@
-//! Settings of glibc's allocator, in place of those of the recording (`malloc/malloc.c` of glibc 2.41:
-//! `sysmalloc`, `sysmalloc_mmap`, `madvise_thp`).
+//! Settings of glibc's allocator that replace the settings in the recording (`malloc/malloc.c` of
+//! glibc 2.41: `sysmalloc`, `sysmalloc_mmap`, `madvise_thp`).
 //!
 //! ```text
 //!   recorded   brk |-->|-->|-->|          steps of 132K and more
@@ -7,9 +7,10 @@
 //!   hugetlb=1      each step ends at a multiple of 2M, and steps of 2M and more are advised
 //! ```
 //!
-//! A trace has the calls of the allocator as it was set in the recording. Here the heap reaches at least as far
-//! at any time. The kernel does not know the allocator: the model only changes the requests that the kernel
-//! would have received. A call of `mmap` does not show whether private memory of 2M and more is for the
+//! A trace has the calls that the allocator made with its settings in the recording. With other
+//! settings the simulated heap reaches, at any time, at least as far as the recorded heap. The
+//! kernel does not know the allocator: the model only changes the requests that the kernel would
+//! have received. A call of `mmap` does not show whether private memory of 2M and more is for the
 //! allocator, so all such memory is treated as the allocator's.
 
 use std::collections::BTreeMap;
@@ -25,12 +26,12 @@ use vm::Module;
 use super::Base;
 
 const LARGE: u64 = 2 << 20;
-/// Flags of `mmap`: private memory that is no file's, at an address that the system chooses.
+/// Flags of `mmap`: private memory without a file, at an address that the system chooses.
 const MAP_PRIVATE: u32 = 2;
 const MAP_FIXED: u32 = 0x10;
 const MAP_ANONYMOUS: u32 = 0x20;
 const MAP_HUGETLB: u32 = 0x40000;
-/// Rights of `mmap`: to read and to store.
+/// The protection flags of `mmap` for reading and writing.
 const PROT_BOTH: u32 = 3;
 
 /// The large pages that the allocator requests.
@@ -58,7 +59,8 @@ impl Heaps {
             1 => Asks::Advice,
             2 if knobs.hugetlb.is_some() => Asks::Pool,
             2 => {
-                let what = "2 takes memory from a pool, and the machine has none: set \
+                let what = "2 takes memory from a pool of large pages, but the machine has no \
+                            pool: set \
                             os.linux.hugetlb.hugepages-2048kB.nr_hugepages";
                 return Err(Refusal::new("os.linux.malloc.hugetlb", what.to_owned()));
             }
@@ -70,7 +72,8 @@ impl Heaps {
         Ok(Some(Box::new(Heaps { asks, top_pad: asked.top_pad.0, ends: BTreeMap::new() })))
     }
 
-    /// From where to where the end of a heap moves that the recording moves from `before` to `now`.
+    /// Called when the recorded program moves the end of its heap from `before` to `now`. Returns
+    /// the old and the new end of the simulated heap.
     pub(super) fn ends(&mut self, number: u32, before: u64, now: u64) -> (u64, u64) {
         let end = self.ends.entry(number).or_insert(before);
         let from = (*end).max(before);
@@ -78,7 +81,8 @@ impl Heaps {
             let padded = now.saturating_add(self.top_pad);
             match self.asks {
                 Asks::Nothing => padded,
-                // With the pool the heap is not the kernel's, but grows in the same way.
+                // With pages of a pool, the real heap is not made by `brk`, but it grows by the
+                // same steps.
                 Asks::Advice | Asks::Pool => padded.next_multiple_of(LARGE),
             }
         } else if now < before {
@@ -91,7 +95,7 @@ impl Heaps {
         (from, to)
     }
 
-    /// Has the heap end at `end` after all.
+    /// Sets the end of the heap to `end`, in place of the end that was planned.
     pub(super) fn ends_at(&mut self, number: u32, end: u64) -> u64 {
         self.ends.insert(number, end);
         end

@@ -14,8 +14,9 @@
 //! becomes scarce. No program runs while an operation of the manager is in progress, so that
 //! flushes are reported to hardware at the end of the operation.
 //!
-//! An access in a trace has really happened. An access to an address without a region therefore
-//! gets a region, and an access that its region forbids is granted.
+//! The recorded program really made every access of the trace. If an access is to an address
+//! without a region, the manager therefore creates a region there; if the region forbids the
+//! access, the manager adds the right.
 
 mod decisions;
 mod devices;
@@ -61,18 +62,20 @@ use malloc::Heaps;
 use prices::Prices;
 use settings::settings;
 
-/// The unit of regions for accesses, in a trace without mappings.
+/// In a trace without mappings, a region is created for each aligned block of this size that is
+/// accessed.
 const BLOCK: PageSize = PageSize::SIZE_2M;
-/// The name of memory that no event has mapped.
+/// The name of regions that no event has mapped.
 const UNEXPLAINED: &str = "unexplained";
-/// The largest number of samples of memory over time; when there are more, every second one is
+/// The largest number of samples of memory over time. When there are more, every second sample is
 /// dropped.
 const SAMPLES_MAX: usize = 512;
 
 /// The manager.
 pub(super) struct Base {
     vm: Vm,
-    /// The nodes of memory; the next field has the placement where no rule applies.
+    /// The nodes of memory. The next field says from which node frames come if no place rule
+    /// applies.
     topology: Option<Topology>,
     module: Module,
     replacement: &'static str,
@@ -80,40 +83,42 @@ pub(super) struct Base {
     prices: Prices,
     files: Files,
     decisions: Decisions,
-    /// The space that was used last, if the manager has it.
+    /// The space that was used last, if it still exists in the manager.
     known: Option<HatSpace>,
     /// The process identifiers of the trace's processes that a fork created.
     forked: BTreeSet<i64>,
     /// The spaces of forked children, from the fork until the trace uses them.
     children: VecDeque<HatSpace>,
-    /// The numbers, in the trace, of spaces that began as a copy of their parent's.
+    /// The numbers, in the trace, of spaces that began as a copy of their parent's space.
     inherited: BTreeSet<u32>,
     unexplained: u64,
     /// Whether pages should be evicted as soon as that is possible.
     scarce: bool,
     sizes: Sizes,
-    /// How marks of pages are treated when their reservation is broken, if pages are marked.
+    /// What happens to marks of pages when their reservation is broken; `None` if pages are not
+    /// marked.
     marks: Option<MarksOfBroken>,
     /// The number of frames whose marks were cleared when their reservation was broken.
     marks_cleared: u64,
-    /// The frames of devices, if they get some.
+    /// The frames lent to devices, if the machine has devices.
     devices: Option<Devices>,
     /// Whether mappings get their frames at once (eager paging).
     eager: bool,
     /// When the daemons of Linux and related managers run.
     daemons: Daemons,
-    /// Whether stacks of threads have no large pages, and whether the kernel can collapse pages on request.
+    /// Whether stacks of threads have no large pages. The next field says whether the kernel can
+    /// collapse pages on request (`MADV_COLLAPSE`).
     keeps_stacks: bool,
     can_collapse: bool,
     /// Whether the results have the kernel's counters by page size.
     stats: bool,
-    /// Groups of processes with limits, if there are some.
+    /// Groups of processes with limits, if there are any.
     groups: Option<Box<Groups>>,
-    /// Heaps with other settings than in the recording, if the machine has such.
+    /// The heaps, if the machine file gives their allocator other settings than in the recording.
     heaps: Option<Box<Heaps>>,
     /// Reserved large pages, if there are pools of them.
     pools: Option<Box<Pools>>,
-    /// The state of memory at the end of a program, with most memory in use.
+    /// The state of memory at the end of that program at whose end most memory was in use.
     end: Option<EndOfProgram>,
     samples: Vec<MemorySample>,
     /// The number of operations per sample; the next field has the number since the last sample.
@@ -121,7 +126,7 @@ pub(super) struct Base {
     since: u64,
 }
 
-/// How pages larger than the base page come about.
+/// Why a manager makes pages larger than the base page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Larger {
     /// All pages are base pages.
@@ -129,7 +134,7 @@ enum Larger {
     None,
     /// Programs and rules request them.
     Wished,
-    /// Full reservations are promoted.
+    /// Reservations become large pages when they are full.
     Reserved,
     /// Pages that miss often in the TLB are promoted.
     Promoted,
@@ -142,13 +147,14 @@ enum Larger {
 struct Sizes {
     rules: Rules,
     larger: Larger,
-    /// The numbers of the spaces that have requested such pages.
+    /// The numbers of the spaces that have requested pages of several sizes.
     asked: BTreeSet<u32>,
-    /// Whether a call of the trace has collapsed pages, so that the kernel of the recording supports
-    /// it.
+    /// Whether a call of the trace has collapsed pages, which shows that the kernel of the
+    /// recording supports `MADV_COLLAPSE`.
     knows_collapse: bool,
     moves_per_us: f64,
-    /// The sizes above the base page; the next field says whether a TLB has pages in pairs.
+    /// The page sizes above the base page to which pages can be promoted. The next field says
+    /// whether a TLB holds pages in pairs.
     promotes_to: Vec<PageSize>,
     is_paired: bool,
     daemon: Option<Daemon>,
@@ -171,8 +177,8 @@ struct Daemon {
 #[derive(Default)]
 struct Board {
     forget: Vec<Flush>,
-    /// The bytes of a page; the next fields have the page that was transferred last, and the number
-    /// of disk requests.
+    /// The bytes of a base page. The next fields have the page that was transferred last, and the
+    /// number of disk requests.
     page_bytes: u64,
     last: Option<Io>,
     requests: u64,
@@ -184,7 +190,8 @@ impl vm::Platform for Board {
         self.forget.extend(flushes.iter().map(|(_, flush)| flush.without_frames()));
     }
 
-    // Memory has no contents but page tables, and time is worked out of the counts.
+    // Only page tables have contents in simulated memory. The time of this work is computed from
+    // counts.
     fn zero(&mut self, _: PhysAddr, _: u64) {}
     fn copy(&mut self, _: PhysAddr, _: PhysAddr, _: u64) {}
 
@@ -263,10 +270,10 @@ impl Base {
                 "the manager `{name}` has base pages of {base}{}: write \"{base}\"",
                 match larger {
                     Larger::None => "",
-                    Larger::Wished => ", and larger ones where os.place requests them",
-                    Larger::Reserved => ", and larger ones where reservations fill",
-                    Larger::Promoted => ", and larger ones where they have missed often",
-                    Larger::Transparent => ", and larger ones where os.linux allows them",
+                    Larger::Wished => ", and larger pages where os.place requests them",
+                    Larger::Reserved => ", and larger pages where reservations become full",
+                    Larger::Promoted => ", and larger pages where base pages have missed often",
+                    Larger::Transparent => ", and larger pages where os.linux allows them",
                 }
             );
             return refuse("os.page_size", what);
@@ -324,7 +331,7 @@ impl Base {
             daemons: thp.map_or(Daemons::default(), |thp| daemons(description, &thp)),
             end: None,
             samples: Vec::new(),
-            // Pages of several sizes are counted anew for each sample.
+            // With pages of several sizes, a sample is expensive, as it counts all pages.
             stride: if larger == Larger::None { 1 } else { 64 },
             since: 0,
         })
@@ -340,8 +347,8 @@ impl Base {
         done.map_err(|error| self.failure(error, platform))
     }
 
-    /// Runs `work` on the manager, and then reports its flushes to hardware. The error is the memory
-    /// manager's own.
+    /// Runs `work` on the manager, and then reports its flushes to hardware. The error is an error
+    /// of crate `vm`.
     fn attempt<T>(
         &mut self,
         platform: &mut dyn Platform,
@@ -355,7 +362,7 @@ impl Base {
         let mut kernel = Kernel::new(&self.vm, hat, memory, &mut board).on_node(node as u8);
         let done = work(&mut kernel);
         self.scarce = kernel.wants_memory();
-        // The counts of the kernel become the manager's.
+        // Dropping the kernel adds its counts to those of the manager.
         drop(kernel);
         self.prices.requests += board.requests;
         self.decisions.made = board.decided;
@@ -363,7 +370,7 @@ impl Base {
             board.forget.into_iter().for_each(|flush| platform.shoot(flush));
         }
         if matches!(done, Err(Error::NoRegion(_) | Error::Denied { .. })) {
-            // Nothing has changed.
+            // The operation has changed nothing that a sample would show.
             return done;
         }
         let ram = platform.ram();
@@ -384,7 +391,7 @@ impl Base {
         done
     }
 
-    /// The failure of the run for an error of the manager.
+    /// Converts an error of crate `vm` to the failure that ends the run.
     fn failure(&self, error: Error, platform: &mut dyn Platform) -> Failure {
         match error {
             Error::OutOfMemory { wired, .. } => {
@@ -404,7 +411,7 @@ impl Base {
         }
     }
 
-    /// The HAT layer's space for the space that the trace calls `number`.
+    /// The HAT layer's space for the space that has the number `number` in the trace.
     fn space(&mut self, number: u32, platform: &mut dyn Platform) -> Result<HatSpace, Failure> {
         if self.pools.is_some() {
             self.fill_pools(platform)?;
@@ -436,7 +443,7 @@ impl Base {
         Ok(made)
     }
 
-    /// Maps a region at the page of `addr`, which no event has mapped.
+    /// Creates a region at the address of the access `ask`, which no event has mapped.
     fn explain(
         &mut self,
         ask: &Ask,
@@ -449,7 +456,8 @@ impl Base {
         let told = regions.and_then(|regions| regions.rights_at(ask.addr.get()));
         let size = if is_told { self.vm.base() } else { BLOCK.max(self.vm.base()) };
         let block = VirtRange::of_page(ask.addr.page(size));
-        // Other mappings in the block stay.
+        // The new region fills only the hole around the address, so that other mappings in the
+        // block stay.
         let range = self.vm.hole_around(space, ask.addr, block).unwrap_or(block);
         let rights = told.unwrap_or(Rights::ALL) | needed(ask.kind);
         let label = self.files.label(UNEXPLAINED);
@@ -487,7 +495,7 @@ impl Base {
         let wired = Bytes(wired << self.vm.base().shift());
         let swap = match self.swap {
             Bytes(0) => "there is no swap".to_owned(),
-            size => format!("{} of swap.size, {size}, are in use", Bytes(swapped)),
+            size => format!("{} of {size} of swap (swap.size) are in use", Bytes(swapped)),
         };
         let aged = match ram.aged_bytes() {
             0 => String::new(),
@@ -541,7 +549,7 @@ impl System for Base {
             return Err(unfit(addr, platform.ram()));
         }
         let space = self.space(number, platform)?;
-        // Where pages have one size, the manager's own look at the page table is the only one.
+        // With one page size, only the manager itself reads the page table here.
         let known = match self.sizes.larger {
             Larger::None => None,
             _ => platform.ram().mapping(inner, addr).map(|known| known.translation.rights),
@@ -563,7 +571,8 @@ impl System for Base {
                 self.unexplained += 1;
                 let page = VirtRange::of_page(addr.page(self.vm.base()));
                 let rights = rights | needed(kind);
-                // A page that hardware has is given the right with the others.
+                // If the page is mapped already, `protect` also adds the right to its page-table
+                // entry, so its rights are read before.
                 let before = platform.ram().mapping(inner, addr);
                 self.with(platform, |kernel| kernel.protect(space, page, rights))?;
                 let (how, known) = self.with(platform, answer)?;
@@ -621,13 +630,15 @@ impl System for Base {
         if self.scarce {
             self.with(platform, |kernel| Ok(kernel.tick()))?;
         }
-        // Where nothing can leave, it is tried again when more was taken.
+        // If nothing could be evicted, eviction is tried again only after more memory was
+        // allocated.
         let was_scarce = std::mem::take(&mut self.scarce);
         self.wake(now, platform)?;
         let Some(moves) = self.sizes.due(now) else { return Ok(()) };
         let before = self.vm.work();
         let made = self.with(platform, |kernel| Ok(kernel.coalesce(moves)))?;
-        // The daemon took no memory that it did not give back.
+        // The coalescing daemon has freed all memory that it allocated, so it gives no reason to
+        // evict again.
         self.scarce &= !was_scarce;
         let after = self.vm.work();
         let moved = after.migrations - before.migrations;
@@ -715,7 +726,8 @@ impl System for Base {
     fn moves_to_nodes(&self) -> bool {
         match self.sizes.larger {
             Larger::None | Larger::Wished | Larger::Promoted => true,
-            // Frames there are parts of reservations or folios, which do not move.
+            // Frames of such managers are parts of reservations or folios, which do not move
+            // between nodes.
             Larger::Reserved | Larger::Transparent => false,
         }
     }

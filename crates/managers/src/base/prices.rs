@@ -13,7 +13,7 @@ use vm::Work;
 /// Prices, and the work that has been charged.
 pub(super) struct Prices {
     pub(super) costs: Option<WorkCosts>,
-    /// The current cycles of a request to a disk, and of each page in it.
+    /// Cycles of a disk request, and of each page in the request.
     io: (u64, u64),
     /// The number of requests so far; a transfer of adjacent pages is one request.
     pub(super) requests: u64,
@@ -36,7 +36,7 @@ impl Prices {
         }
     }
 
-    /// The cost since the last call; `work` is all work so far.
+    /// The cost of the work since the last call; `work` is all work so far.
     pub(super) fn spent(&mut self, work: &Work) -> Spent {
         let transfers = |work: &Work| work.reads + work.writes;
         let (request, page) = self.io;
@@ -45,7 +45,7 @@ impl Prices {
         self.charged_requests = self.requests;
         self.io_cycles += io_cycles;
         let Some(costs) = &self.costs else {
-            // Nothing but transfers has a price.
+            // Only transfers have a price.
             (self.charged.reads, self.charged.writes) = (work.reads, work.writes);
             return Spent { work_cycles: 0, io_cycles };
         };
@@ -68,13 +68,13 @@ impl Prices {
         (*io_cycles, *requests, *charged_requests) = (0, 0, 0);
     }
 
-    /// Sets the cost of disks to that in `description`.
+    /// Sets the cost of disk requests to the cost in `description`.
     pub(super) fn set_io(&mut self, description: &Description) {
         self.io = io_cycles(description);
     }
 }
 
-/// The cycles of a request to a disk, and of each page in it.
+/// Cycles of a disk request, and of each page in the request, in `description`.
 fn io_cycles(description: &Description) -> (u64, u64) {
     let swap = description.swap.as_ref();
     swap.map_or((0, 0), |swap| (swap.io_cycles.into(), swap.page_cycles.into()))

@@ -15,8 +15,8 @@ use super::{Base, Larger};
 /// The mark of a page in a reservation.
 const MARK: Usage = Usage { referenced: false, dirty: false, marked: true };
 
-/// How marks are treated when their reservation is broken, if pages are marked. The error has the
-/// key that is wrong.
+/// What happens to marks when their reservation is broken; `None` if pages are not marked. The
+/// error has the key that is wrong.
 pub(super) fn marks(description: &Description) -> Result<Option<MarksOfBroken>, Refusal> {
     let marks = reservations(&description.os).and_then(|asked| asked.marks);
     let format = description.page_table.as_ref().map(|table| table.format.as_str());
@@ -33,8 +33,8 @@ pub(super) fn marks(description: &Description) -> Result<Option<MarksOfBroken>, 
 }
 
 impl Base {
-    /// Handles broken reservations. If marks must not outlive their reservation, those of all its
-    /// pages are cleared, found by the mapping lists of their frames.
+    /// Handles broken reservations. If marks must not outlive their reservation, the marks of all
+    /// its pages are cleared; the pages are found through the mapping lists of their frames.
     pub(super) fn breaks(&mut self, ram: &mut Ram) {
         let marks = self.marks;
         let (hat, memory) = ram.parts_mut();
@@ -59,7 +59,8 @@ impl Base {
         let Some(mapping) = ram.mapping(space, addr) else { return Ok(()) };
         let phys = mapping.translation.apply(addr);
         let has_place = ram.reservation_around(phys).is_some_and(|(first, bytes)| {
-            // Another process may have a file elsewhere in its large pages.
+            // Another process may have mapped the file at an address with another offset in its
+            // large page; there the frame is not at the page's position.
             phys.get() - first.get() == addr.get() & (bytes - 1)
         });
         if has_place && !mapping.usage.marked { ram.set_usage(space, addr, MARK) } else { Ok(()) }
@@ -97,8 +98,9 @@ impl Base {
     }
 }
 
-/// Clears the marks of all pages in the `2^order` frames from `first`, in every space that maps them, found
-/// by the frames' lists of mappings. Returns the number of frames with marked pages.
+/// Clears the marks of all pages in the `2^order` frames from `first`, in every space that maps
+/// them. The pages are found through the mapping lists of the frames. Returns the number of frames
+/// with marked pages.
 pub(super) fn clear_marks(hat: &Hat, memory: &mut FrameStore, first: FrameId, order: u32) -> u64 {
     let (start, base) = (memory.table().address(first).get(), memory.base());
     let frames = (0..1u64 << order).map(|at| PhysAddr::new(start + at * base.bytes()));

@@ -16,10 +16,11 @@ use crate::{
     wish::Wish,
 };
 
-/// The largest number of samples of the daemon over time; when there are more, pairs are merged.
+/// The largest number of samples of the daemon's work over time. When there are more, pairs of
+/// samples are merged.
 const SAMPLES_MAX: usize = 256;
-/// The size that `MADV_HUGEPAGE` requests: that of Linux on x86-64. If the machine does not have
-/// it, the next smaller size is requested.
+/// The page size that `MADV_HUGEPAGE` requests on Linux on x86-64. If the machine does not have
+/// this size, the next smaller size is requested.
 const ADVISED: PageSize = description::Os::ADVISED;
 
 /// Whether all first-level TLBs hold pages of `size`.
@@ -43,7 +44,8 @@ fn check_rules(rules: &Rules, description: &Description, larger: Larger) -> Resu
     let (first, named) = rules.nodes();
     if let (Some(line), 1) = (first, nodes) {
         return Err(format!(
-            "line {line}: memory is one node: write [memory.numa] with nodes = 2 or more, or leave \
+            "line {line}: the machine has only one memory node: write [memory.numa] with nodes = \
+             2 or more, or leave \
              the node out"
         ));
     }
@@ -59,7 +61,8 @@ fn check_rules(rules: &Rules, description: &Description, larger: Larger) -> Resu
 }
 
 impl Sizes {
-    /// The state as in `description`, with larger pages from the source `larger`.
+    /// The initial state that `description` requests. `larger` says why the manager makes larger
+    /// pages.
     pub(super) fn new(
         description: &Description,
         vm: &Vm,
@@ -78,7 +81,7 @@ impl Sizes {
                 .flatten()
                 .map(|size| size.0)
                 .collect();
-            // A TLB of which nothing is said holds what reservations and promotions can become.
+            // A TLB without `page_sizes` holds all sizes to which reservations and promotions lead.
             if held.is_empty() {
                 if !matches!(larger, Larger::None | Larger::Wished) {
                     continue;
@@ -88,7 +91,8 @@ impl Sizes {
             if let Some(size) = sizes.iter().find(|size| level == 1 && !held.contains(size)) {
                 let all: Vec<String> = sizes.iter().map(|size| format!("\"{size}\"")).collect();
                 let what = format!(
-                    "it must list each size that the manager maps, and {size} is not there: write \
+                    "it must list each page size that the manager maps, but {size} is missing: \
+                     write \
                      page_sizes = [{}]",
                     all.join(", ")
                 );
@@ -125,7 +129,8 @@ impl Sizes {
         })
     }
 
-    /// If it is time for the daemon to run: the number of migrations it may make.
+    /// If it is time for the daemon to run, returns the number of migrations that the daemon may
+    /// make.
     pub(super) fn due(&mut self, now: u64) -> Option<u64> {
         let daemon = self.daemon.as_mut()?;
         daemon.ran = now >= daemon.next;
@@ -227,7 +232,7 @@ impl Daemon {
 }
 
 impl Base {
-    /// Attaches modules for what rules request for `mapped`.
+    /// Attaches modules for the page sizes that place rules request for `mapped`.
     pub(super) fn place(
         &mut self,
         number: u32,
@@ -246,7 +251,7 @@ impl Base {
         Ok(())
     }
 
-    /// Attaches a module for what rules request for the allocation in `event`.
+    /// Attaches a module for the page size that place rules request for the allocation in `event`.
     pub(super) fn allocated(
         &mut self,
         number: u32,
@@ -279,7 +284,8 @@ impl Base {
         nodes::wished(module, &wish)
     }
 
-    /// Attaches a module to a range of a space, which uses pages of several sizes from now on.
+    /// Attaches a module to a range of a space. The space counts as using pages of several sizes
+    /// from now on.
     pub(super) fn attach(
         &mut self,
         number: u32,
@@ -295,7 +301,8 @@ impl Base {
         self.with(platform, |kernel| kernel.attach(space, range, module))
     }
 
-    /// The size that advice requests: the largest one up to Linux's.
+    /// The size that advice requests: the largest page size that is not larger than the size in
+    /// Linux.
     pub(super) fn advised(&self) -> PageSize {
         let sizes = self.sizes.promotes_to.iter().rev();
         let size = sizes.copied().find(|size| *size <= ADVISED);
@@ -316,7 +323,7 @@ impl Base {
             return Ok(());
         }
         if self.sizes.larger == Larger::Transparent {
-            // A call that a kernel does not know fails so from the beginning to the end.
+            // A kernel that does not support the call fails every such call with this error.
             self.sizes.knows_collapse |= came != Upgraded::Refused;
             let refused = match came {
                 Upgraded::All | Upgraded::Some => Refused::No,

@@ -1,5 +1,5 @@
-//! The effect of `os.linux.version`: rules that came with a version, and settings that did not exist
-//! before.
+//! The effect of `os.linux.version`. Each row of the table is a rule or a setting that exists since
+//! a version of Linux.
 //!
 //! | since | what |
 //! |---|---|
@@ -31,7 +31,7 @@ fn version(os: &Os) -> Version {
     linux(os).and_then(|asked| asked.version).unwrap_or(Version::MODELLED)
 }
 
-/// Whether a version is named, so that its counters are of interest.
+/// Whether the machine file names a version, so that results have the counters of this version.
 pub(super) fn is_named(os: &Os) -> bool {
     linux(os).is_some_and(|asked| asked.version.is_some())
 }
@@ -44,7 +44,7 @@ pub(super) fn can_collapse(os: &Os) -> bool {
     version(os) >= COLLAPSE
 }
 
-/// Sets what the version decides, and refuses settings that it does not have.
+/// Sets the rules that depend on the version, and refuses settings that the version does not have.
 pub(super) fn check(manager: &str, asked: &Linux, thp: &mut Thp) -> Result<(), Refusal> {
     let refuse = |key: &str, what: String| Err(Refusal::new(format!("os.linux.{key}"), what));
     let now = asked.version.unwrap_or(Version::MODELLED);
@@ -83,8 +83,8 @@ pub(super) fn check(manager: &str, asked: &Linux, thp: &mut Thp) -> Result<(), R
     }
     if manager != "linux" && asked.version.is_some() {
         let what = format!(
-            "the manager `{manager}` models one version of the kernel only: leave \
-                            the version out"
+            "the manager `{manager}` models only one version of the kernel: leave \
+             os.linux.version out"
         );
         return refuse("version", what);
     }
@@ -96,7 +96,7 @@ pub(super) fn check(manager: &str, asked: &Linux, thp: &mut Thp) -> Result<(), R
     Ok(())
 }
 
-/// The counters, by the kernel's names of sizes.
+/// The kernel's counters, by the kernel's names for page sizes.
 pub(super) fn stats(
     by_size: Vec<(PageSize, SizeStats)>,
 ) -> BTreeMap<String, BTreeMap<String, u64>> {

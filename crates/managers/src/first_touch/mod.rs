@@ -14,11 +14,12 @@
 //!   pages       bbbbbbb|   2M  |  2M   |bbb                  a frame of 2M is free: else b, base
 //! ```
 //!
-//! A larger page that an event concerns only in part is split first, as by an operating system. If no
-//! event says what is mapped (in a trace of another tool), regions are unknown: each aligned block of
-//! 2 MiB that is touched counts as one, as it is reported. `os.place` restricts larger pages to some
-//! regions, with one of two sizes: base pages, or 2M, which Linux's madvise can request. `os.uniform`
-//! gives every page `os.page_size` regardless of regions, which no operating system could do.
+//! If an event concerns only a part of a larger page, the page is split first, as in a real
+//! operating system. If no event says what is mapped (in a trace of another tool), regions are
+//! unknown. Each aligned block of 2 MiB that is touched then counts as a region, here and in
+//! results. `os.place` restricts larger pages to some regions, with one of two sizes: base pages,
+//! or 2M, which Linux's madvise can request. `os.uniform` gives every page the size `os.page_size`,
+//! even if its region is smaller; no real operating system could do this.
 //!
 //! First touch is the simplest correct operating system. It has no reservations, policies,
 //! replacement or sharing.
@@ -61,9 +62,9 @@ pub(super) struct FirstTouch {
     large_everywhere: bool,
     /// The rules that request page sizes for parts of memory.
     rules: Rules,
-    /// For each large page, by space and page number: how many base pages are mapped in its place.
+    /// By space and number of a large page: how many base pages are mapped inside it.
     crowded: FxHashMap<(u32, u64), u32>,
-    /// The placement of pages by the trace, if this manager does not choose frames.
+    /// The frames that the trace gives for pages; `None` if this manager chooses the frames.
     recorded: Option<Recorded>,
 }
 
@@ -141,7 +142,7 @@ impl FirstTouch {
         Ok(())
     }
 
-    /// The frame for a page: a newly allocated one, or that given by the trace.
+    /// The frame for a page: a newly allocated frame, or the frame that the trace gives.
     fn frame_for(
         &mut self,
         who: Who,
@@ -188,7 +189,7 @@ impl FirstTouch {
         }
     }
 
-    /// The large page that contains `page`, if that is smaller.
+    /// The large page that contains `page`; `None` if `page` itself is not smaller.
     fn block(&self, page: Page) -> Option<Page> {
         self.large.filter(|large| *large > page.size()).map(|large| page.start().page(large))
     }
@@ -246,7 +247,7 @@ impl System for FirstTouch {
         if fault == Fault::Unfit {
             return Err(unfit(addr, platform.ram()));
         }
-        // A page without any rights is absent to hardware and known to the table.
+        // Hardware treats a page without any rights as absent, but the page table has it.
         if let Some(Mapping { translation: known, .. }) = platform.ram().mapping(space, addr) {
             if known.rights.allows(kind) {
                 return Err(stale(addr, fault));
@@ -306,7 +307,7 @@ impl System for FirstTouch {
             Request::Protect { start, bytes, rights, ends: Ends::Behind } => {
                 self.protect(space, (start, bytes), rights, platform)
             }
-            // Where the call ended is not known.
+            // This manager does not determine where such a call stopped, so it does nothing.
             Request::Discard { ends: Ends::AtHole | Ends::AtLocked, .. }
             | Request::Protect { ends: Ends::AtHole | Ends::AtLocked, .. } => Ok(()),
             Request::Move { from, from_bytes, to, to_bytes } => {
@@ -329,9 +330,9 @@ impl System for FirstTouch {
             // Pages are loaded at their first access, and mappings at the address of an attached
             // segment were removed before.
             Request::Known { .. } | Request::Attach { .. } => Ok(()),
-            // Pages never leave, nothing is shared, and there is no page cache.
+            // Page sizes do not depend on requests of the program.
             Request::Wish { .. } | Request::Upgrade { .. } => Ok(()),
-            // They come when they are touched here as well.
+            // Pages are loaded at their first access in any case.
             Request::Populate { .. } => Ok(()),
             Request::Lock { .. }
             | Request::Unlock { .. }
@@ -344,7 +345,8 @@ impl System for FirstTouch {
     }
 }
 
-/// The range whose pages a request removes: their recorded translations are dropped.
+/// The range whose pages a request removes, so that the translations recorded for this range are
+/// dropped.
 fn gone(request: &Request<'_>) -> Option<(u64, u64)> {
     match *request {
         Request::Map { start, bytes, .. }

@@ -9,21 +9,21 @@
 //!   fault --> the frame that was told, taken from memory by its number
 //! ```
 //!
-//! A trace can also contain events that describe translations ([`trace::Event::Translation`]). Then pages have
-//! the sizes and the frames of these events, unless rows give other frames (`translated`). If an event gives
-//! no frame, any free frame is used.
+//! A trace can also contain events that describe translations ([`trace::Event::Translation`]). Then
+//! pages have the sizes and the frames that these events give, unless rows give other frames
+//! (module `translated`). If an event gives no frame, any free frame is used.
 //!
-//! Everything else is as in [`FirstTouch`]: a page is unmapped with its region. With an
-//! `os.page_size` above the base page, a page has that size where its region allows it and its
-//! virtual and physical address agree in all bits below that size. A row that contradicts such a
-//! page splits it.
+//! Everything else is as in [`FirstTouch`]: a page is unmapped with its region. If `os.page_size`
+//! is larger than the base page, a page has this size if its region has room for it, and if its
+//! virtual and physical addresses agree in all bits below this size. A row that gives another frame
+//! for a part of such a page splits the page.
 //!
 //! A frame may be mapped by several pages, of spaces that share the frame. Traces do not contain
 //! page tables. So page tables lie in the last sixteenth of memory, which is kept for them
-//! ([`physmem::Apart`]). The second page of an access that crosses a page boundary also gets a
-//! frame in this last sixteenth, until a row of its own gives its physical address. Such second
-//! pages take at most half of the last sixteenth; further such pages share these frames in turn, so
-//! that no run ends only because an access crosses into a page without a row.
+//! ([`physmem::Apart`]). If an access crosses a page boundary, its second page may have no row yet.
+//! The second page then also gets a frame in the last sixteenth, until a row gives its physical
+//! address. Second pages take at most half of the last sixteenth; if there are more, they share
+//! frames in turn. So no run fails only because an access crosses into a page without a row.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -44,8 +44,8 @@ const KNOWN: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Recorded {
     base: PageSize,
-    /// Whether a page whose row comes for the first time may already be mapped as a part of a
-    /// larger page.
+    /// Whether the manager makes larger pages. If so, a page may already be mapped, as a part of a
+    /// larger page, when its first row comes.
     has_large: bool,
     /// The frame of each page, by space and page number.
     told: FxHashMap<(u32, u64), u64>,
@@ -53,8 +53,8 @@ pub(crate) struct Recorded {
     known: Box<[(u32, u64, u64); KNOWN]>,
     /// The number of pages in each mapped frame.
     users: FxHashMap<u64, u32>,
-    /// The frames of pages without a row; the next fields have the frame used last and the largest
-    /// number of frames.
+    /// The frames given to pages without a row. The next fields have the frame used last, and the
+    /// largest number of such frames.
     untold: BTreeSet<u64>,
     last_untold: u64,
     untold_max: usize,
@@ -106,8 +106,8 @@ impl Recorded {
         self.told.insert((number, page), paddr.get() >> self.base.shift());
     }
 
-    /// The frame of `page` in the space `number`, if the trace has given it, and if a page of that
-    /// size can be there.
+    /// The frame of `page` in the space `number`, if the trace has given a frame for it, and if the
+    /// frame is aligned for a page of this size.
     pub(super) fn frame_of(
         &mut self,
         number: u32,
@@ -123,7 +123,7 @@ impl Recorded {
         (frame & page.size().mask() == 0).then(|| PhysAddr::new(frame))
     }
 
-    /// The page at `addr`, if the trace says its size by an event.
+    /// The page at `addr`, if an event of the trace gives its size.
     pub(super) fn page_at(&mut self, number: u32, addr: VirtAddr) -> Option<Page> {
         let (size, _) = self.translated.at(number, addr, &self.sizes)?;
         let page = addr.page(size);
@@ -131,12 +131,13 @@ impl Recorded {
         Some(if is_refused { addr.page(self.base) } else { page })
     }
 
-    /// Takes note that there is no frame for a page whose size the trace says: base pages take its place.
+    /// Records that no frame is free for a page whose size the trace gives; base pages are used in
+    /// its place.
     pub(super) fn refuse(&mut self, number: u32, page: Page) {
         self.refused.insert((number, page));
     }
 
-    /// A frame for a page whose size the trace says and whose frame it does not say: any that is free.
+    /// Allocates any free frame for a page whose size, but not whose frame, is given by the trace.
     pub(super) fn take_any(&mut self, size: PageSize, ram: &mut Ram) -> Result<PhysAddr, Failure> {
         let count = self.frames >> (size.shift() - self.base.shift());
         for _ in 0..count {
@@ -149,7 +150,7 @@ impl Recorded {
         Err(Failure::OutOfFrames)
     }
 
-    /// Adds a user of the frame of a page; the first one allocates it.
+    /// Adds a user of the frame of a page. The first user allocates the frame.
     pub(super) fn take(
         &mut self,
         frame: PhysAddr,
@@ -158,7 +159,8 @@ impl Recorded {
     ) -> Result<(), Failure> {
         let parts = self.parts(frame, size);
         let is_used = |part: u64| self.users.contains_key(&part) && !self.untold.contains(&part);
-        // A larger page has its frames to itself, or is mapped as base pages.
+        // A larger page does not share its frames; if one of them is in use, the page is mapped as
+        // base pages.
         let shared = size == self.base && is_used(parts.start);
         if !shared && !ram.take(frame, size) {
             if size > self.base {
@@ -170,13 +172,13 @@ impl Recorded {
         Ok(())
     }
 
-    /// A frame for `page`, for which there was no row.
+    /// Allocates a frame for `page`, for which there was no row yet.
     pub(super) fn take_untold(&mut self, page: Page, ram: &mut Ram) -> Result<PhysAddr, Failure> {
         let shift = self.base.shift();
         let is_full = self.untold.len() >= self.untold_max;
         let frame = match is_full.then(|| self.next_untold()).flatten() {
             Some(frame) => frame,
-            // Page tables may have taken the rest.
+            // Page tables may have taken all other frames of the last sixteenth.
             None => match (ram.allocate(page), self.next_untold()) {
                 (Ok(frame), _) => frame.get() >> shift,
                 (Err(_), Some(frame)) => frame,
@@ -195,7 +197,7 @@ impl Recorded {
         after.or_else(|| self.untold.first()).copied()
     }
 
-    /// Removes a user of a frame; the last one frees it.
+    /// Removes a user of a frame. The last user frees the frame.
     pub(super) fn release(&mut self, frame: PhysAddr, size: PageSize, ram: &mut Ram) {
         for part in self.parts(frame, size) {
             let users = self.users.get_mut(&part);
@@ -221,8 +223,9 @@ impl Recorded {
         let least = (frame.get() + self.base.bytes()).div_ceil(15) * 16;
         let gib = least.div_ceil(1 << 30);
         format!(
-            "the trace has a page in the frame at {frame}, which no page can have in a memory of {} \
-             MiB, because its last sixteenth is for page tables: set memory.size={gib}G",
+            "the trace has a page in the frame at {frame}, which is beyond the frames for pages \
+             in a memory of {} MiB (the last sixteenth is for page tables): set \
+             memory.size={gib}G",
             all >> 20
         )
     }
@@ -246,9 +249,10 @@ impl os::Recorded for Recorded {
                 continue;
             }
             if paddr == 0 {
-                let what = "the access has no physical address, which the manager `recorded` needs \
-                            to map its page, and no event before it says how pages are translated: \
+                let what = "the manager `recorded` needs the physical address of each access, but \
+                            this access has none, and no event before it gives translations: \
                             choose another os.manager, or a trace with physical addresses or with \
+                            \
                             the pages of its program (record --pages)";
                 return Err((row, what.to_owned()));
             }
@@ -259,16 +263,17 @@ impl os::Recorded for Recorded {
             }
             if (addr ^ paddr) & mask != 0 {
                 let what = format!(
-                    "the row's address {addr:#x} and its physical address {paddr:#x} differ within \
-                     a page of {}",
+                    "the access's address {addr:#x} and its physical address {paddr:#x} must have \
+                     equal offsets in a page of {}: correct the trace",
                     self.base
                 );
                 return Err((row, what));
             }
-            // The rows before this one have not run yet; they run with the frames that are known up
-            // to here.
+            // The rows before this row have not run yet. They must run with the frames that are
+            // known before this row.
             let before = self.told.get(&(number, page));
-            // A page that is new to this can be a part of a larger one, or one that an access crossed into.
+            // A page without an earlier row may nevertheless be mapped: as a part of a larger page,
+            // or because an access crossed into it.
             let may_be_mapped = self.has_large || !self.untold.is_empty();
             if before.map_or(may_be_mapped, |before| *before != frame) {
                 return Ok(Read { until: row, moves: true });
@@ -281,7 +286,8 @@ impl os::Recorded for Recorded {
 }
 
 impl FirstTouch {
-    /// Records that the page at `addr` is at `paddr` from now on, if it is mapped.
+    /// Records that the page at `addr` is in the frame of `paddr` from now on, and unmaps it if it
+    /// is mapped to another frame.
     pub(super) fn moved(
         &mut self,
         who: Who,
@@ -301,9 +307,10 @@ impl FirstTouch {
     }
 }
 
-/// Translations that the trace says by events.
+/// Translations that events of the trace give.
 impl FirstTouch {
-    /// Handles an event that says how pages are translated: mapped pages that contradict it are replaced.
+    /// Handles an event that gives the translation of pages. Mapped pages that contradict the event
+    /// are replaced.
     pub(super) fn translated(
         &mut self,
         who: Who,
@@ -321,7 +328,7 @@ impl FirstTouch {
         };
         let mut now: Option<VirtRange> = None;
         for page in recorded.translated.mapped(who.space, found.addr, last) {
-            // The page that replaced one before it may have taken its place.
+            // A page that was replaced before may now cover the place of this one too.
             if now.is_none_or(|now| now.last() < page.start()) {
                 now = self.retranslate(who, page, platform)?.map(VirtRange::of_page);
             }
@@ -329,8 +336,8 @@ impl FirstTouch {
         Ok(())
     }
 
-    /// Replaces the mapped `page` if the last event says another size or frame. Returns the page that is
-    /// there then.
+    /// Replaces the mapped `page` if the last event gives another size or frame for it. Returns the
+    /// page that is mapped there afterwards.
     fn retranslate(
         &mut self,
         who: Who,
@@ -351,7 +358,8 @@ impl FirstTouch {
         let range = VirtRange::of_page(range);
         self.unmap(who.space, (range.start().get(), range.bytes()), platform)?;
         if wanted.size() < page.size() {
-            // Which of its parts are there is not known: they come when they are touched.
+            // It is unknown which parts of the page are in memory, so they are mapped when they are
+            // touched.
             return Ok(None);
         }
         match self.map(who, (wanted, wanted.start()), known.rights, platform) {

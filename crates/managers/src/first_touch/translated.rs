@@ -6,10 +6,12 @@
 //!   replay    A 2M ^----- foretold        B 2M       C 4K                   A becomes 4K, as from here on
 //! ```
 //!
-//! A snapshot shows what the kernel did before the snapshot. If the trace can be read twice, a second source is read
-//! some snapshots ahead, so that a page has at its first touch the size that the next snapshot gives it. A snapshot
-//! is taken a few thousand accesses before its place in the trace; a page that was touched in between is in a later
-//! snapshot. Otherwise, and for a page that is in none of these snapshots, the last event counts.
+//! A snapshot shows what the kernel did before the snapshot. If the trace can be read twice, a
+//! second source is therefore read some snapshots ahead: at its first touch, a page gets the size
+//! that the next snapshot with this page gives. The next snapshot in the trace may not have the
+//! page, because a snapshot is taken a few thousand accesses before its place in the trace; a later
+//! snapshot has it. If the trace can be read only once, or if none of the snapshots read ahead has
+//! the page, the last event decides.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,8 +20,9 @@ use pagetable::Space;
 use rustc_hash::FxHashMap;
 use trace::{Batch, Event, Seen, Source, Translation};
 
-/// The number of snapshots that are read ahead: while memory grows fast, several are taken within one segment of
-/// the recorder's ring and stand behind it.
+/// The number of snapshots that are read ahead. While memory grows fast, several snapshots are
+/// taken during one segment of the recorder's ring, and all of them come after this segment in the
+/// trace.
 const AHEAD: usize = 16;
 
 /// Adjacent pages of one size, up to an address.
@@ -35,7 +38,7 @@ struct Pages {
 struct Known(BTreeMap<u64, Pages>);
 
 impl Known {
-    /// Adds pages in place of those that were there.
+    /// Adds pages, in place of known pages at their addresses.
     fn add(&mut self, found: &Translation) {
         let Some(size) = PageSize::from_bytes(found.page_bytes) else { return };
         let Some(last) = found.bytes().and_then(|bytes| found.addr.checked_add(bytes - 1)) else {
@@ -78,14 +81,15 @@ struct Ahead {
     is_over: bool,
     /// The space of the following rows and events.
     number: u32,
-    /// Whether a snapshot may go on in the next batch.
+    /// Whether the last snapshot may continue in the next batch.
     is_open: bool,
-    /// The snapshots of each space that the run has not come to.
+    /// The snapshots of each space that the run has not reached yet.
     snapshots: FxHashMap<u32, VecDeque<Known>>,
 }
 
 impl Ahead {
-    /// Reads until `number` has this many snapshots that are complete, or the trace ends.
+    /// Reads ahead until there are `count` complete snapshots of the space `number`, or the trace
+    /// ends.
     fn read(&mut self, number: u32, count: usize) {
         while !self.is_over
             && (self.is_open || self.snapshots.get(&number).map_or(0, VecDeque::len) < count)
@@ -128,7 +132,7 @@ impl Ahead {
 /// The pages that events of the trace describe.
 #[derive(Default)]
 pub(super) struct Translated {
-    /// Whether the trace has such events, as far as is known.
+    /// Whether the trace has had events that describe translations so far.
     pub(super) is_told: bool,
     /// The pages that events have described so far, by space.
     known: FxHashMap<u32, Known>,
@@ -146,7 +150,7 @@ impl std::fmt::Debug for Translated {
 }
 
 impl Translated {
-    /// Gives it a second source of the trace.
+    /// Sets a second source of the trace, which is read ahead.
     pub(super) fn foresee(&mut self, source: Box<dyn Source + Send>) {
         self.is_told = true;
         self.ahead = Some(Ahead {
@@ -159,13 +163,14 @@ impl Translated {
         });
     }
 
-    /// Takes note of an event that says how pages of the space `number` are translated.
+    /// Records an event that gives translations of pages of the space `number`.
     pub(super) fn tell(&mut self, number: u32, found: &Translation) {
         self.is_told = true;
         self.known.entry(number).or_default().add(found);
     }
 
-    /// A snapshot of the space `number` begins: the next one is foretold.
+    /// Called when a snapshot of the space `number` begins: pages now get the sizes of the snapshot
+    /// after it.
     pub(super) fn passes_snapshot(&mut self, number: u32) {
         self.is_told = true;
         if let Some(ahead) = &mut self.ahead {
@@ -185,8 +190,8 @@ impl Translated {
         }
     }
 
-    /// The size of the page at `addr`, the largest of `sizes` that is not larger than what the trace
-    /// says; and the physical address of `addr`.
+    /// The size of the page at `addr`, which is the largest of `sizes` that is not larger than the
+    /// size in the trace; and the physical address of `addr`.
     pub(super) fn at(
         &mut self,
         number: u32,
@@ -216,17 +221,18 @@ impl Translated {
         Some((*size, paddr.map(PhysAddr::new)))
     }
 
-    /// Takes note of a page that is mapped now.
+    /// Records that a page is mapped.
     pub(super) fn note(&mut self, space: Space, page: Page) {
         self.mapped.insert((space.id(), page.start().get()), page.size());
     }
 
-    /// Takes note of a page that is no longer mapped.
+    /// Records that a page is no longer mapped.
     pub(super) fn note_gone(&mut self, space: Space, page: Page) {
         self.mapped.remove(&(space.id(), page.start().get()));
     }
 
-    /// The mapped pages of a space that begin in a range of addresses, or the one around its first.
+    /// The mapped pages of a space from the address `first` to `last`, including a page that begins
+    /// before `first` and contains it.
     pub(super) fn mapped(&self, space: Space, first: u64, last: u64) -> Vec<Page> {
         let page = |(&(_, start), &size): (&(u32, u64), &PageSize)| VirtAddr::new(start).page(size);
         let before = self.mapped.range((space.id(), 0)..(space.id(), first)).next_back().map(page);
@@ -235,8 +241,8 @@ impl Translated {
         around.into_iter().chain(inside).collect()
     }
 
-    /// A number of a frame of this size at which to try first, in units of that size, below `count`;
-    /// the one after it follows.
+    /// The number of the frame of this size, in units of the size and below `count`, at which a
+    /// search for a free frame begins. The next call returns the number after it.
     pub(super) fn candidate(&mut self, size: PageSize, count: u64) -> u64 {
         let next = self.next.entry(size).or_default();
         let candidate = *next % count.max(1);
