@@ -141,7 +141,10 @@ fn what_is_wrong_is_said() {
             "the manager `base` has no reservations",
         ),
         (&["os.place=heap=2M"], "the manager `freebsd` ignores requests for page sizes"),
-        (&["os.page_size=2M"], "has base pages of 4K, and larger pages where reservations become full"),
+        (
+            &["os.page_size=2M"],
+            "has base pages of 4K, and larger pages where reservations become full",
+        ),
         (&["tlb.l1d.page_sizes=[\"4K\"]"], "2M is missing: write page_sizes = [\"4K\", \"2M\"]"),
         (
             &["os.reservations={size=\"2M\"}"],

@@ -211,7 +211,10 @@ fn what_the_kernel_would_refuse_is_refused() {
             &["os.linux.hugepages-64kB.enabled=yes"],
             "os.linux.hugepages-64kB.enabled: there is no `yes` here: write ",
         ),
-        (&["os.linux.cycles_per_ms=0"], "os.linux.cycles_per_ms: with 0, the kernel's time would not advance"),
+        (
+            &["os.linux.cycles_per_ms=0"],
+            "os.linux.cycles_per_ms: with 0, the kernel's time would not advance",
+        ),
         (
             &["os.manager=base", "os.linux.enabled=never"],
             "the manager `base` does not have the settings of os.linux: use os.manager = \"linux\"",

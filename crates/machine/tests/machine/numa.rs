@@ -258,7 +258,11 @@ fn what_cannot_be() {
             vec!["os.numa={placement=\"local\"}"],
             "os.numa: this policy needs several memory nodes",
         ),
-        ("origin-200qc", vec!["os.place=data=64K node 1"], "line 1: the machine has only one memory node"),
+        (
+            "origin-200qc",
+            vec!["os.place=data=64K node 1"],
+            "line 1: the machine has only one memory node",
+        ),
         ("tlb-only", vec!["memory.numa={nodes=2}"], "a machine without a page table has no frames"),
         (
             "epyc-9005",

@@ -137,7 +137,11 @@ fn what_is_wrong_is_said() {
     for (name, settings, expected) in [
         ("opteron-2008", &["os.manager=freebsd", "os.eager_paging=true"][..], "for reservations"),
         ("opteron-2008", &["os.manager=first-touch", "os.eager_paging=true"], "at the first touch"),
-        ("opteron-2008", &["os.manager=irix", "os.eager_paging=true"], "only of the sizes of pages"),
+        (
+            "opteron-2008",
+            &["os.manager=irix", "os.eager_paging=true"],
+            "only of the sizes of pages",
+        ),
         ("opteron-2008", &["os.manager=recorded", "os.eager_paging=true"], "of the trace"),
         ("opteron-2008", &["range_tlb.from=walk"], "range_tlb.from: there is no `walk`"),
         ("opteron-2008", &["range_tlb.entries=0"], "range_tlb.entries: it has no entries"),
