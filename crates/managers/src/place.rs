@@ -260,7 +260,7 @@ impl Rules {
     pub(crate) fn unused(&self) -> Option<String> {
         let unused =
             self.rules.iter().filter(|rule| !rule.was_used).min_by_key(|rule| rule.line)?;
-        Some(format!("line {}: no mapping of the trace is {}", unused.line, unused.what))
+        Some(format!("line {}: no mapping is {}", unused.line, unused.what))
     }
 }
 

@@ -1,16 +1,17 @@
-//! Mappings where the modelled kernel would place them: `os.linux.layout`.
+//! Moves the mappings of a trace to the addresses at which the modelled kernel would place them:
+//! `os.linux.layout`.
 
 use std::ops::DerefMut;
 
 use description::{Description, Error, Layout, Version, managers::linux};
 use trace::{Aligned, KernelLayout, Source, Spread};
 
-/// Memory of 2M and more is placed so that pages of 2M fit, since this version; since the next one only where
-/// its length is a multiple of that.
+/// Since this version, mappings of 2M and more are aligned for pages of 2M. Since the version in
+/// the next constant, only mappings whose length is a multiple of 2M are aligned.
 const LONG: Version = Version(6, 7);
 const MULTIPLES: Version = Version(6, 13);
 
-/// A source, at the addresses that the machine asks for.
+/// A source whose mappings have the addresses that the machine file requests.
 pub(crate) enum Placed<'a> {
     Recorded(&'a mut dyn Source),
     Kernel(Box<Spread<&'a mut dyn Source>>),
@@ -25,8 +26,8 @@ impl Placed<'_> {
     }
 }
 
-/// `source`, with its mappings where all of `descriptions` say. The error is that they disagree, or that the
-/// trace cannot be placed.
+/// `source`, with its mappings at the addresses that all of `descriptions` request. The error says
+/// that the descriptions disagree, or why the trace cannot be placed.
 pub(crate) fn placed<'a, 'b>(
     descriptions: impl IntoIterator<Item = &'b Description>,
     source: &'a mut dyn Source,
@@ -34,8 +35,8 @@ pub(crate) fn placed<'a, 'b>(
     let mut asked = descriptions.into_iter().map(layout);
     let first = asked.next().flatten();
     if asked.any(|other| other != first) {
-        let what = "os.linux.layout and layout_seed must be equal in all designs of a sweep, which reads its \
-                    trace once";
+        let what = "os.linux.layout and os.linux.layout_seed must be equal in all designs of a \
+                    sweep, since a sweep reads its trace only once: use separate sweeps";
         return Err(trace::Error::Parameters(what.to_owned()).into());
     }
     Ok(match first {
@@ -44,7 +45,8 @@ pub(crate) fn placed<'a, 'b>(
     })
 }
 
-/// How the kernel of `description` places mappings, if they are not to stay where they were recorded.
+/// How the kernel of `description` places mappings; `None` if mappings stay at their recorded
+/// addresses.
 fn layout(description: &Description) -> Option<KernelLayout> {
     let asked = linux(&description.os).filter(|asked| asked.layout == Layout::Kernel)?;
     let aligned = match asked.version.unwrap_or(Version::MODELLED) {

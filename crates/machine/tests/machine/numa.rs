@@ -277,12 +277,12 @@ fn what_cannot_be() {
         (
             "origin-200qc",
             [&base[1..], &["os.numa={placement=\"node 2\"}"]].concat(),
-            "os.numa.placement: there is no node 2: the last one is 1",
+            "os.numa.placement: there is no node 2: the highest node is 1",
         ),
         (
             "origin-200qc",
             [&base[1..], &["os.place=data=64K node 7"]].concat(),
-            "line 1: there is no node 7: the last one is 1",
+            "line 1: there is no node 7: the highest node is 1",
         ),
         (
             "origin-200qc",

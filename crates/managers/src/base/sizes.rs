@@ -50,7 +50,10 @@ fn check_rules(rules: &Rules, description: &Description, larger: Larger) -> Resu
         ));
     }
     if let Some((line, node)) = named.filter(|(_, node)| *node >= nodes) {
-        return Err(format!("line {line}: there is no node {node}: the last one is {}", nodes - 1));
+        return Err(format!(
+            "line {line}: there is no node {node}: the highest node is {}",
+            nodes - 1
+        ));
     }
     if let (Some(line), Larger::Transparent) = (rules.migrates(), larger) {
         return Err(format!(

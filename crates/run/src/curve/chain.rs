@@ -1,5 +1,6 @@
-//! The LRU stacks of all page sizes. Each stack gets only those accesses that are not to the most recently used page
-//! of the stack for the next smaller size.
+//! The LRU stacks of all page sizes. An access to the most recently used page of a stack also hits
+//! the most recently used page of every stack for larger pages. So each stack gets only the
+//! accesses that go to another page in the stack for the next smaller size.
 
 use addr::PageSize;
 use description::Error;
@@ -17,11 +18,11 @@ const SPACE_BITS: u32 = PAGE_SIZE_MIN.shift();
 pub(super) struct Chain {
     lookups: Lookups,
     levels: Vec<Level>,
-    /// Accesses that touch one page, whatever the page size: each is one lookup for every page
-    /// size.
+    /// Accesses that touch only one page, even of the smallest size. Each of them is one lookup for
+    /// every page size.
     single: u64,
-    /// The trace's numbers of the spaces, in the order in which they first ran, with the tag of
-    /// each.
+    /// The tag of each space, by the trace's number of the space. Tags are given in the order in
+    /// which spaces first run.
     spaces: FxHashMap<u32, u64>,
     space: u64,
 }
@@ -47,7 +48,7 @@ impl Chain {
         let level = |size: PageSize| Level {
             shift: size.shift(),
             stack: StackDistance::new(options.entries_max as usize),
-            // No page has this number: the topmost space is never given.
+            // No page has this number, as the last space number is never assigned.
             last: u64::MAX,
             hits: vec![0; options.entries_max as usize].into_boxed_slice(),
             misses: 0,
@@ -85,7 +86,7 @@ impl Chain {
             let level = self.levels.iter().find(|level| level.shift == page_size.shift())?;
             let total = self.single + level.of_crossings;
             let mut hits = level.hits.to_vec();
-            // Whatever else there was is the page looked up last.
+            // All other lookups were of the page looked up last.
             hits[0] = total - level.misses - hits.iter().sum::<u64>();
             Some(Curve { lookups: self.lookups, page_size, total, cold: level.seen.pages, hits })
         };
@@ -107,7 +108,10 @@ impl Chain {
         self.space = *self.spaces.entry(space).or_insert(next);
         if self.space >= (1 << SPACE_BITS) - 1 {
             let most = (1 << SPACE_BITS) - 1;
-            return Err(Error::Curve(format!("the trace has more than {most} address spaces")));
+            return Err(Error::Curve(format!(
+                "the trace has more than {most} address spaces, more than a curve can tell apart: \
+                 use a shorter part of the trace"
+            )));
         }
         Ok(())
     }
@@ -135,7 +139,8 @@ impl Chain {
         }
     }
 
-    /// Looks up an access within one of the smallest pages, another page than the one used last.
+    /// Looks up an access that touches only one page of the smallest size, and not the page used
+    /// last.
     #[inline(never)]
     fn moved(&mut self, addr: u64, tag: u64) {
         for level in &mut self.levels {

@@ -102,8 +102,8 @@ impl Curve {
     }
 }
 
-/// Counts the lookups of all of `source`. Returns the curves in the order of the options, with all
-/// page sizes of the first kind of lookup first.
+/// Counts the lookups of all of `source`. Returns the curves ordered by kind of lookup and then by
+/// page size, each in the order of the options.
 pub fn curve(
     source: &mut dyn Source,
     options: &CurveOptions,
@@ -134,7 +134,10 @@ fn check(options: &CurveOptions) -> Result<(), Error> {
     }
     if options.entries_max == 0 || options.entries_max > ENTRIES_MAX {
         let entries = options.entries_max;
-        return Err(Error::Curve(format!("{entries} entries: give 1 to {ENTRIES_MAX}")));
+        return Err(Error::Curve(format!(
+            "a curve of TLBs with up to {entries} entries is not possible: write 1 to \
+             {ENTRIES_MAX}"
+        )));
     }
     Ok(())
 }

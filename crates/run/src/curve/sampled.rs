@@ -11,16 +11,16 @@
 //!                                                                        ... and so for each page size
 //! ```
 //!
-//! Either all accesses to a page are sampled or no access to it, so that reuse distances scale with
-//! the share of pages in the sample. The share begins at all pages, and is halved whenever the
+//! Of each page, either all accesses are sampled or none. So reuse distances in the sample scale
+//! with the share of pages in the sample. The share begins at all pages, and is halved whenever the
 //! sample has more than [`PAGES_MAX`] pages. This is fixed-size SHARDS (Waldspurger, Park,
 //! Garthwaite and Ahmad, *Efficient MRC Construction with SHARDS*, FAST 2015, sections 3 and 4). As
-//! in that paper's SHARDS-adj, the difference between the estimated and the known number of lookups
-//! is added to the smallest reuse distance. Three things differ from the paper. Shares are powers
-//! of two, so half of the sampled pages are removed from the sample at a time. Each count is
-//! weighted by the share at the time of counting, and later changes of the share do not rescale it.
-//! To save time, the share is also halved if too many accesses are to sampled pages and the sample
-//! has more than [`PAGES_MIN`] pages.
+//! in SHARDS-adj of this paper, the difference between the estimated and the known number of
+//! lookups is added to the count of the smallest reuse distance. Three things differ from the
+//! paper. Shares are powers of two, so half of the sampled pages are removed from the sample at a
+//! time. Each count is weighted by the share at the time of counting; counts are not rescaled when
+//! the share changes later. To save time, the share is also halved if too many accesses are to
+//! sampled pages and the sample has more than [`PAGES_MIN`] pages.
 //!
 //! The sample is taken in windows over the whole trace, however long the trace is ([`Windows`]):
 //!
@@ -34,9 +34,10 @@
 //! sampled. The stacks do not change between windows. The curves are exact if there are no more
 //! than [`PAGES_MAX`] pages and all accesses are in windows.
 //!
-//! A recorder may only count the accesses that are guaranteed to hit the first TLB ([`Batch::hits`]). These
-//! accesses are hits for every size, and their pages become the most recently used when the recorder reports
-//! them, later than they were used. So depths can be wrong by as many entries as the first TLB has.
+//! A recorder may only count the accesses that are guaranteed to hit the first TLB
+//! ([`Batch::hits`]). These accesses are hits for every size. Their pages become the most recently
+//! used pages only when the recorder reports them, which is later than their use. So depths can be
+//! wrong by as many entries as the first TLB has.
 
 use std::{collections::BTreeMap, slice};
 
@@ -55,8 +56,8 @@ pub const PAGES_MIN: usize = 1 << 11;
 const ACCESSES_PER_USE: u64 = 24;
 /// The number of accesses between two checks of how often sampled pages are used.
 const LOOK_ACCESSES: u64 = 1 << 18;
-/// Additional places in the stack beyond [`PAGES_MAX`], since the sample is halved slightly later
-/// than that number is reached.
+/// Additional places in the stack beyond [`PAGES_MAX`], since the sample is halved slightly after
+/// it has reached [`PAGES_MAX`] pages.
 const SPARE: usize = 64;
 /// The number of upper bits of a `u64` that page numbers do not use. They hold the number of the
 /// address space.
@@ -85,7 +86,7 @@ impl Default for Windows {
 /// Which accesses of a run were not looked up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gaps {
-    /// The number of accesses at the beginning of the counts that were all looked up.
+    /// The number of accesses at the beginning, since counting began, all of which were looked up.
     pub after: u64,
     /// After these accesses, about one in this many was looked up.
     pub one_in: u64,
@@ -156,13 +157,14 @@ impl Forward for Sampled<'_> {
 /// The stacks of all page sizes.
 struct Sampler {
     levels: Vec<Level>,
-    /// Accesses of the open period that were looked up and touch one page, whatever the page size.
+    /// Accesses of the open period that were looked up and touch only one page, even of the
+    /// smallest size.
     single: u64,
-    /// The number of accesses that were looked up and touch one page in all earlier periods, scaled
-    /// up to all accesses of these periods.
+    /// The estimated number of accesses in all earlier periods that touch only one page, scaled up
+    /// from the accesses that were looked up.
     single_before: u64,
-    /// The trace's numbers of the spaces, in the order in which they first ran, and the tag of the
-    /// space that is running.
+    /// For each space, by its number in the trace, its place in the order in which spaces first
+    /// ran. The next field is the tag of the running space.
     spaces: BTreeMap<u32, u64>,
     space: u64,
     /// Accesses since the last check of how often sampled pages are used.
@@ -171,10 +173,10 @@ struct Sampler {
     stretch: Stretch,
     /// The number of accesses, among those that batches hold, until the next window or gap begins.
     left: u64,
-    /// The numbers of accesses of the open period that were looked up, and of all accesses.
+    /// How many accesses of the open period were looked up, and how many there were.
     seen: Seen,
-    /// The number of counted accesses before the end of the first window; the next field says
-    /// whether an access of a gap has followed.
+    /// The number of accesses since counting began up to the end of the first window. The next
+    /// field says whether an access in a gap has followed.
     whole: u64,
     has_gaps: bool,
 }
@@ -197,8 +199,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// The expected count of all accesses, if `count` is the count for the accesses that were
-    /// looked up.
+    /// `count`, a count of accesses that were looked up, scaled up to an estimate for all accesses.
     fn scale(self, count: u64) -> u64 {
         if self.looked == self.all {
             return count;
@@ -236,7 +237,7 @@ impl Counts {
     /// Adds the counts of a period: `counts`, scaled up to all accesses of the period.
     fn add(&mut self, counts: &Counts, seen: Seen) {
         let Counts { hits, deeper, cold, of_crossings } = self;
-        // Few depths come in one period.
+        // In one period, most depths have no hits.
         for (to, &count) in hits.iter_mut().zip(&counts.hits).filter(|(_, count)| **count > 0) {
             *to += seen.scale(count);
         }
@@ -249,7 +250,7 @@ impl Counts {
 /// The sample of pages of one size.
 struct Level {
     shift: u32,
-    /// The page looked up last, sampled or not.
+    /// The page looked up last, whether or not it is sampled.
     last: u64,
     /// One in `2^halvings` pages is sampled.
     halvings: u32,
@@ -356,7 +357,7 @@ impl Sampler {
         }
     }
 
-    /// Counts accesses of the open period. Returns whether they are to be looked up.
+    /// Counts accesses of the open period. Returns whether these accesses must be looked up.
     fn passes(&mut self, accesses: u64) -> bool {
         let is_looked_at = self.stretch != Stretch::Gap;
         self.seen.all += accesses;
@@ -400,7 +401,7 @@ impl Sampler {
             let page = (addr >> shift) | tag;
             let crosses = (addr ^ end) >> shift != 0;
             single += u64::from(is_data & !crosses);
-            // One branch that is not foretold is enough.
+            // A single test with `&` and `|` costs at most one mispredicted branch.
             if is_data & (crosses | (page != last)) {
                 if crosses {
                     self.crossing(addr, end, tag);
@@ -440,7 +441,7 @@ impl Sampler {
         }
     }
 
-    /// Adds hits of the first TLB that a batch counts.
+    /// Counts hits of the first TLB that a batch only counts.
     fn counted(&mut self, Hits { kind, page, count, .. }: Hits) {
         if !self.passes(count) || kind == Kind::Fetch || count == 0 {
             return;
@@ -503,7 +504,7 @@ impl Sampler {
         let mut counts = level.before.clone();
         counts.add(&level.open, self.seen);
         let total = self.single_before + self.seen.scale(self.single) + counts.of_crossings;
-        // The hits at the youngest place follow from the total: they are the rest.
+        // The number of hits at depth 0 is the total minus all other counts.
         let cold = counts.cold.min(total);
         let mut misses = cold.saturating_add(counts.deeper).min(total);
         let mut hits = vec![0; counts.hits.len()];
@@ -535,7 +536,7 @@ impl Level {
     /// Whether `page` is sampled.
     #[inline]
     fn samples(&self, page: u64) -> bool {
-        // Both shifts, as one of 64 places is none.
+        // Two shifts, since one shift by 64 bits would overflow.
         mixed(page) >> 1 >> (u64::BITS - 1 - self.halvings) == 0
     }
 
@@ -571,7 +572,8 @@ impl Level {
         }
     }
 
-    /// Halves the sample if it had more than `allowed` uses and would not become too small.
+    /// Halves the sample if its pages were used more than `allowed` times, unless the sample would
+    /// become too small.
     fn look(&mut self, allowed: u64) {
         if std::mem::take(&mut self.uses) > allowed && self.pages.len() > PAGES_MIN {
             self.halve();

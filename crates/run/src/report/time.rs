@@ -1,7 +1,7 @@
-//! Time: counts times latencies, as a range.
+//! Time: counts multiplied by latencies, as a range.
 //!
-//! A core overlaps some of its misses, and a trace of addresses does not say which load waits for
-//! which. So the program's time and the time of translation are ranges:
+//! A core overlaps some of its misses, and a trace of addresses does not show which load waits for
+//! which other load. So the program's time and the time of translation are ranges:
 //!
 //! ```text
 //!                 least                               most
@@ -43,11 +43,12 @@ pub(super) fn of(description: &Description, run: &Run, walkers: &Walkers) -> Opt
     if !walker.port.latencies.known || description.page_table.is_none() {
         return None;
     }
-    // Code that has to be decoded anew comes that much later, whatever runs meanwhile.
+    // Decoding code again after a trace-cache miss delays the program; nothing hides this delay.
     let issue = run.instructions() as f64 * cycles_per_instruction
         + summary::spaces::build_cycles(description, run) as f64;
     let program = program(description, issue, stall_cycles(description, walkers));
-    // Hardware may walk while the program goes on; a handler runs in the program's place.
+    // A hardware walk may overlap with the program; a software handler runs in place of the
+    // program.
     let walk_cycles = walkers.each().map(|walker| walker.walks.cycles).sum();
     let least = if walker.handler.is_some() { walk_cycles } else { 0 };
     let translation = Range { lo: least, hi: lookup_cycles(run) + walk_cycles };
@@ -170,8 +171,8 @@ fn stall_cycles(description: &Description, walkers: &Walkers) -> f64 {
     Kind::ALL.into_iter().map(of_kind).sum::<u64>() as f64
 }
 
-/// The lower and upper bound of the cycles for `issue` and `stalls`: with as much overlap as the
-/// core allows, and without overlap.
+/// The lower and upper bound of the cycles of a program with `issue` cycles of instructions and
+/// `stalls` cycles of cache misses: with as much overlap as the core allows, and without overlap.
 fn program(description: &Description, issue: f64, stalls: f64) -> Range<f64> {
     let most = issue + stalls;
     let least = match description.core.misses_in_flight.map(u32::from) {

@@ -20,8 +20,8 @@ use trace::{Batch, Meta};
 
 use super::{Run, miss::AllMissed};
 
-/// The caches behind the TLBs for the program's accesses: none, caches that are looked up by
-/// physical address, or caches that are looked up by the address with which the TLB is looked up.
+/// The kinds of data caches for the program's accesses: no caches; caches that are looked up by
+/// physical address; caches that are looked up by the address that the TLB looks up.
 pub(super) const UNCACHED: u8 = 0;
 pub(super) const PHYSICAL: u8 = 1;
 pub(super) const VIRTUAL: u8 = 2;
@@ -39,9 +39,9 @@ pub(super) struct Lookup<'a> {
 
 impl Run {
     /// Runs the accesses of `span`: hits in a fast loop, all other accesses one by one. Stops after
-    /// an access if the operating system has then requested to be woken and, if `to_miss`, after
-    /// the first access that is no hit. Returns the index of the next access, and the number of
-    /// fetches that the trace cache delivered.
+    /// an access during which the operating system has requested to be woken. If `to_miss`, also
+    /// stops after the first access that does not hit. Returns the index of the next access, and
+    /// the number of fetches that the trace cache delivered.
     pub(super) fn accesses<const CHECK: bool, const CACHES: u8>(
         &mut self,
         batch: &Batch,
@@ -71,7 +71,7 @@ impl Run {
         behind: &mut impl Behind,
     ) -> Result<usize, Error> {
         let mut next = 0;
-        // Accesses of the trace among them that are not.
+        // The number of these accesses that the machine leaves out.
         let mut skipped = 0;
         while next < addrs.len() {
             if !CHECK && self.tempo.pace.wants_span() {
@@ -125,9 +125,9 @@ impl Run {
         self.tempo.pace.is_dense() && number >= self.tempo.worth.until
     }
 
-    /// Runs accesses as long as each hits at once and lies within one page. Returns the number of
-    /// accesses that ran, and the time of the last one. A run spends most of its time in this loop:
-    /// nothing in it can fail, and the borrowed state stays in registers.
+    /// Runs accesses as long as each hits the first-level TLB and lies within one page. Returns the
+    /// number of accesses that ran, and the time of the last one. A run spends most of its time in
+    /// this loop: nothing in it can fail, and the borrowed state stays in registers.
     fn hits<const CACHES: u8, const LEARNS: u8, const TWO: bool>(
         &mut self,
         addrs: &[u64],
@@ -145,7 +145,7 @@ impl Run {
         let serving = |kind: usize| *spans.get(*first.get(kind)?)?;
         let spans =
             SpanTlbs::<LEARNS, TWO>::new(serving, self.constants.granules, self.tempo.large_first);
-        // Four, so that `kind & 3` needs no bounds check.
+        // The array has four elements, so that indexing by `kind & 3` needs no bounds check.
         let is_left_out: [bool; 4] = std::array::from_fn(|kind| first.get(kind) == Some(&NONE));
         let tag = self.view.tag;
         let (mut ran, mut left_out, mut far) = (0, 0, [0; 4]);
@@ -180,7 +180,8 @@ impl Run {
         }
         let time = before + ran as u64;
         self.seen.left_out += left_out;
-        // For each kind the granule in which more is found comes first.
+        // For each kind of access, the page size for which more accesses find a shortcut is tried
+        // first.
         if TWO && far.iter().sum::<usize>() * 8 > ran {
             let mut hits = [0; 4];
             metas[..ran].iter().for_each(|meta| hits[meta.kind_index() & 3] += 1);
@@ -193,7 +194,7 @@ impl Run {
 
     /// Runs one access of any outcome. An access that has `missed` every level already is not looked
     /// up again.
-    // Inlined into its callers: to hand over the arguments takes 30 instructions.
+    // Inlined into its callers: passing the arguments would take 30 instructions.
     #[inline(always)]
     pub(super) fn access<const CHECK: bool, const CACHES: u8>(
         &mut self,
@@ -297,7 +298,10 @@ impl Run {
                 return Ok(());
             }
             let Some(next) = addr.checked_add(part) else {
-                let what = format!("{bytes} bytes at {} run past the end of the space", place.addr);
+                let what = format!(
+                    "an access of {bytes} bytes at {} extends beyond the end of the address space",
+                    place.addr
+                );
                 return Err(Error::Access { access: place.access, what });
             };
             addr = next;
@@ -323,7 +327,7 @@ impl Run {
             (None, _) => "nothing".to_owned(),
         };
         Err(Error::Check(format!(
-            "access {}: tlb.{} translates {} to {} for a {}, the page table says {said}",
+            "access {}: tlb.{} translates {} to {} for a {}, but the page table says {said}",
             place.access,
             self.processors.here.hardware.units[place.unit].name,
             place.addr,

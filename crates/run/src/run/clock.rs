@@ -10,10 +10,10 @@
 //! the same in every design, so neither MMU caches nor data caches change what the operating system
 //! does. The `full` clock differs between TLBs; the `instructions` clock is equal for all TLBs.
 //!
-//! The clock is computed from the counts on demand, so that it costs nothing if the operating system has no
-//! deadline. While a deadline is so far away that misses cannot reach it, an interval of accesses
-//! ends only after a fault. Near the deadline, an interval ends after each miss, and at the access
-//! at which instructions alone would reach the deadline:
+//! The clock is computed from the counts on demand, so that it costs nothing if the operating
+//! system has no deadline. While the deadline is so far away that misses cannot reach it, accesses
+//! run in intervals that end only after a fault. Near the deadline, an interval ends after each
+//! miss, and at the access at which instructions alone would reach the deadline:
 //!
 //! ```text
 //!   hit miss hit miss hit fault | hit hit miss | hit hit hit | tick | hit miss ...
@@ -121,7 +121,8 @@ impl Prices {
         let (mut surely, mut instructions) = (0, 0);
         for some in metas.chunks(SUMMED) {
             instructions += u64::from(some.iter().map(|meta| meta.instructions()).sum::<u32>());
-            // Cycles of instructions are rounded down before and after.
+            // The cycles of instructions are rounded down at the beginning and at the end, so two
+            // cycles are added.
             let most = self.of_instructions(instructions) + 2 + (surely + some.len()) as u64 * each;
             if most >= cycles {
                 break;
@@ -235,8 +236,8 @@ impl Run {
         }
     }
 
-    /// Whether every miss without a fault adds a lookup and a walk at the nominal price to the clock
-    /// and nothing else, and the TLBs look up the addresses of the trace.
+    /// Whether every miss without a fault adds only a lookup and a walk at the nominal price to the
+    /// clock, and the TLBs look up the addresses of the trace without relocation.
     fn misses_are_priced_alike(&self) -> bool {
         self.hooks.leave_prices() && self.processors.here.trace_cache.is_none()
     }
@@ -251,7 +252,8 @@ impl Run {
     /// Applies a change of settings, or calls the operating system for the work that is due.
     fn wake(&mut self, now: u64, access: u64, behind: &mut impl Behind) -> Result<(), Error> {
         if self.flushing.next_sweep.is_some() {
-            // Daemons may map anything, and run only where nothing stale is left.
+            // Daemons may map pages at any address, so all deferred flushes are made before daemons
+            // run.
             self.sweep_all(behind);
             return Ok(());
         }
@@ -267,9 +269,10 @@ impl Run {
             .ask(access, behind, |system, platform| system.change(what, &description, platform));
         self.seen.changed.push(ChangedSetting { access, time, key: key.to_owned(), value });
         done.map_err(|error| match error {
-            Error::Access { access, what } => {
-                Error::Access { access, what: format!("os.at, {key} at {time}: {what}") }
-            }
+            Error::Access { access, what } => Error::Access {
+                access,
+                what: format!("the change of {key} at the time {time} (os.at) failed: {what}"),
+            },
             other => other,
         })
     }
@@ -290,7 +293,7 @@ impl Run {
             (true, true) => self.accesses::<CHECK, VIRTUAL>(batch, span, to_miss, behind)?,
         };
         self.count(batch, from..end);
-        // Fetches that the trace cache delivered did not reach a TLB.
+        // Fetches that the trace cache delivered were not looked up in a TLB.
         self.processors.here.counts.accesses[Kind::Fetch as usize] -= delivered;
         Ok(end)
     }

@@ -1,5 +1,4 @@
-//! Accesses that a batch counts without holding them, as they are guaranteed to hit the first-level
-//! TLB.
+//! Accesses that a batch only counts, as they are guaranteed to hit the first-level TLB.
 //!
 //! ```text
 //!   rows     | a | b |           | c | d |         |
@@ -8,14 +7,15 @@
 //! ```
 //!
 //! A recorder that knows which pages are guaranteed to be in the TLB sends full records only of all
-//! other accesses. For each page in the TLB it sends a number of accesses. It sends this number
-//! when the page is evicted, before the record of the page that replaces it; otherwise it sends the
-//! numbers of all pages, in the order of their last use. Between these reports no part of a run
-//! needs this order. If the policy does not use hits, the recorder requests the contents of the
-//! TLBs once ([`Batch::asks`]), and can then compute which page is evicted.
+//! other accesses. For each page in the TLB it sends a number of accesses. If the page is evicted,
+//! the recorder sends this number before the record of the page that replaces it. At certain points
+//! it sends the numbers of all pages, in the order of their last use. Between these reports no part
+//! of a run needs this order. If the replacement policy does not depend on hits, the recorder
+//! requests the contents of the TLBs once ([`Batch::asks`]). It can then compute which page is
+//! evicted.
 //!
-//! Histograms over time need the time of a miss: this is the number of all accesses before it,
-//! including those that the batch does not hold.
+//! Histograms over time need the time of a miss. The time is the number of all accesses before the
+//! miss, including accesses that batches only count.
 
 use std::{ops::Range, slice};
 
@@ -62,8 +62,8 @@ impl Passed {
 }
 
 impl Run {
-    /// Runs the accesses of `span`, without events among them, and the counted `hits` in their
-    /// places.
+    /// Runs the accesses of `span`, which contains no events, and the counted `hits` at their
+    /// places among them.
     pub(super) fn with_hits<const CHECK: bool>(
         &mut self,
         batch: &Batch,
@@ -88,9 +88,9 @@ impl Run {
         Ok(())
     }
 
-    /// Runs the accesses between counted hits one by one, as most of them miss. Called only if nothing is due
-    /// by the clock, no cache needs to see hits, and no structure is looked up before the TLBs; in
-    /// all other cases the recorder sends all accesses.
+    /// Runs the accesses between counted hits one by one, as most of them miss. Called only if (1)
+    /// the clock has no deadline, (2) no data cache needs to see hits, and (3) no structure is
+    /// looked up before the TLBs. In all other cases the recorder sends all accesses.
     fn rows<const CHECK: bool>(
         &mut self,
         batch: &Batch,
@@ -131,7 +131,10 @@ impl Run {
         let unit = here.hardware.first[kind as usize];
         let Some(label) = here.hardware.units[unit].tlb.hits(addr, here.asid, kind, count, goes)
         else {
-            let what = format!("{count} accesses to {addr} were counted as hits, but would miss");
+            let what = format!(
+                "the recorder counted {count} accesses to {addr} as guaranteed hits, but the TLB \
+                 does not have the page"
+            );
             return Err(Error::Check(what));
         };
         if label == SHARED {

@@ -12,14 +12,14 @@
 //!                  +--> back to the run, which has the operating system answer it
 //! ```
 //!
-//! All properties that depend only on the kinds of TLBs are determined once, when their parts are
-//! borrowed. Counts and contents are equal to those of accesses that run one by one. A rare case,
-//! such as an access to two pages or one that an entry forbids, is returned to the run before any
-//! of its work was done. A lookup that has missed every level is returned with the known facts
-//! about the miss ([`AllMissed`]).
+//! All properties that depend only on the kinds of TLBs are determined once, when this loop borrows
+//! the parts of the machine. Counts and contents are equal to those of accesses that run one by
+//! one. A rare case, such as an access to two pages or one that an entry forbids, is returned to
+//! the run before any of its work was done. A lookup that has missed every level is returned with
+//! the known facts about the miss ([`AllMissed`]).
 //!
-//! If a walk of the machine does more than read the page table, the run makes all walks: each
-//! feature that must see every miss in order says so ([`Hook::allows_dense`](super::hooks::Hook)).
+//! If a walk of the machine does more than read the page table, this loop is not used. A feature
+//! that must see every miss in order says so ([`Hook::allows_dense`](super::hooks::Hook)).
 
 use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
 use hardware::{
@@ -51,7 +51,8 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Counts a lookup that misses, for a page of `size`, and the eviction of an entry for it.
+    /// Counts a lookup that misses, for a page of `size`. The entry of the page evicts another
+    /// entry, which is counted too.
     #[inline(always)]
     fn missed(&mut self, kind: Kind, size: PageSize) {
         self.counts.evictions += 1;
@@ -74,7 +75,8 @@ impl Part<'_> {
     }
 }
 
-/// Borrowing the parts costs as much time as this many fills of the first-level TLB save.
+/// Borrowing the parts of the machine costs as much time as this number of fills of the first-level
+/// TLB saves.
 const BORROWED_FOR: usize = 2;
 /// The most savings that are carried over from earlier accesses, in fills.
 const SAVED_MAX: usize = 16;
@@ -110,10 +112,11 @@ impl Run {
         self.hooks.allow_dense() && self.around.is_nothing()
     }
 
-    /// Runs accesses of `batch` until too many in a row hit the first level. The first access is at index
-    /// `from` of the batch, and is the `number`th of those that are not left out. Returns the
-    /// number of accesses that ran. If the next access has missed every level and the misses were
-    /// counted, also returns the other known facts about the miss.
+    /// Runs accesses of `batch` until too many in a row hit the first level. The first access is at
+    /// index `from` of the batch. `number` is its number among all accesses of the run that the
+    /// machine does not leave out. Returns the number of accesses that ran. If the next access has
+    /// missed every level and the misses were counted, also returns the other known facts about the
+    /// miss.
     #[inline(never)]
     pub(super) fn dense<const CACHES: u8>(
         &mut self,
@@ -161,8 +164,8 @@ impl Run {
             if hits >= APART_MAX || linear.offset_in(size) + u64::from(bytes) > size.bytes() {
                 break;
             }
-            // The state of a line's cache set can be far away in the host's memory even if the
-            // line's page hits.
+            // Even if the page of a line hits the TLB, the simulated cache set of the line may not
+            // be in the host's caches.
             if hits == 0 || ahead.caches_are_far() {
                 ahead.soon::<CACHES>((addrs, ran), (*who, *view), stack, behind);
             }
@@ -275,7 +278,7 @@ fn read(
     let size = found.map_or(PageSize::SIZE_4K, |found| found.page.size());
     let walk = Walk { va, asid, root, found: found.is_ok(), size, nested_misses: 0 };
     let Err(stale) = behind.walk(&walk, stack.way(references)) else { return found };
-    // Hardware goes where a forgotten flush leads it.
+    // After a flush that was left out on purpose, hardware may follow a stale entry.
     references.clear();
     let found = stack.guest.walk_from(stale, va, kind, references);
     behind.walk_from_stale(&Walk { found: found.is_ok(), ..walk }, stack.way(references));

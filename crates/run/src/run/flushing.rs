@@ -6,16 +6,17 @@
 //!   deferred     sender | flush | leaves a note |           receivers, at their next sweep: | flush |
 //! ```
 //!
-//! Linux flushes all of a space instead of single pages if the pages between the first and the last
-//! changed one are more than a limit (`arch/x86/mm/tlb.c`, `get_flush_tlb_info`). With INVLPGB it gives a
-//! context that is the same on all processors to a space that runs on four of them (`consider_global_asid`),
-//! and broadcasts the flushes of such spaces.
+//! Linux flushes a whole space instead of single pages if the range from the first to the last
+//! changed page has more pages than a limit (`arch/x86/mm/tlb.c`, `get_flush_tlb_info`). With
+//! INVLPGB, Linux gives a space that runs on four processors a context that is equal on all
+//! processors (`consider_global_asid`), and broadcasts the flushes of this space.
 //!
-//! LATR (Kumar and others 2018) interrupts nobody when memory is unmapped or discarded: each processor makes the
-//! flushes that others have left for it in a sweep, at each tick of its timer and when it switches to another space.
-//! Until then its TLB has entries of pages that the program may no longer use. In this model, a sweep comes early if
-//! a page is to be mapped at the address of such an entry. LATR keeps the frames from being used until all have
-//! swept; here they are free at once.
+//! LATR (Kumar and others 2018) interrupts no processor when memory is unmapped or discarded.
+//! Instead, the sender leaves the flush to the other processors. A processor makes the flushes left
+//! to it in a sweep: at each tick of its timer, and when it switches to another space. Until then
+//! its TLB has entries of pages that the program may no longer use. In this model, a sweep is made
+//! early if a page is about to be mapped at the address of such an entry. LATR does not reuse the
+//! frames until all processors have swept; in this model the frames are free at once.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +29,7 @@ use trace::Event;
 
 use super::Run;
 
-/// How flushes are made, and those that are yet to be made.
+/// How flushes are made, and the deferred flushes that have not been made yet.
 #[derive(Debug, Default)]
 pub(super) struct Flushing {
     asked: Flushes,
@@ -38,11 +39,11 @@ pub(super) struct Flushing {
     left: Vec<Vec<Left>>,
     /// Whether the shootdowns of the operation in progress may be left to a sweep.
     may_wait: bool,
-    /// When processors sweep next; `None` while nothing is left.
+    /// The time at which processors sweep next; `None` while no flush is deferred.
     pub(super) next_sweep: Option<u64>,
 }
 
-/// A flush that is left to a processor.
+/// A flush that one processor has left to another one, to be made in its next sweep.
 #[derive(Debug)]
 struct Left {
     space: u32,
@@ -53,16 +54,17 @@ struct Left {
 /// How a shootdown reaches the processors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reach {
-    /// Each one is interrupted.
+    /// Each processor is interrupted.
     Interrupted,
-    /// This many instructions flush everywhere.
+    /// This number of broadcast instructions flushes on all processors.
     Broadcast { instructions: u64 },
-    /// Each one flushes at its next sweep.
+    /// Each processor flushes at its next sweep.
     Swept,
 }
 
 impl Flushing {
-    /// As `description` asks. The error has the key that is wrong.
+    /// The state at the beginning of a run, as `description` requests it. The error has the key
+    /// that is wrong.
     pub(super) fn of(description: &Description) -> Result<Flushing, Refusal> {
         let Some(asked) = &description.os.flush else { return Ok(Flushing::default()) };
         let refuse =
@@ -70,7 +72,8 @@ impl Flushing {
         let core = &description.core;
         let are_shared = matches!(core.contexts, ContextPolicy::Lru | ContextPolicy::Generation);
         if asked.by != FlushBy::Interrupts && (core.asid_bits == 0 || !are_shared) {
-            let what = "broadcasts need contexts (ASIDs) that are the same on all processors: set \
+            let what = "broadcast flushes need contexts (ASIDs) that are equal on all processors: \
+                        set \
                         core.asid_bits to 1 or more and core.contexts to \"lru\" or \"generation\"";
             return refuse(".by", what);
         }
@@ -90,7 +93,7 @@ impl Flushing {
             (".states", asked.states as u64),
         ] {
             if value == 0 {
-                return refuse(key, "0 would flush nothing: write 1 or more");
+                return refuse(key, "0 is not possible: write 1 or more");
             }
         }
         let mut flushing = Flushing { asked: asked.clone(), ..Flushing::default() };
@@ -100,7 +103,7 @@ impl Flushing {
         Ok(flushing)
     }
 
-    /// The flush of a whole space in place of `flush`, if that names too many pages.
+    /// If `flush` names too many pages: the flush of the whole space, which replaces it.
     pub(super) fn widened(&self, flush: &Flush) -> Option<Flush> {
         let ceiling = self.asked.ceiling?;
         match flush.scope() {
@@ -111,15 +114,16 @@ impl Flushing {
         }
     }
 
-    /// How a shootdown of `flush` in `space` by `sender` reaches the others. `processors` counts those that
-    /// may hold something of the space.
+    /// How a shootdown of `flush` in `space` by `sender` reaches the other processors. `processors`
+    /// returns the number of processors that may hold entries of the space.
     pub(super) fn reach(
         &mut self,
         (space, sender): (u32, usize),
         flush: &Flush,
         processors: impl FnOnce() -> usize,
     ) -> Reach {
-        // A walker must not find its way to a table that is gone.
+        // A flush that removes page tables is never deferred, since a walker must not reach a
+        // removed table.
         if self.may_wait && flush.tables().is_none() && self.has_room(sender) {
             return Reach::Swept;
         }
@@ -128,7 +132,8 @@ impl Flushing {
             FlushBy::Tlbi => true,
             FlushBy::Invlpgb => {
                 let is_known = self.broadcast.contains(&space);
-                // The shootdown that finds it so is still made by interrupts.
+                // The shootdown that finds that enough processors have run the space is itself
+                // still made by interrupts.
                 if !is_known && processors() >= self.asked.broadcast_from as usize {
                     self.broadcast.insert(space);
                 }
@@ -145,7 +150,7 @@ impl Flushing {
         Reach::Broadcast { instructions: pages.div_ceil(self.asked.broadcast_pages).max(1) }
     }
 
-    /// Leaves a flush to `processor`.
+    /// Defers a flush to the next sweep of `processor`.
     pub(super) fn leave(
         &mut self,
         processor: usize,
@@ -157,13 +162,13 @@ impl Flushing {
         self.next_sweep.get_or_insert(now.saturating_add(self.asked.sweep_cycles));
     }
 
-    /// Whether `sender` can leave one more flush to each of the others.
+    /// Whether `sender` may defer one more flush to each of the other processors.
     fn has_room(&self, sender: usize) -> bool {
         let of_sender = |left: &Vec<Left>| left.iter().filter(|one| one.sender == sender).count();
         self.left.iter().map(of_sender).max().unwrap_or(0) < self.asked.states
     }
 
-    /// Whether a flush is left in `space` of pages around `range`.
+    /// Whether a deferred flush concerns pages of `space` in `range`.
     fn leaves(&self, space: u32, range: VirtRange) -> bool {
         let is_there = |one: &Left| {
             one.space == space
@@ -176,7 +181,7 @@ impl Flushing {
         self.left.iter().flatten().any(is_there)
     }
 
-    /// The flushes that were left to `processor`, which makes them now.
+    /// Removes and returns the flushes that were deferred to `processor`, which makes them now.
     fn take(&mut self, processor: usize) -> Vec<(u32, Flush)> {
         let taken = self.left.get_mut(processor).map(std::mem::take).unwrap_or_default();
         if self.left.iter().all(Vec::is_empty) {
@@ -186,7 +191,8 @@ impl Flushing {
     }
 }
 
-/// The pages from the first to the last of `flush`, in the smallest size of its pages.
+/// The number of pages from the first to the last page of `flush`, in units of the smallest size of
+/// its pages.
 fn pages_between(flush: &Flush) -> u64 {
     match (flush.scope(), flush.sizes().next()) {
         (Scope::Pages { range, .. }, Some(size)) => range.bytes() >> size.shift(),
@@ -195,7 +201,7 @@ fn pages_between(flush: &Flush) -> u64 {
     }
 }
 
-/// The addresses at which `event` maps something, where nothing stale may be left.
+/// The addresses at which `event` maps something; no stale entries may exist for these addresses.
 fn mapped_by(event: &Event, before: Option<u64>) -> Option<VirtRange> {
     let (start, bytes) = match request(event)? {
         Request::Known { start, bytes, .. }
@@ -224,13 +230,13 @@ fn mapped_by(event: &Event, before: Option<u64>) -> Option<VirtRange> {
 }
 
 impl Run {
-    /// Whether flushes can be left to a sweep.
+    /// Whether flushes can be deferred to a sweep.
     #[inline]
     pub fn defers(&self) -> bool {
         self.flushing.asked.deferred
     }
 
-    /// Called before the operating system does what `event` asks for.
+    /// Called before the operating system handles `event`.
     #[cold]
     pub(super) fn before_event(&mut self, event: &Event, behind: &mut impl Behind) {
         let asked = request(event);
@@ -243,14 +249,15 @@ impl Run {
         }
     }
 
-    /// Called when that is done.
+    /// Called after the operating system has handled an event.
     #[cold]
     pub(super) fn after_deferring(&mut self) {
         self.flushing.may_wait = false;
     }
 
-    /// Has all processors sweep if a flush is left of pages in `range`, or in the 2M around it: what a fault
-    /// there maps could otherwise lie beside stale entries.
+    /// Makes all processors sweep if a deferred flush concerns pages in `range`, extended to
+    /// multiples of 2M. Otherwise stale entries could remain beside a page that is mapped there,
+    /// which may be large.
     #[cold]
     pub(super) fn sweep_early(&mut self, range: VirtRange, behind: &mut impl Behind) {
         const AROUND: addr::PageSize = addr::PageSize::SIZE_2M;
@@ -262,7 +269,7 @@ impl Run {
         }
     }
 
-    /// Makes every processor do the flushes that were left to it.
+    /// Makes every processor do the flushes that were deferred to it.
     #[cold]
     pub(super) fn sweep_all(&mut self, behind: &mut impl Behind) {
         for processor in 0..self.processors.count() {
@@ -270,8 +277,8 @@ impl Run {
         }
     }
 
-    /// Makes `processor` do the flushes that were left to it, before it enters a space or at its
-    /// tick.
+    /// Makes `processor` do the flushes that were deferred to it, before it enters a space or at
+    /// its tick.
     #[cold]
     pub(super) fn sweep(&mut self, processor: usize, behind: &mut impl Behind) {
         for (space, flush) in self.flushing.take(processor) {

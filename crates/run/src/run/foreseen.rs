@@ -44,14 +44,14 @@ impl<'a> Foreseen<'a> {
         while !is_settled {
             let mut batch = Batch::default();
             let next = source.next(&mut batch);
-            // Where it ends does not depend on how the source makes batches.
+            // Reading ahead must not stop at a point that depends on the sizes of batches.
             for (before, placed) in batch.events.iter().enumerate() {
                 is_settled |= told.are_all();
                 if is_settled || held + before + placed.at as usize >= held_max {
                     break;
                 }
                 match placed.event {
-                    // Traces never have mapping events for the kernel's space.
+                    // Traces have no mapping events for the kernel's space.
                     Event::Run { space: KERNEL, .. } => {}
                     Event::Run { space, .. } => {
                         number = space;
@@ -66,7 +66,8 @@ impl<'a> Foreseen<'a> {
             }
             held += batch.len() + batch.events.len();
             is_settled |= told.are_all() || held >= held_max;
-            // A recorder that asks waits for the answer.
+            // A recorder that asks for the contents of the TLBs waits for the answer, so reading
+            // ahead must stop.
             is_settled |= batch.asks || !matches!(next, Ok(true));
             ahead.push_back(next.map(|more| (batch, more)));
         }

@@ -1,5 +1,5 @@
-//! The needs of each feature of a machine: whether the run calls it at each miss, calls it in the
-//! order of misses, or lets it price misses itself.
+//! Tests what each feature of a machine requires of a run: to be called at each miss, to be called
+//! in the order of misses, or to price misses itself.
 
 use description::Clock;
 

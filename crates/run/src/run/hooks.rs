@@ -47,7 +47,8 @@ pub(super) trait Hook {
         false
     }
 
-    /// Whether the feature adds no price of its own to a miss that does not fault.
+    /// Whether a miss that does not fault keeps its normal price: the feature adds no price of its
+    /// own.
     fn leaves_prices(&self) -> bool {
         false
     }
@@ -63,7 +64,7 @@ pub(super) trait Hook {
     /// Called when hardware flushes the entries of `space` that `flush` names.
     fn on_flush(&mut self, _space: u32, _flush: &Flush) {}
 
-    /// Called when pages of `space` are unmapped or mapped anew.
+    /// Called when pages of `space` are unmapped or replaced.
     fn on_gone(&mut self, _space: u32, _gone: &Gone) {}
 }
 
@@ -170,7 +171,7 @@ impl Hooks {
         all!(self, one)
     }
 
-    /// Updates the answers of the features that do not change from miss to miss.
+    /// Asks all features for their answers that do not change from miss to miss, and stores them.
     fn ask(&mut self) {
         let answers = Answers {
             allow_dense: self.each().all(Hook::allows_dense),
@@ -214,7 +215,7 @@ impl Hooks {
         self.small.as_ref().and_then(Small::unmet)
     }
 
-    /// Called before accesses run with `behind`.
+    /// Called before accesses run, with the hardware `behind` the TLBs.
     pub(super) fn look(&mut self, behind: &impl Behind) {
         if self.spots.is_some() != behind.speculates() {
             self.spots = behind.speculates().then_some(Spots);
@@ -262,9 +263,9 @@ impl Hooks {
         self.watch.as_mut().is_some_and(Watch::is_forgotten)
     }
 
-    /// Whether some feature checks the entries of hardware after a flush. With small spaces this is
-    /// false, as other spaces have pages at the same linear addresses; in that case only hits are
-    /// compared.
+    /// Whether some feature checks the TLB entries after a flush. With small spaces this is false,
+    /// as other spaces have pages at the same linear addresses; then only hits are compared with
+    /// the page table.
     pub(super) fn look_at_flushes(&self) -> bool {
         self.small.is_none() && self.watch.as_ref().is_some_and(Watch::looks)
     }
@@ -312,7 +313,7 @@ impl Hook for Origins {
         true
     }
 
-    /// False: [`Hooks::counted`] reports each miss to this feature.
+    /// Returns false, since [`Hooks::counted`] reports each miss to this feature.
     fn hears_misses(&self) -> bool {
         false
     }
@@ -389,7 +390,7 @@ impl Run {
     /// operating system.
     #[cold]
     pub(super) fn on_fault(&mut self, place: Lookup<'_>, behind: &mut impl Behind) -> bool {
-        // The root that is loaded lacked the entry, not the space.
+        // Only the loaded root lacked the entry; the space's own root has it.
         if self.view.base != 0 && self.copies(place, behind) {
             return true;
         }

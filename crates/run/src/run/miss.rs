@@ -76,8 +76,8 @@ impl Run {
             Err(Miss::Absent) => self.miss_all(place, AllMissed::here(why, region), behind),
             Err(said) => {
                 self.no_hit(second, addr, said);
-                // The cause of the walk is the result of the second lookup: an entry that forbids
-                // the access is more specific than no entry.
+                // The reason for the walk is the result of the second lookup, since an entry that
+                // forbids the access is a more specific reason than a missing entry.
                 self.miss_all(place, AllMissed::here(said, region), behind)
             }
         }

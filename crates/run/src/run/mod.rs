@@ -83,7 +83,7 @@ pub struct Progress {
     pub total: Option<u64>,
 }
 
-/// The parts of a run that the description names: memory, and the operating system.
+/// The parts of a run that are built from the description: memory, and the operating system.
 pub struct Parts {
     /// The text of the machine file, to show the wrong line if an error is found only with the
     /// trace.
@@ -140,10 +140,10 @@ impl Run {
         clock: Clock,
     ) -> Result<Run, Error> {
         let Parts { written, mut stack, system, changes } = parts;
-        // Entries of pages that are gone stay for a while, as they should.
+        // With deferred flushes, TLB entries of unmapped pages stay for some time; this is correct.
         let defers = description.os.flush.as_ref().is_some_and(|flush| flush.deferred);
         let check = check && !defers;
-        // Whoever read the description has refused what cannot be built.
+        // A description that cannot be built was refused when it was read.
         let refused = |Refusal { key, what }| written.locate(&key, &what);
         let processor = || Processor::new(description).map_err(refused);
         let (first, others) = (processor()?, 1..description.core.count);
@@ -235,7 +235,7 @@ impl Run {
 
     fn count(&mut self, batch: &Batch, span: Range<usize>) {
         let metas = &batch.meta[span];
-        // One pass, with sums that fit into the lanes of a vector.
+        // One pass over the accesses, with sums small enough for vector instructions.
         let [mut fetches, mut loads] = [0u32; 2];
         let mut instructions = 0u64;
         for some in metas.chunks(1 << 16) {
@@ -278,8 +278,9 @@ impl Run {
         }
         if let Event::Gap { accesses, instructions } = *event {
             self.seen.gap_accesses += accesses;
-            // A gap without accesses has instructions of the run that no row counts. Those of a gap with
-            // accesses were left out with them, as by a recording that begins late.
+            // A gap without accesses stands for instructions that ran and that no row counts. The
+            // instructions of a gap with accesses were left out together with the accesses, as in a
+            // recording that begins late.
             if accesses == 0 {
                 self.processors.here.counts.instructions += instructions;
             }
@@ -330,7 +331,8 @@ impl Run {
         self.processors.each().map(|each| each.counts.instructions).sum()
     }
 
-    /// Adds the hits counted in TLB entries to the counts; the entries stay.
+    /// Adds the hits that are counted in TLB entries to the counts of TLBs and regions; the entries
+    /// stay.
     pub fn drain(&mut self) {
         self.processors.for_each(|processor| processor.hardware.drain(&mut self.seen.census));
     }

@@ -26,8 +26,8 @@ impl Hook for Nested {
 }
 
 impl Run {
-    /// Maps the result of a guest walk with these `references` in the host. Returns the combined
-    /// result of both, as hardware gets it.
+    /// Translates the addresses that a guest walk with these `references` has read and found, by
+    /// the host's page table. Returns the combined translation, as hardware gets it.
     pub(super) fn place_in_host(
         &mut self,
         place: Lookup<'_>,

@@ -8,8 +8,8 @@
 //!              counter of n - counter of h >= migrate_after  --> the page moves to n, counters begin anew
 //! ```
 //!
-//! A reference is a TLB miss in this model: data caches must not change decisions of the operating
-//! system, and the miss handler is the place where software can count. The Origin's hardware counts
+//! In this model a reference is a TLB miss: data caches must not change decisions of the operating
+//! system, and software can count references only in the miss handler. The Origin's hardware counts
 //! cache misses per page instead.
 
 use std::collections::BTreeMap;
@@ -59,7 +59,8 @@ impl Nodes {
         if let description::Placement::Node(node) = policy.placement
             && usize::from(node) >= topology.count()
         {
-            let what = format!("there is no node {node}: the last one is {}", topology.count() - 1);
+            let what =
+                format!("there is no node {node}: the highest node is {}", topology.count() - 1);
             return Err(Refusal::new("os.numa.placement", what));
         }
         let migrates = system.moves_to_nodes();
@@ -141,8 +142,8 @@ impl Hook for Nodes {
 }
 
 impl Run {
-    /// Counts a miss whose page was found, and asks for the page's migration if enough remote
-    /// references were counted.
+    /// Counts a miss whose page was found. If another node has made enough more references than the
+    /// page's own node, requests the migration of the page.
     #[cold]
     pub(super) fn refer(
         &mut self,

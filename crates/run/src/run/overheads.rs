@@ -28,7 +28,8 @@ impl Hook for Overheads {
         true
     }
 
-    /// Keeps the counts, because they are for the operating system, whose state stays.
+    /// Resets nothing: the operating system uses these counts, and its state stays after the
+    /// warm-up.
     fn forget_counts(&mut self) {
         let Overheads { walk_cycles: _, cycles_per_instruction: _, by_space: _ } = self;
     }

@@ -6,17 +6,18 @@
 //!                                      at once          until so many hit in a row
 //! ```
 //!
-//! Beginning a span takes as long as a few single hits. After the span, choosing the next victim
-//! takes longer, since the policy does not know the order in which the span used its slots. If
-//! misses are dense, these two costs exceed the time that a span saves.
+//! A span is an interval of hits that run together in a fast loop. Beginning a span takes as long
+//! as a few single hits. After the span, choosing the next victim takes longer, since the
+//! replacement policy does not know the order in which the span used its slots. If misses are
+//! dense, these two costs exceed the time that a span saves.
 
 /// If misses are dense, a span is begun after this many hits in a row.
 const SPAN_MIN: u32 = 12;
-/// After this many hits in a row, a span is likely to begin soon, so shortcuts are made: a span
-/// finds only entries to which a shortcut leads.
+/// After this many hits in a row, a span is likely to begin soon. Shortcuts to TLB entries are then
+/// made, since a span finds only entries that have a shortcut.
 pub(super) const APART_MAX: u32 = SPAN_MIN / 2;
-/// Misses are sparse if at least this many hits lie between two of them on average: at this
-/// distance, running the hits one by one takes as long as a span.
+/// Misses are sparse if there are on average at least this many hits between two misses. With this
+/// number, running the hits one by one takes as long as a span.
 const SPARSE_MIN: u32 = 4;
 /// The average is taken over about this many misses.
 const AVERAGED: u32 = 8;

@@ -46,7 +46,7 @@ impl Run {
         if self.stack.guest.mapping(self.who.space, place.addr).is_some() {
             return Ok(());
         }
-        // If no table can hold the address, the walk reports this.
+        // If the page table cannot hold the address, the walk reports this later.
         self.fault(place, Fault::NotMapped { level: 1 }, behind)?;
         if let Some(prefault) = &mut self.hooks.prefault {
             prefault.came = true;

@@ -103,8 +103,8 @@ impl Run {
         let Run { hooks, processors, who, constants, stack, .. } = self;
         let Some(Ranges { table: Some(table), .. }) = &mut hooks.ranges else { return };
         table.note(who.number, page);
-        // Adjacent pages on both sides that are mapped, but had no walk yet, belong to the range as
-        // well.
+        // Mapped pages that are adjacent to the range on either side belong to it too, even if no
+        // walk has found them yet.
         while let Some((range, first, rights)) = table.around(who.number, page.page.start()) {
             let beyond = [
                 range.start().get().checked_sub(1).map(|at| (at, first.get().wrapping_sub(1))),
@@ -129,8 +129,9 @@ impl Run {
         }
     }
 
-    /// Fills the range TLB with the contiguous run around a base page that a walk has found, from the cache
-    /// line of page-table entries that the walk has read. Pages larger than base pages are not entered.
+    /// Fills the range TLB with the contiguous run of pages around a base page that a walk has
+    /// found. The run is found in the cache line of page-table entries that the walk has read.
+    /// Pages larger than base pages are not entered.
     #[cold]
     fn note_line(&mut self, page: Translation) {
         let size = self.constants.granules.0;

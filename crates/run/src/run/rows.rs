@@ -9,9 +9,9 @@
 //! ```
 //!
 //! If the segments of a space have a base, addresses are relocated. Fetches that a trace cache
-//! delivers are looked up in no TLB. The rows of a span are prepared in both respects before its
-//! first lookup. Prepared rows that have not run yet, because the operating system must be woken
-//! first, are kept here.
+//! delivers are looked up in no TLB. Before the first lookup of a span, its rows are prepared:
+//! addresses are relocated, and delivered fetches are removed. If the operating system must be
+//! woken before all prepared rows have run, the remaining rows are kept here.
 
 use std::ops::Range;
 
@@ -27,13 +27,13 @@ use super::{Run, small::View};
 #[derive(Default)]
 pub(super) struct Rows {
     uops_per_instruction: f64,
-    /// The number of the first access of the span from which the rows were prepared.
+    /// The number, in the trace, of the first access of the span whose rows were prepared.
     from: u64,
     to: u64,
     addrs: Vec<u64>,
     metas: Vec<Meta>,
-    /// By row: the distance of its access from the first access of the span. Empty if every access
-    /// has a row.
+    /// For each row, the number of accesses between the first access of the span and the access of
+    /// the row. Empty if every access has a row.
     places: Vec<u32>,
 }
 
@@ -44,8 +44,8 @@ impl Rows {
         Rows { uops_per_instruction, ..Rows::default() }
     }
 
-    /// Prepares the accesses of `span` up to the first that is beyond the limit. `from` is the number
-    /// of the first access.
+    /// Prepares the accesses of `span` up to the first access beyond the limit of the space. `from`
+    /// is the number of the first access in the trace.
     fn relocate(&mut self, batch: &Batch, span: Range<usize>, from: u64, view: View) {
         self.places.clear();
         let (metas, addrs) = (&batch.meta[span.clone()], &batch.addr[span]);
@@ -56,7 +56,8 @@ impl Rows {
     }
 
     /// Prepares the accesses of `span` up to the first access beyond the limit of the space,
-    /// without fetches that `cache` delivers. `from` is the number of the first access.
+    /// without fetches that `cache` delivers. `from` is the number of the first access in the
+    /// trace.
     fn filter(
         &mut self,
         batch: &Batch,
@@ -89,7 +90,7 @@ impl Rows {
         (self.from, self.to) = (from, from + u64::from(place));
     }
 
-    /// The distance of the access of row `row` from the first access.
+    /// The number of accesses between the first access and the access of row `row`.
     fn place(&self, row: usize, is_whole: bool) -> usize {
         let end = (self.to - self.from) as usize;
         if is_whole { row } else { self.places.get(row).map_or(end, |place| *place as usize) }
@@ -121,7 +122,7 @@ impl Run {
         }
         let rows = std::mem::take(&mut self.rows);
         let is_whole = self.processors.here.trace_cache.is_none();
-        // The remaining rows within this span.
+        // The remaining prepared rows, as far as they lie in this span.
         let (before, wanted) = ((access - rows.from) as usize, span.len());
         let index = |place: usize| {
             if is_whole { place } else { rows.places.partition_point(|of| (*of as usize) < place) }

@@ -1,4 +1,4 @@
-//! The run as the operating system uses it: memory, and flushes of hardware.
+//! The interface of a run to the operating system: memory, and flushes of hardware.
 //!
 //! ```text
 //!   System --shoot--> Flush of a space
@@ -33,7 +33,7 @@ use super::{
     small::moved,
 };
 
-/// A run as the operating system sees it.
+/// The interface of a run to the operating system.
 pub(super) struct Hosted<'a, B> {
     stack: &'a mut Stack,
     layout: &'a Layout,
@@ -45,7 +45,7 @@ pub(super) struct Hosted<'a, B> {
     hooks: &'a mut Hooks,
     flushing: &'a mut Flushing,
     access: u64,
-    /// The clock, if flushes can be left to a sweep.
+    /// The time of the clock, which is needed if flushes can be deferred to a sweep.
     now: u64,
 }
 
@@ -91,8 +91,8 @@ impl<B: Behind> Platform for Hosted<'_, B> {
 }
 
 impl<B: Behind> Hosted<'_, B> {
-    /// Flushes on each processor that may hold something of `space`, and counts the cost. Returns whether all
-    /// have flushed: false if some do it later.
+    /// Flushes on each processor that may hold entries of `space`, and counts the cost. Returns
+    /// whether all processors have flushed; false if some will flush later, in a sweep.
     fn shoot_down(&mut self, flush: &Flush, space: u32) -> bool {
         let wide = self.flushing.widened(flush);
         let is_wide = wide.is_some();
@@ -151,7 +151,8 @@ impl<B: Behind> Hosted<'_, B> {
                 counts.deferred += u64::from(later > 0);
                 counts.sender_cycles += if here { flush_cycles } else { 0 };
                 if asked > 0 {
-                    // All are asked at once and take the same, so the slowest answer is any of them.
+                    // All processors are interrupted at once and take equally long, so the sender
+                    // waits for the time of any one of them.
                     let send = self.costs.map_or(0, |costs| u64::from(costs.shootdown_send_cycles));
                     counts.sender_cycles += send + receiver_cycles;
                 }
@@ -161,7 +162,7 @@ impl<B: Behind> Hosted<'_, B> {
     }
 
     /// Flushes on one processor. Returns how many entries of its TLBs were dropped; `None` if the
-    /// processor cannot hold anything of `space`.
+    /// processor cannot hold entries of `space`.
     pub(super) fn flush_on(&mut self, number: usize, flush: &Flush, space: u32) -> Option<u64> {
         if let Some(small) = &self.hooks.small {
             let hat = self.stack.guest.hat_space(space)?;
@@ -172,7 +173,7 @@ impl<B: Behind> Hosted<'_, B> {
             return self.flush_small(number, flush, bases, small.slot_bytes());
         }
         let asid = match space {
-            // The kernel's pages are those of whoever runs.
+            // The kernel's pages are entered with the context of the running space.
             KERNEL => self.processors.of(number).asid,
             _ => self.contexts.of(number, space)?,
         };
@@ -221,7 +222,7 @@ impl<B: Behind> Hosted<'_, B> {
         entries
     }
 
-    /// Checks the entries that each of the flushed processors still holds.
+    /// Checks the entries that the flushed processors still hold.
     fn look(&mut self, flush: &Flush, space: u32) {
         for number in 0..self.processors.count() {
             if let Some(asid) = self.contexts.of(number, space) {
@@ -233,7 +234,7 @@ impl<B: Behind> Hosted<'_, B> {
 }
 
 impl Run {
-    /// The operating system, and the run as it sees it at `access`.
+    /// The operating system, and the interface of the run to it, at `access`.
     pub(super) fn hosted<'a, B: Behind>(
         &'a mut self,
         access: u64,
@@ -286,16 +287,15 @@ impl Run {
         match failure {
             Failure::OutOfFrames if self.stack.guest.has_refused() => {
                 let what = "os.inject made the allocation of a frame fail, and the run cannot \
-                            continue without this frame";
+                            continue without this frame: choose a later allocation, or leave \
+                            os.inject out";
                 Error::Access { access, what: what.to_owned() }
             }
             Failure::OutOfFrames => {
                 Error::OutOfFrames { access, frames_bytes: self.stack.guest.frame_bytes().0 }
             }
             Failure::OutOfMemory(what) => {
-                let what = format!(
-                    "out of memory: {what}; give the machine a larger memory.size or swap.size"
-                );
+                let what = format!("out of memory: {what}. Set a larger memory.size or swap.size");
                 Error::Access { access, what }
             }
             Failure::OutOfHostFrames => Error::OutOfHostFrames { access },

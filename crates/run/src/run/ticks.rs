@@ -104,7 +104,7 @@ fn expected(machine: &Machine, clock: Clock, period: u64) -> Vec<u64> {
     let mut walkers: Walkers = machine.walkers().unwrap();
     let (mut next, mut woken) = (period, Vec::new());
     for batch in batches(1) {
-        // The time of an event ends before the access that follows it.
+        // The time that an event takes ends before the access that follows the event.
         for placed in &batch.events {
             run.event(placed, 0, &mut walkers).unwrap();
         }

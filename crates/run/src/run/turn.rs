@@ -56,16 +56,16 @@ impl Run {
         }
     }
 
-    /// Lets `thread` make the next accesses; without a schedule, on the processor to which it is
-    /// assigned.
+    /// Makes `thread` the thread of the next accesses. Without a schedule, they run on the
+    /// processor to which the thread is assigned.
     pub(super) fn thread_runs(&mut self, thread: u32, behind: &mut impl Behind) {
         if self.processors.count() > 1 && !self.is_scheduled {
             self.turn_to(thread as usize % self.processors.count(), self.who.number, behind);
         }
     }
 
-    /// Lets the next accesses be made in the space `number`, on the processor `cpu` if a schedule gives one,
-    /// and otherwise on the processor of `thread`.
+    /// Makes `number` the space of the next accesses. They run on the processor `cpu` if a schedule
+    /// gives one, and otherwise on the processor of `thread`.
     pub(super) fn goes_on(
         &mut self,
         cpu: Option<u32>,
@@ -97,7 +97,8 @@ impl Run {
             self.processors.turn_to(processor, |_, _| ());
             behind.on(processor);
         }
-        // The kernel runs in the space that has called it.
+        // The kernel runs in the address space of the program that has called it, so no switch is
+        // needed.
         let is_other = self.contexts.running(processor) != Some(space);
         if space != KERNEL && (is_other || self.has_not_begun(processor)) {
             self.enter(processor, space, behind);
@@ -110,9 +111,9 @@ impl Run {
         };
     }
 
-    /// The tag of lines of `space` in virtual caches, for the running space, this is its context.
-    /// Lines of the kernel are common to all processes, as global pages are; without contexts all
-    /// other lines are common too.
+    /// The tag of lines of `space` in virtual caches, if `space` runs: it is made from the context
+    /// of the space. Lines of the kernel have no tag, as all processes share them, like global
+    /// pages. Without contexts, no line has a tag.
     pub(super) fn tag_of(&self, space: u32) -> u64 {
         let asid = self.processors.here.asid;
         if self.constants.virtual_caches && self.constants.has_contexts && space != KERNEL {

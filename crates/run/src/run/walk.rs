@@ -7,8 +7,8 @@
 //!                    +------ System::fault <-- on_fault --+                         on_walk
 //! ```
 //!
-//! A walk reads the present page table or, after a flush was left out on purpose, the stale entries
-//! that hardware still holds.
+//! A walk reads the current page table. If a flush was left out on purpose, it may read stale
+//! entries that hardware still holds.
 
 use addr::{Kind, PageSize, VirtRange};
 use description::Error;
@@ -136,7 +136,7 @@ impl Run {
         if is_heard && let Some(found) = self.read_otherwise(place, references, behind)? {
             return Ok(found);
         }
-        // Hardware knows no other addresses than those behind the segments, and no other root.
+        // Hardware walks the loaded root, with the address after relocation by a segment.
         let (linear, root) = (addr.wrapping_add(self.view.base), self.view.root);
         let mut found = self.stack.guest.walk(root, linear, kind, references);
         if is_heard {
@@ -151,8 +151,8 @@ impl Run {
         let Err(stale) = behind.walk(&walk, self.stack.way(references)) else { return Ok(found) };
         if self.constants.check {
             return Err(Error::Check(format!(
-                "access {access}: the MMU cache leads the walk of {addr} to a table of level \
-                 {} at {}, which the page table does not have there",
+                "access {access}: the MMU cache leads the walk of {addr} to a table of level {} \
+                 at {}, but the page table has no table there: a flush is missing",
                 stale.level, stale.table
             )));
         }

@@ -90,14 +90,15 @@ impl Hook for Watch {
         false
     }
 
-    /// Keeps the number of the next shootdown, since shootdowns are numbered from the first access.
+    /// Resets nothing: shootdowns are numbered from the first access, so the number of the next
+    /// shootdown stays.
     fn forget_counts(&mut self) {
         let Watch { until_forgotten: _, check: _, lie: _ } = self;
     }
 }
 
-/// A TLB entry for a page that `flush` named which differs from the page table, as an error
-/// message.
+/// An error message for a TLB entry of a page named by `flush`, if the entry differs from the page
+/// table.
 fn stale(
     processor: usize,
     hardware: &TlbUnits,
@@ -144,8 +145,8 @@ fn stale(
             let said =
                 said.map_or("nothing".to_owned(), |(phys, allowed)| format!("{phys} ({allowed})"));
             Some(format!(
-                "tlb.{} of processor {processor} still translates {at} to {frame} ({rights}) after \
-                 a shootdown, the page table says {said}",
+                "tlb.{} of processor {processor} still translates {at} to {frame} ({rights}) \
+                 after a shootdown, but the page table says {said}",
                 unit.name
             ))
         })

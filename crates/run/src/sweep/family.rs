@@ -29,15 +29,15 @@ pub(super) struct Family {
     steps: usize,
     spared: Vec<(Steps, u64)>,
     held: Vec<u64>,
-    /// By class of misses: the sets of steps that were saved, and the number of times for each
-    /// member.
+    /// For each class of misses: the sets of steps that were saved, and how often each member saved
+    /// this set.
     counted: Vec<Vec<(Steps, MemberCounts)>>,
     pub(super) failure: Option<String>,
 }
 
 impl Family {
-    /// The parameters of the MMU cache if there is no other hardware behind the TLBs and the cache
-    /// can be a member of a family, for pages of one size or of several (`mixed`).
+    /// The parameters of the MMU cache, if there is no other hardware behind the TLBs and if the
+    /// cache can be a member of a family. `mixed` says whether pages have several sizes.
     pub(super) fn takes(walkers: &Walkers, mixed: bool) -> Option<&WalkCacheParams> {
         let walker = &walkers.here;
         let alone =
@@ -69,7 +69,7 @@ impl Family {
         })
     }
 
-    /// Processes the log of a round.
+    /// Processes the log that the front recorded in one round.
     pub(super) fn hear(&mut self, log: &FamilyLog) {
         let (mut steps, mut forgotten) = (log.steps.as_slice(), log.forgotten.as_slice());
         let mut stale_entries = log.stale_entries.iter();
@@ -148,8 +148,8 @@ impl Family {
         self.spared.push((0, self.members));
     }
 
-    /// Makes the walkers of the members, in their order, have the counts that separate runs would
-    /// have. `misses` has one miss of each class.
+    /// Gives the walkers of the members, in their order, the counts that they would have after
+    /// separate runs. `misses` has one miss of each class.
     pub(super) fn settle<'a>(
         &mut self,
         misses: &[Miss],

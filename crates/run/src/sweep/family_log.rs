@@ -1,5 +1,5 @@
-//! The log of a front for its families of designs, without data that makes no difference to these
-//! families.
+//! The log of a front for its families of designs. It leaves out data that has no effect on the
+//! counts of families.
 //!
 //! ```text
 //!   messages  walk of 3 | refilled, class 5 | walk of 3 | refilled, class 2 | forget 1 | ...
@@ -35,7 +35,8 @@ pub(super) enum Message {
     On { processor: u32 },
     /// A processor flushes this number of nodes.
     Forget { processor: u32, nodes: u32 },
-    /// A node that is no longer on the walk path to its addresses, although it was not flushed.
+    /// A node that is no longer on the walk path to its addresses, although it was not flushed: a
+    /// stale node.
     Stale { node: u32 },
     /// Resets the counts to zero.
     ForgetCounts,
@@ -47,7 +48,7 @@ pub(super) struct FamilyLog {
     pub(super) messages: Vec<Message>,
     pub(super) steps: Vec<Step>,
     pub(super) forgotten: Vec<u32>,
-    /// By stale entry: the walk that shows it.
+    /// For each stale entry, the walk that found it.
     pub(super) stale_entries: Vec<StaleEntry>,
 }
 

@@ -43,7 +43,7 @@ const BEHIND: [&[&str]; 17] = [
 /// TLBs, operating system and page table, which are common to all designs behind them.
 pub(super) struct Front {
     run: Run,
-    /// The error that ended the front before the end of the trace; its designs ended with it.
+    /// The error that ended the front, and with it all its designs, before the end of the trace.
     failure: Option<String>,
     /// The log of this round, and the log of the round before.
     saying: Log,
@@ -69,7 +69,8 @@ impl Front {
         let several = keys.iter().any(|key| *key != keys[0]);
         let mut fronts: Vec<(Value, Front)> = Vec::new();
         for (index, (machine, key)) in machines.iter().zip(keys).enumerate() {
-            // All members are to see one history of the operating system.
+            // In all designs the operating system must have the same events, so its clock must not
+            // depend on TLBs.
             let clock = if several { Clock::Instructions } else { machine.description().os.clock };
             let walkers = machine.walkers()?;
             let place = match fronts.iter().position(|(known, _)| *known == key) {
@@ -91,7 +92,7 @@ impl Front {
             front.saying.repeats = Repeats::new(walkers);
             let first = front.designs.first().map_or(0, |behind| behind.indices[0]);
             let description = machines[first].description();
-            // Families hear of walks alone.
+            // Families get only walks, not lookups in restrictive segments.
             if description.restseg.is_none() {
                 front.make_families(description.granules().1.is_some());
             }
@@ -105,8 +106,8 @@ impl Front {
         Ok(fronts)
     }
 
-    /// Adds a design. If it differs from an existing design only in the SpecTLB, it is added to
-    /// that one.
+    /// Adds a design. If it differs from an earlier design only in the SpecTLB, both share one set
+    /// of hardware.
     fn add(&mut self, index: usize, walkers: Walkers, machines: &[&dyn Runnable]) {
         let speculates = !walkers.here.speculators.is_empty();
         let own = without_spec_tlb(machines[index].description());
@@ -168,13 +169,14 @@ impl Front {
     /// Ends a round: the designs process its log in the next round.
     pub(super) fn turn(&mut self) {
         std::mem::swap(&mut self.saying, &mut self.said);
-        // These two process every access and walk of both logs.
+        // The filters and the numbering must get every access and walk in order, so they move from
+        // one log to the other.
         std::mem::swap(&mut self.saying.repeats, &mut self.said.repeats);
         std::mem::swap(&mut self.saying.known, &mut self.said.known);
         self.saying.clear();
     }
 
-    /// The outcomes of its designs, with their indices.
+    /// The outcomes of the front's designs, with the indices of the designs.
     pub(super) fn finish(
         mut self,
         machines: &[&dyn Runnable],
@@ -295,8 +297,8 @@ pub(super) fn key(description: &Description) -> Value {
     let mut key = serde_json::to_value(description).unwrap_or_default();
     for path in BEHIND {
         let (Some(last), tables) = (path.last(), &path[..path.len() - 1]) else { continue };
-        // Events at times of the clock belong to the front, and so does the time that instructions
-        // add to the clock.
+        // Events that the clock times belong to the front. So the cycles that instructions add to
+        // the clock belong to it too.
         if *last == "cycles_per_instruction" && description.os.has_clock() {
             continue;
         }

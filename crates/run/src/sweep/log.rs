@@ -18,7 +18,7 @@ use super::{
     repeats::Repeats,
 };
 
-/// A message of the log. Data that is long or rare is in lists of its own.
+/// A message of the log. Data that is long or rare is stored in separate lists.
 #[derive(Clone, Copy, Debug)]
 enum Message {
     Data { phys: PhysAddr, bytes: u16, kind: Kind },
@@ -142,9 +142,9 @@ impl std::fmt::Display for StaleEntry {
         let StaleEntry { walk, node } = self;
         write!(
             f,
-            "the MMU cache starts the walk of {} at a table of level {} at {}, which the page \
-             table does not have there: a flush is missing. A sweep cannot repeat such a walk: \
-             run this design alone",
+            "the MMU cache starts the walk of {} at a table of level {} at {}, but the page table \
+             has no table there: a flush is missing. A sweep cannot simulate such a walk: run \
+             this design alone",
             walk.va, node.level, node.table
         )
     }
@@ -169,13 +169,13 @@ impl Behind for Log {
             self.for_families.on(&mut self.known, processor);
         }
         if self.whole {
-            // A machine has 64 processors at most.
+            // A machine has at most 64 processors.
             self.messages.push(Message::On(processor as u8));
         }
     }
 
     fn is_far(&self) -> bool {
-        // It has no caches: whoever reads it has.
+        // A log has no caches itself; the designs that read it may have caches.
         false
     }
 
@@ -183,7 +183,7 @@ impl Behind for Log {
 
     #[inline]
     fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
-        // An access is never as long as that: `trace::Meta` keeps its size in 14 bits.
+        // The length of an access fits, since `trace::Meta` stores it in 14 bits.
         if self.repeats.is_one(phys, bytes, kind) {
             return;
         }

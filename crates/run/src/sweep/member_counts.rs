@@ -1,4 +1,5 @@
-//! Counters of all members of a family, added to for many members at once with operations on words.
+//! Counters of all members of a family. Operations on words increment the counters of many members
+//! at once.
 //!
 //! ```text
 //!   bit 2 of each count   1 0 0 1        word of members     1 0 1 1

@@ -25,7 +25,7 @@ pub(super) struct Numbers {
     free: Vec<u32>,
 }
 
-/// The number of a node, and that of a stale node for the same addresses, if there is one.
+/// The number of a node, and the number of a stale node for the same addresses, if there is one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Number {
     pub(super) node: u32,
@@ -66,11 +66,12 @@ impl Numbers {
     pub(super) fn forget(&mut self, forget: Forget) -> Vec<u32> {
         let gone = self.of.extract_if(|&(asid, prefix, shift), _| match forget {
             Forget::Range(range, of) => {
-                // A shift of 64 leaves nothing: such a node is valid for every address.
+                // After a shift by 64 bits the prefix is empty: the node is valid for every
+                // address.
                 let part = |addr: VirtAddr| addr.get().checked_shr(shift.into()).unwrap_or(0);
                 of.0 == asid && (part(range.start())..=part(range.last())).contains(&prefix)
             }
-            // No node is a page.
+            // Nodes are tables, so a flush of pages concerns none of them.
             Forget::Pages(..) => false,
             Forget::Space(of) => of.0 == asid,
             Forget::All => true,

@@ -5,12 +5,12 @@
 //!   the filter's slot         X            so the line is the slot's: counted here, not logged
 //! ```
 //!
-//! Whether an access is to the line that its set used last follows from the accesses alone, if a
-//! slot of the filter gets all accesses to its set: those of the program, and every walk reference
-//! that any design might make. Sets are distinguished as far as all designs agree: the number of
-//! slots is a power of two that divides each design's number of sets. With fewer slots, fewer
-//! repeats are found, but every access that is found is a repeat. A store to a line that may be
-//! clean is logged, as it makes the line dirty.
+//! An access is a repeat if it is to the line that its cache set used last. The filter can decide
+//! this without a cache if each of its slots gets all accesses to its sets: the accesses of the
+//! program, and every walk reference that any design might make. All designs use the same slots:
+//! the number of slots is a power of two that divides each design's number of sets. With fewer
+//! slots, fewer repeats are found, but every access that is found is a repeat. A store to a line
+//! that may be clean is logged, as it makes the line dirty.
 //!
 //! Each processor has its own filters, as it has its own caches. If the program's accesses first
 //! reach a cache that several processors share, there are no filters.
@@ -52,7 +52,8 @@ struct Filter {
 }
 
 impl Repeats {
-    /// Filters that are correct for all of `walkers`, which have the same number of processors.
+    /// Creates filters that are correct for all of `walkers`, which must have the same number of
+    /// processors.
     pub(super) fn new<'a>(walkers: impl Iterator<Item = &'a Walkers> + Clone) -> Repeats {
         let count = walkers.clone().map(|all| all.count()).max().unwrap_or(1);
         let mut filters = Filters::default();
@@ -73,12 +74,12 @@ impl Repeats {
         Repeats(InTurn::new(filters, others.into_iter()))
     }
 
-    /// Lets `processor` make the next accesses.
+    /// Makes `processor` the processor of the next accesses.
     pub(super) fn on(&mut self, processor: usize) {
         self.0.turn_to(processor, |_, _| ());
     }
 
-    /// Empties the filters of a processor, as it has flushed lines.
+    /// Empties the filters of a processor after it has flushed lines.
     pub(super) fn flushed(&mut self, processor: usize) {
         self.0.of(processor).filters.iter_mut().for_each(|filter| filter.slots.fill(NONE));
     }
@@ -118,7 +119,7 @@ impl Repeats {
             for reference in way.references.iter().chain(way.host_references) {
                 filter.forget(reference.addr, u32::from(reference.bytes));
             }
-            // Where the guest's references are in truth.
+            // The physical addresses of the guest's references, after translation by the host.
             for (host, reference) in way.host.iter().zip(way.references) {
                 filter.forget(host.page.apply(host.walk.va), u32::from(reference.bytes));
             }
@@ -133,7 +134,7 @@ impl Default for Repeats {
 }
 
 impl Filter {
-    /// The filter for accesses of `kind`; `None` if `walkers` differ too much.
+    /// The filter for accesses of `kind`; `None` if the caches of `walkers` differ too much.
     fn new<'a>(kind: Kind, walkers: impl Iterator<Item = &'a Walker> + Clone) -> Option<Filter> {
         let caches = || walkers.clone().filter_map(|walker| walker.port.caches.as_ref());
         let entrances = || caches().map(|caches| caches.entrance(Requester::Program(kind)));
@@ -149,7 +150,8 @@ impl Filter {
         agree.then_some(Filter { entrance, walks, slots })
     }
 
-    /// Whether an access is to the line that its set used last; makes it that line.
+    /// Returns whether an access is to the line that its set used last, and records its line as the
+    /// last one.
     #[inline]
     fn used(&mut self, phys: PhysAddr, bytes: u32, store: bool) -> bool {
         let (first, last) = self.lines(phys, bytes);
@@ -181,7 +183,7 @@ impl Filter {
 
     #[inline]
     fn slot(&mut self, line: u64) -> &mut u64 {
-        // Their number is a power of two.
+        // The number of slots is a power of two.
         let index = line as usize & (self.slots.len() - 1);
         &mut self.slots[index]
     }

@@ -25,7 +25,7 @@ use results::{
 
 use crate::run::Run;
 
-/// Counts of all processors together that results do not show, or that the results take from
+/// Counts, summed over all processors, that the results do not show, or that the results take from
 /// another part of the machine.
 pub struct Witness {
     tlbs: Vec<TlbWitness>,
@@ -47,8 +47,8 @@ pub struct Witness {
 #[derive(Default)]
 struct TlbWitness {
     own: mmu::TlbCounts,
-    /// Lookups of pages of the page table, by loads; the next field counts such lookups that found
-    /// only the other page of a pair.
+    /// Lookups of pages of the page table, by loads. The next field counts those of these lookups
+    /// that found only the other page of a pair.
     table_lookups: u64,
     table_invalid: u64,
     /// Entries that were dropped because they did not allow an access.
@@ -61,7 +61,7 @@ struct CacheWitness {
     memory_served: u64,
     /// The walker's requests to its first cache; `None` if the walker has no cache.
     walker_requests: Option<u64>,
-    /// Cache lines beyond the first that references touched.
+    /// The number of additional lines touched by references that touch more than one cache line.
     further_lines: u64,
 }
 
@@ -91,7 +91,7 @@ impl Witness {
 impl CacheWitness {
     fn of(walkers: &Walkers) -> Option<CacheWitness> {
         let place = walkers.here.port.caches.as_ref()?.entrance(Requester::Walker).place;
-        // A cache that all share is with the processor that runs.
+        // The cache that all processors share is attached to the running processor.
         let counts = walkers.each().filter_map(|walker| walker.port.caches.as_ref()?.counts(place));
         Some(CacheWitness {
             program_served: walkers.each().flat_map(|walker| walker.program_served).flatten().sum(),
@@ -114,7 +114,7 @@ fn add(sum: &mut mmu::TlbCounts, one: mmu::TlbCounts) {
         misses,
         denied,
         invalid,
-        // Of these there are no identities.
+        // There are no identities for these counts.
         tag_hits: _,
         block_fills: _,
         block_pages: _,
@@ -175,7 +175,7 @@ impl Checker {
             let name = &tlb.name;
             let TlbWitness { own, table_lookups, table_invalid, dropped } = witness;
             for kind in Kind::ALL {
-                // Pages of the page table are asked for by loads.
+                // Pages of the page table are looked up by loads.
                 let (hits, misses) = match kind {
                     Kind::Load => (tlb.table_hits, table_lookups.saturating_sub(tlb.table_hits)),
                     Kind::Fetch | Kind::Store => (0, 0),
@@ -220,7 +220,7 @@ impl Checker {
         let further: u64 = witness.crossing_lookups.iter().sum();
         let crossings = results.page_crossings;
         self.equal(
-            "crossings of pages = those of them that made a further lookup",
+            "accesses that cross a page boundary = accesses that made a further lookup",
             crossings.min(further),
             crossings,
         );
@@ -228,7 +228,10 @@ impl Checker {
             let mut serving = first_level.clone().filter(|tlb| tlb.serves.contains(&kind.name()));
             if let Some(tlb) = serving.next() {
                 self.equal(
-                    &format!("accesses of kind {} + their crossings = lookups", kind.name()),
+                    &format!(
+                        "accesses of kind {} + lookups for their further pages = lookups",
+                        kind.name()
+                    ),
                     results.accesses.of(kind) + witness.crossing_lookups[kind as usize],
                     tlb.by_kind.of(kind).lookups,
                 );
@@ -248,7 +251,8 @@ impl Checker {
         if let Some(restseg) = &results.restseg {
             let of_level = results.walks.by_level.iter().find(|level| level.level == 0);
             self.equal(
-                "references of level 0 = lines of arrays that the lookups in segments read",
+                "references of level 0 = lines of filters and tags read by lookups in restrictive \
+                 segments",
                 of_level.map_or(0, |level| level.references),
                 restseg.filter_reads + restseg.tag_reads,
             );
@@ -275,13 +279,13 @@ impl Checker {
             let memory =
                 results.walks.by_level.iter().filter_map(|level| level.served.get("memory"));
             self.equal(
-                "walk references by node = those that memory served",
+                "walk references by node = walk references that memory served",
                 sum(|node| &node.walk_references),
                 memory.sum(),
             );
             if let Some(caches) = &witness.caches {
                 self.equal(
-                    "accesses by node = those that memory served",
+                    "accesses by node = accesses that memory served",
                     sum(|node| &node.accesses),
                     caches.memory_served,
                 );
@@ -310,7 +314,7 @@ impl Checker {
             let elsewhere = ["switches", "shootdowns", "cache flushes"];
             let elsewhere = elsewhere.map(|work| kernel.by_work.get(work).copied().unwrap_or(0));
             self.equal(
-                "cycles of the kernel's work = those that its processors spent",
+                "cycles of the kernel's work in the results = cycles counted by the processors",
                 kernel.cycles + kernel.io_cycles - elsewhere.iter().sum::<u64>(),
                 witness.kernel_cycles,
             );
@@ -336,11 +340,11 @@ impl Checker {
             let made = results.walks.by_level.iter().find(|level| level.level == upper.level);
             let mut made = made.map_or(0, |level| level.references);
             if upper.level == 0 {
-                // Pages: each walk is for one.
+                // Level 0 stands for pages: each walk needs one.
                 made = results.walks.walks;
             }
-            // Entries that the cache does not hold are read; references that set bits or read pages
-            // are in addition.
+            // Walks read the entries that the cache does not hold. References that set bits or read
+            // entries of pages are made in addition.
             let fetched = upper.needed - upper.held;
             let what = format!("entries of level {} not in the MMU cache", upper.level);
             self.equal(&what, fetched.min(made), fetched);
@@ -379,7 +383,7 @@ impl Checker {
         }
         if let Some(cache) = &results.trace_cache {
             self.equal(
-                "fetches that a trace cache delivered + those that went to a TLB = all",
+                "fetches that a trace cache delivered + fetches looked up in a TLB = all fetches",
                 cache.delivered + results.accesses.fetch,
                 witness.fetches,
             );
@@ -433,7 +437,7 @@ impl Checker {
         self.equal("misses over time", timeline.misses.iter().sum(), results.walks.walks);
         self.equal("cold misses over time", timeline.cold_misses.iter().sum(), results.walks.cold);
         self.equal(
-            "misses over address by owner",
+            "misses over address by region",
             results.map.owners.iter().map(|owner| owner.2).sum(),
             results.walks.walks,
         );
@@ -450,7 +454,11 @@ impl Checker {
     /// Shootdowns between processors, and counts of all processors together.
     fn processors(&mut self, results: &Results) {
         let shot = &results.shootdowns;
-        self.equal("processors asked = interrupts received", shot.asked, shot.received);
+        self.equal(
+            "interrupts sent for shootdowns = interrupts received",
+            shot.asked,
+            shot.received,
+        );
         let of_each =
             |count: fn(&ProcessorCounts) -> u64| results.processors.iter().map(count).sum();
         if !results.processors.is_empty() {
@@ -532,7 +540,10 @@ impl Checker {
         if self.0.is_empty() {
             Ok(())
         } else {
-            Err(Error::Check(format!("these counts must agree: {}", self.0.join("; "))))
+            Err(Error::Check(format!(
+                "counts that must be equal differ, which is an error in Pagewalk: {}",
+                self.0.join("; ")
+            )))
         }
     }
 }

@@ -263,7 +263,7 @@ fn nested(description: &Description, stack: &Stack, walkers: &Walkers) -> Option
     })
 }
 
-/// References for which the program waits, because no correct prediction overlaps them.
+/// References for which the program waits, because no correct prediction hides them.
 fn critical(walkers: &Walkers) -> u64 {
     let of = |walker: &Walker| match walker.speculators.first() {
         Some(speculator) => speculator.counts.critical,
@@ -332,7 +332,7 @@ fn memory(ram: &Ram) -> MemoryCounts {
     }
 }
 
-/// The regions by address, and for each label the index of its region.
+/// The regions in order of address, and for each label the index of its region.
 fn regions(
     processes: &[Process],
     run: &mut Run,
@@ -399,8 +399,8 @@ fn regions(
     (regions.into_iter().map(|(_, region, _)| region).collect(), places)
 }
 
-/// The owners of granules, given by their indices among the regions. Labels that were merged into
-/// one cluster are one owner.
+/// The misses of granules by region, with the index of the region in place of its label. Labels
+/// that were merged into one cluster have the same index.
 fn owners(labeled: &[(u64, u32, u64)], places: &[u32]) -> Vec<(u64, u32, u64)> {
     let mut owners = BTreeMap::new();
     for &(granule, label, misses) in labeled {

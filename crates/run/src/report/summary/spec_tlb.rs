@@ -17,8 +17,7 @@ pub(super) fn of_host(walker: &Walker) -> Option<SpecTlbCounts> {
     Some(counts(speculator, walker.port.latencies.known))
 }
 
-/// The counts of `speculator`; with times if `timed`, which says that all latencies are
-/// known.
+/// The counts of `speculator`. They include times if `timed`, that is, if all latencies are known.
 fn counts(speculator: &Speculator, timed: bool) -> SpecTlbCounts {
     let ((entries, ways), counts) = (speculator.tlb.geometry(), &speculator.counts);
     let [replacement, page_size, fill] = speculator.tlb.names();
@@ -26,7 +25,8 @@ fn counts(speculator: &Speculator, timed: bool) -> SpecTlbCounts {
     let faulted = |said: Speculation| &counts.faulted[said as usize];
     let right = found(Speculation::Right);
     let denied = faulted(Speculation::Right);
-    // A fault on a page that is elsewhere is one where none is at the place that was named.
+    // If a walk faults, there was no page to predict. So predictions of walks that faulted count as
+    // `absent`, even if the predictor found them wrong for another reason.
     let absent = [Speculation::WrongBroken, Speculation::WrongChance]
         .into_iter()
         .fold(faulted(Speculation::WrongAbsent).clone(), |sum, said| sum.plus(faulted(said)));

@@ -75,7 +75,8 @@ impl Run {
     /// The label of the TLB entry for a page
     /// ([`Layout::label_of_entry`](results::count::labels::Layout::label_of_entry)).
     pub(super) fn label(&self, translation: Translation, region: u32) -> u32 {
-        // A slot is larger than any page, so both addresses of it are aligned alike.
+        // The base of a slot is a multiple of every page size, so both addresses of the page have
+        // equal alignment.
         let start = translation.page.start().wrapping_add(self.view.base.wrapping_neg());
         let mut page = VirtRange::of_page(start.page(translation.page.size()));
         let block_pages = self.around.block_pages;
@@ -98,8 +99,8 @@ impl Run {
         Incoming { entry, other, has_block }
     }
 
-    /// The contents with which the first level is filled after the TLB `second` has hit for
-    /// `linear` with `entry`.
+    /// The contents with which the first level is filled after the TLB `second` has found `entry`
+    /// for `linear`.
     #[inline]
     pub(super) fn as_held(&mut self, second: usize, linear: VirtAddr, entry: TlbEntry) -> Incoming {
         if self.around.is_nothing() {
@@ -125,7 +126,8 @@ impl Run {
         let is_first = *level == 1;
         tlb.fill(&incoming.entry, label, kind, &mut |evicted: Evicted| {
             counts.evictions += u64::from((evicted.page, evicted.asid) != tag);
-            // Of an entry without hits there is nothing to add, and the miss has counted its size.
+            // An entry without hits has nothing to add, as the miss has counted the page size
+            // already.
             let is_size_known = label != TABLES && evicted.page.size() == tag.0.size();
             if evicted.hits != [0; Kind::COUNT] || !is_size_known {
                 census.collect(counts, is_first, &evicted);

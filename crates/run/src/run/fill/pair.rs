@@ -49,7 +49,8 @@ pub(super) fn fill(
     label: u32,
 ) {
     let Unit { level, tlb, counts, .. } = unit;
-    // An entry of the same pair makes no room: it is renewed.
+    // If the TLB has an entry for this pair already, the entry is replaced, and no other entry is
+    // evicted.
     let entry = incoming.both();
     let even = VirtAddr::new(entry.page.start().get() & !entry.page.size().bytes());
     let tag = (even.page(entry.page.size()), entry.asid);

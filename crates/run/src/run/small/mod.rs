@@ -8,9 +8,10 @@
 //!                   the space becomes large                    copied from the space's own root
 //! ```
 //!
-//! [`hat::small`] makes the decisions and knows neither TLBs nor traces. This module applies them to the
-//! processors of a run, prices them, and chooses which of a trace's spaces are requested to be
-//! small. The base of a space that is not small is 0, so that no test is needed for each access.
+//! [`hat::small`] makes the decisions and knows neither TLBs nor traces. This module applies them
+//! to the processors of a run, prices them, and chooses which of a trace's spaces are requested to
+//! be small. For a space that is not small the base is 0, so that no access has to test whether its
+//! space is small.
 
 mod members;
 mod switch;
@@ -34,7 +35,7 @@ use self::members::Wish;
 pub(super) use self::view::{View, moved, relocate};
 use super::hooks::Hook;
 
-/// Bytes of a cache line, and of an entry of a root: a root is searched line by line.
+/// Bytes of a cache line. A root is searched line by line.
 const LINE_BYTES: u64 = 64;
 
 /// A space that has run.
@@ -53,7 +54,7 @@ struct SpaceState {
 struct Prices {
     root: u64,
     segments: u64,
-    /// Searching a root for the entries of a slot.
+    /// Cycles of searching a root for the entries of a slot.
     looked: u64,
     entry: u64,
 }
@@ -94,8 +95,8 @@ impl Small {
             (Revoke::Groups, false) => {
                 return refuse(
                     "groups",
-                    "the groups are missing: give os.small.groups, as in groups = [[\"cat\", \
-                     \"wc\"]]; `pagewalk info --switches FILE` proposes some",
+                    "the groups are missing: set os.small.groups, as in groups = [[\"cat\", \
+                     \"wc\"]]; `pagewalk info --switches FILE` proposes groups",
                 );
             }
             (Revoke::Purge | Revoke::Versioned, true) => {
@@ -211,7 +212,8 @@ impl Small {
 }
 
 impl Hook for Small {
-    /// True: dense walks start at the loaded root too, and this feature acts only on faults.
+    /// Returns true: walks in the dense loop also start at the loaded root, and this feature acts
+    /// only on faults.
     fn allows_dense(&self) -> bool {
         true
     }

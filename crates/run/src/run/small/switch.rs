@@ -32,7 +32,8 @@ struct Hands<'a, B> {
 
 impl<B: Behind> Directories for Hands<'_, B> {
     fn lend(&mut self, from: HatSpace, addr: VirtAddr, to: HatSpace, at: VirtAddr) -> Lent {
-        // An entry that cannot be lent counts as absent: the system then handles the fault.
+        // An entry that cannot be copied counts as absent; the operating system then handles the
+        // fault.
         self.ram.parts().0.lend(from, addr, to, at).unwrap_or(Lent::Absent)
     }
 
@@ -146,7 +147,8 @@ impl Run {
         }
     }
 
-    /// Makes the running space large, as an access at `addr` is beyond the limit.
+    /// Makes the running space large, because its access at `addr` is beyond the limit of a small
+    /// space.
     #[cold]
     pub(in crate::run) fn outgrows(
         &mut self,

@@ -1,15 +1,15 @@
-//! How addresses of the running space become those in the TLBs.
+//! How addresses of the running space are relocated to the addresses that TLBs use.
 
 use addr::{VirtAddr, VirtRange};
 use pagetable::{Flush, Scope, Space};
 
-/// How addresses of the running space become those in the TLBs.
+/// How addresses of the running space are relocated to the addresses that TLBs use.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::run) struct View {
     /// The number that is added to addresses.
     pub(in crate::run) base: u64,
-    /// The size of the space's address range in bytes. No address of a space that is not small is
-    /// beyond this size.
+    /// The size of the space's address range in bytes. For a space that is not small, no address is
+    /// beyond this limit.
     pub(in crate::run) limit: u64,
     /// The space at whose root walks start.
     pub(in crate::run) root: Space,
@@ -30,7 +30,8 @@ impl View {
 pub(in crate::run) fn relocate(addrs: &[u64], view: View, linear: &mut Vec<u64>) {
     linear.clear();
     let View { base, limit, .. } = view;
-    // A limit is a power of two: one bit of all addresses together tells whether any is beyond.
+    // The limit is a power of two, so the bitwise OR of all addresses shows whether any of them is
+    // beyond it.
     let mut all = 0;
     linear.extend(addrs.iter().map(|addr| {
         all |= addr;
