@@ -217,8 +217,12 @@ fn trace(
     walker: &Walker,
     header: &Header,
 ) {
-    if run.seen.kernel {
-        notes.say("a kernel that was recorded: its path is a model with stated pages and lines");
+    // A recording of a whole machine has the accesses of its real kernel.
+    if run.seen.kernel && !header.producer.starts_with("pagewalk record") {
+        notes.say(
+            "a real kernel: a model with fixed numbers of pages and cache lines made the accesses of \
+             the kernel in this trace",
+        );
     }
     if header.filter == Filter::Page16 {
         notes.say(
