@@ -26,8 +26,8 @@ class Program(Record):
 class Process(Record):
     """A process of a recording.
 
-    It is the first process or was created by a `fork`, and stays the same process when it executes
-    another program.
+    A process is the first process of the recording, or was created by a `fork`. It stays the same
+    process when it executes another program.
     """
 
     number: int
@@ -44,21 +44,25 @@ class Process(Record):
     """
 
     shares_space: bool
-    """Whether it runs in its parent's space until it executes a program, as children of `vfork` and
-    `posix_spawn` do.
+    """Whether the process runs in its parent's space until it executes a program, as children of
+    `vfork` and `posix_spawn` do.
     """
 
     began_ns: int
-    """The time when it began, in nanoseconds of the recording's clock."""
+    """The time when the process began, in nanoseconds of the recording's clock."""
 
     programs: list[Program]
-    """The programs that it ran, one after the other; a child begins with its parent's program."""
+    """The programs that the process ran, one after the other; a child begins with its parent's
+    program.
+    """
 
     accesses: int
-    """The number of its accesses, as far as it is known."""
+    """The number of accesses of the process, as far as it is known."""
 
     instructions: int
-    """The number of instructions that these accesses count."""
+    """The number of instructions of the process: the sum of the instruction counts of its accesses
+    (see `Meta`).
+    """
 
 
 class LiveSummary(Record):
@@ -152,8 +156,8 @@ class Switches(Record):
     """The rule that determined the order in which programs ran."""
 
     quantum_instructions: int | None
-    """The number of instructions after which another program gets its turn; none if the recording
-    alone determines the order.
+    """The number of instructions after which another program gets its turn; `None` if only the
+    recording determines the order.
     """
 
     cpus: int
@@ -163,8 +167,8 @@ class Switches(Record):
     """Switches of a processor from one program to another, by their cause."""
 
     unexplained: int
-    """Waits that were ended because no program was runnable: the recording lacks the events for
-    which the programs waited.
+    """Waits that were ended because no program could run: the recording lacks the events for which
+    the programs waited.
     """
 
 

@@ -51,8 +51,8 @@ impl Image {
     ) -> Result<Image, String> {
         let Some(recorded) = recorded else {
             return Err(format!(
-                "{path}: the trace does not say which build it was, so its functions have no \
-                 names; record it again"
+                "{path}: the trace does not say which build of this file ran, so its functions \
+                 have no names; record the program again"
             ));
         };
         let contents = std::fs::read(path).map_err(|error| {
@@ -61,8 +61,8 @@ impl Image {
         let now = identity(&contents);
         if now != recorded {
             return Err(format!(
-                "{path} has changed since it was recorded (it was {recorded}, it is {now}), so its \
-                 functions have no names; record it again"
+                "{path} has changed since it was recorded (it was {recorded}, it is {now}), so \
+                 its functions have no names; record the program again"
             ));
         }
         let damaged = |error| format!("{path} is not an ELF file that can be read: {error}");
@@ -116,7 +116,8 @@ impl Image {
 
     fn symbol(&self, address: u64) -> Option<&Symbol> {
         let end = self.symbols.partition_point(|symbol| symbol.start <= address);
-        // One inside another that is longer ends first: a few before are looked at too.
+        // A short function may lie inside a longer one, so a few symbols before it are examined
+        // too.
         let before = self.symbols[..end].iter().rev().take(4).enumerate();
         before
             .filter(|(distance, symbol)| match symbol.bytes {
@@ -165,8 +166,8 @@ fn symbols(file: &object::File<'_>) -> Vec<Symbol> {
     .collect()
 }
 
-/// The key for choosing one of several names of a function: the name with the smallest key is
-/// shown, so `free` and not `__libc_free`.
+/// The key by which one of several names of a function is chosen. The name with the smallest key is
+/// shown: `free` rather than `__libc_free`.
 fn rank(name: &str) -> (usize, usize, &str) {
     (name.len() - name.trim_start_matches('_').len(), name.len(), name)
 }

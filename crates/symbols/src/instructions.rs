@@ -1,4 +1,5 @@
-//! The lengths of instructions, to find an instruction of a block by its number.
+//! The lengths of instructions. They are needed to find an instruction of a basic block by its
+//! number.
 
 use iced_x86::{Decoder, DecoderOptions};
 use object::Architecture;

@@ -10,9 +10,9 @@
 //!   DWARF        -> line, inlined calls    that its build id or its debug link names (image)
 //! ```
 //!
-//! Traces hold addresses and the build of each file, not names. The functions of a file that is
-//! missing or was rebuilt have no names, because names could be wrong; [`Symbols::troubles`]
-//! reports it.
+//! Traces have addresses and the build of each file, but no names. If a file is missing or was
+//! rebuilt, its functions get no names, because the names could be wrong; [`Symbols::troubles`]
+//! reports such files.
 
 mod image;
 mod instructions;

@@ -173,9 +173,9 @@ fn path<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error>
 
 /// Options for reading a trace of another tool.
 ///
-/// The options are read from a JSON-like document that has a key for every field. The key is the
-/// field's name, or the name that users know, if a `rename` attribute gives one. A path is read as
-/// an [`OsString`], since a path need not be valid UTF-8.
+/// The options are read from a JSON document that has a key for every field. The key is the field's
+/// name, or the name that users know, if a `rename` attribute gives one. A path is read as an
+/// [`OsString`], since a path need not be valid UTF-8.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
