@@ -26,8 +26,8 @@ class Program(Record):
 class Process(Record):
     """A process of a recording.
 
-    It is the first process or was created by a `fork`, and stays the same process when it executes
-    another program.
+    A process is the first process of the recording, or was created by a `fork`. It stays the same
+    process when it executes another program.
     """
 
     number: int
@@ -44,21 +44,25 @@ class Process(Record):
     """
 
     shares_space: bool
-    """Whether it runs in its parent's space until it executes a program, as children of `vfork` and
-    `posix_spawn` do.
+    """Whether the process runs in its parent's space until it executes a program, as children of
+    `vfork` and `posix_spawn` do.
     """
 
     began_ns: int
-    """The time when it began, in nanoseconds of the recording's clock."""
+    """The time when the process began, in nanoseconds of the recording's clock."""
 
     programs: list[Program]
-    """The programs that it ran, one after the other; a child begins with its parent's program."""
+    """The programs that the process ran, one after the other; a child begins with its parent's
+    program.
+    """
 
     accesses: int
-    """The number of its accesses, as far as it is known."""
+    """The number of accesses of the process, as far as it is known."""
 
     instructions: int
-    """The number of instructions that these accesses count."""
+    """The number of instructions of the process: the sum of the instruction counts of its accesses
+    (see `Meta`).
+    """
 
 
 class LiveSummary(Record):
@@ -152,8 +156,8 @@ class Switches(Record):
     """The rule that determined the order in which programs ran."""
 
     quantum_instructions: int | None
-    """The number of instructions after which another program gets its turn; none if the recording
-    alone determines the order.
+    """The number of instructions after which another program gets its turn; `None` if only the
+    recording determines the order.
     """
 
     cpus: int
@@ -163,8 +167,8 @@ class Switches(Record):
     """Switches of a processor from one program to another, by their cause."""
 
     unexplained: int
-    """Waits that were ended because no program was runnable: the recording lacks the events for
-    which the programs waited.
+    """Waits that were ended because no program could run: the recording lacks the events for which
+    the programs waited.
     """
 
 
@@ -185,11 +189,11 @@ class BlockCounts(Record):
     pages_filled: int
     """Pages that the filled entries translated at the time of their fill.
 
-    The quotient of `pages_filled` and `fills` is the average number of pages that an entry covers.
+    `pages_filled` divided by `fills` is the average number of pages that an entry covers.
     """
 
     tag_hits: int
-    """Misses that found an entry of the block without a translation of the page."""
+    """Misses that found an entry for the page's block, but without a translation of the page."""
 
 
 class HitsAndMisses(Record):
@@ -252,7 +256,9 @@ class TlbCounts(Record):
     """Misses that found an entry which forbids the access; the entry was then removed."""
 
     invalid: int
-    """Misses on a page whose entry (a pair) is in the TLB, but without a frame for this page."""
+    """Misses on a page whose pair has an entry in the TLB, but whose half of the entry has no
+    frame.
+    """
 
     evictions: int
     """Entries evicted to make room for other entries."""
@@ -346,7 +352,7 @@ class SmallSpaceCounts(Record):
     """Slots taken from one space and given to another."""
 
     no_slot: int
-    """Switches to spaces that should be small but got no slot."""
+    """Switches to spaces that should have been small but had no slot."""
 
     roots_purged: int
     """Roots searched for copied entries."""
@@ -358,7 +364,9 @@ class SmallSpaceCounts(Record):
     """Slots whose version was compared when a root was loaded."""
 
     switch_cycles: SwitchCycles | None
-    """Cycles per switch, with all work before it, if the machine has prices for it."""
+    """Cycles per switch, including all work that had to be done before the switch, if the machine
+    has prices for this work.
+    """
 
 
 class TraceCacheCounts(Record):
@@ -371,8 +379,9 @@ class TraceCacheCounts(Record):
     """Ways."""
 
     fetches: int
-    """Fetches that looked up the trace cache; the fetches that continued to a TLB are
-    `accesses.fetch`.
+    """Fetches that looked up the trace cache.
+
+    The fetches that went on to a TLB are counted in `accesses.fetch`.
     """
 
     delivered: int
@@ -676,7 +685,7 @@ class RestSegCounts(Record):
     """
 
     lookups: int
-    """Lookups: one before each walk, and one after each fault."""
+    """Number of lookups: one before each walk, and one after each fault."""
 
     hits: int
     """Lookups that found the page."""
@@ -685,7 +694,10 @@ class RestSegCounts(Record):
     """Lookups that did not find the page; each causes a walk."""
 
     filtered: int
-    """Lookups in sets without any page, for which the filter saved reading the tags."""
+    """Lookups in sets without any page.
+
+    The filter showed that the set was empty, so the tags were not read.
+    """
 
     filter_reads: int
     """References to the filter."""
@@ -721,10 +733,10 @@ class ReservationsOfSize(Record):
     """Base pages placed in a reservation."""
 
     unplaced: dict[str, int]
-    """Base pages not placed in a reservation, by reason: `start` and `end` (it would begin before
-    or extend beyond its object), `neighbor` (it would overlap another page or reservation of the
-    object), `taken` (the page's own frame is in use), `no-block` (no block of this size is
-    free).
+    """Base pages not placed in a reservation, by reason: `start` and `end` (the reservation would
+    begin before or end after the page's object), `neighbor` (the reservation would overlap
+    another page or reservation of the object), `taken` (the frame at the page's position in the
+    reservation is in use), `no-block` (no block of this size is free).
     """
 
 
@@ -793,8 +805,8 @@ class NestedCounts(Record):
     """Pages that the host mapped at their first use."""
 
     splintered: int
-    """Walks whose guest page is larger than the host's page, so that the TLB was filled with a part
-    of it.
+    """Walks whose guest page is larger than the host's page, so that the TLB was filled with only a
+    part of the guest page.
     """
 
     used_bytes: int
@@ -983,14 +995,14 @@ class KhugepagedCounts(Record):
     """Number of passes."""
 
     results: dict[str, int]
-    """Blocks of 2M scanned, by the result of the scan; results have the kernel's names."""
+    """Blocks of 2M scanned, by the result of the scan, under the kernel's names for the results."""
 
 
 class CompactionCounts(Record):
     """Runs of memory compaction."""
 
     results: dict[str, int]
-    """Runs by their result; results have the kernel's names."""
+    """Number of runs by result, under the kernel's names for the results."""
 
     woken: int
     """Runs by the daemon after it was woken; included in `results`."""
@@ -1061,8 +1073,10 @@ class RangerCounts(Record):
     """Base pages that exchanged their frames with other pages."""
 
     anchors: int
-    """Anchors that were set: an anchor is the offset of virtual and physical addresses that a part
-    of a region shall have.
+    """Anchors that were set.
+
+    An anchor is the offset between virtual and physical addresses that the daemon aims at for a
+    part of a region.
     """
 
     promoted: int
@@ -1088,10 +1102,10 @@ class GroupCounts(Record):
     """Bytes in swap (`memory.swap.current`)."""
 
     high: int
-    """Times that the group was over `memory_high`."""
+    """Times that the group exceeded `memory_high`."""
 
     max: int
-    """Times that the group would have been over `memory_max`."""
+    """Times that the group would have exceeded `memory_max` without an eviction."""
 
     oom: int
     """Times that no page of the group could be evicted to stay within `memory_max`.
@@ -1304,7 +1318,7 @@ class KindBytes(Record):
 
 
 class ReservationSample(Record):
-    """Reservations of all sizes, from the beginning up to one point of the run."""
+    """Counts of reservations of all sizes, from the beginning of the run up to one point."""
 
     made: int
     """Reservations made."""
@@ -1377,7 +1391,9 @@ class ManagerCounts(Record):
     """Cycles of all disk requests, if no two of them overlap."""
 
     cycles: dict[str, int]
-    """Cycles of the work by kind, at the prices of `[os.costs.work]`; empty without prices."""
+    """Cycles of the kernel's work by kind, at the prices in `[os.costs.work]`; empty if the machine
+    file has no prices.
+    """
 
     page_sizes: list[SizeReasons]
     """Pages loaded at faults, by region and by the reason for their size."""
@@ -1432,9 +1448,8 @@ class PromotionCounts(Record):
     """Online promotion: misses charged, and pages promoted."""
 
     misses: int
-    """Lookups that missed every TLB, on pages that could be larger, without first touches.
-
-    The kernel counts each of them.
+    """Lookups that missed every TLB on pages that could be promoted to a larger size, except first
+    touches. The kernel counts each of these misses.
     """
 
     charged: int
@@ -1529,7 +1544,10 @@ class ChangedSetting(Record):
 
 
 class ShootdownCounts(Record):
-    """Shootdowns: changes of a page table after which TLBs and MMU caches had to be flushed."""
+    """Counts of shootdowns.
+
+    A shootdown is a change of a page table after which TLBs and MMU caches must be flushed.
+    """
 
     made: int
     """Shootdowns made: changes of a space when some processor may have held translations of this
@@ -1638,7 +1656,8 @@ class MemoryCounts(Record):
     """Bytes of frames that were in use before the run began (`memory.aged`)."""
 
     device_bytes: int
-    """Bytes of frames lent to devices; if devices have blocks of their own, bytes of these blocks.
+    """Bytes of frames lent to devices; if devices have separate blocks (`os.devices.apart`), bytes
+    of these blocks.
     """
 
     table_bytes: int
@@ -1738,7 +1757,7 @@ class CodePlace(Record):
     """
 
     instruction: int
-    """Number of instructions of the block before this place."""
+    """Number of instructions in the basic block before this place."""
 
     function: str | None
     """Function, by the symbol table."""
@@ -1768,8 +1787,8 @@ class SiteCounts(Record):
     """
 
     own: int | None
-    """Index in `stack` of the innermost call in the program's own sources; `None` if no such line
-    is known.
+    """Index in `stack` of the innermost call in the program's own sources; `None` if no line of
+    them is known.
     """
 
     allocations: int
@@ -1795,8 +1814,8 @@ class MissOrigins(Record):
     """
 
     code: list[CodePlace]
-    """Code that missed: an element per source line, or, if lines are not known, per function or
-    file.
+    """Code that missed: an element for each source line or, if lines are not known, for each
+    function or file.
     """
 
     sites: list[SiteCounts]
@@ -2090,8 +2109,9 @@ class Document(Record):
     """Counts of memory nodes (`[memory.numa]`), if there are several."""
 
     changed_settings: list[ChangedSetting]
-    """Settings that changed during the run (`[[os.at]]`), in order; settings whose time did not
-    come are left out.
+    """Settings that changed during the run (`[[os.at]]`), in order.
+
+    Changes whose time the run did not reach are left out.
     """
 
     shootdowns: ShootdownCounts

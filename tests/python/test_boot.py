@@ -192,7 +192,7 @@ def test_a_bit_that_changes_is_found(kernels: dict[str, Path], beside: Path, arc
     ran = subprocess.run(command, input=said, check=False, capture_output=True, text=True)
     assert ran.returncode == 1
     step = re.match(
-        r"error: step \d+, store .*: the kernel has (.*), the machine (.*)$", ran.stderr
+        r"error: step \d+, store .*: the kernel has (.*), but the machine has (.*)$", ran.stderr
     )
     assert step, ran.stderr
     kernel, machine = (re.sub(r"bytes: [0-9a-f]+", "", done) for done in step.groups())

@@ -77,7 +77,7 @@ def test_the_command_prints_and_writes(pagewalk, tmp_path: Path) -> None:
         (["--page-sizes", "1K"], "a page of 1K is too small for a curve: write 4K or more"),
         (["--page-sizes", "4000"], "`4000` is not a page size"),
         (["--lookups", "loads"], "`loads`: choose from data, fetch, all"),
-        (["--entries", "0"], "0 entries: give 1 to"),
+        (["--entries", "0"], "up to 0 entries is not possible: write 1 to"),
         (["--html", "-"], "--html cannot write to standard output"),
     ],
 )

@@ -486,7 +486,7 @@ def test_what_cannot_be_advised_is_refused(
             "region nowhere = 64K\n",
             ": line 1: no mapping is the region nowhere: `pagewalk info",
         ),
-        ("mmap = 64K node 1\n", ": line 1: memory is one node: write [memory.numa]"),
+        ("mmap = 64K node 1\n", ": line 1: the machine has only one memory node: write [memory"),
     ],
 )
 def test_a_wrong_place_file_is_named_with_its_line(

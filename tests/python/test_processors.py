@@ -44,7 +44,7 @@ def test_processors_are_a_table_of_arrow() -> None:
 
 def test_a_wrong_count_is_one_line(pagewalk) -> None:
     for arguments, says in [
-        (["run", MIX], "give it as many with --set core.count=2"),
+        (["run", MIX], "write --set core.count=2"),
         (["run", MIX, "--set", "core.count=65"], "1 to 64 processors, not 65"),
     ]:
         done = pagewalk(*arguments)

@@ -66,7 +66,7 @@ def test_mappings_are_put_apart(recorded: Path, capsys: pytest.CaptureFixture[st
 
     assert main(["run", str(recorded), "-m", "freebsd-2009", "--spread", "2M", "--json"]) == 0
     run = json.loads(capsys.readouterr().out)
-    assert "its mappings are put apart: each has blocks of 2097152 bytes" in str(run["trace"])
+    assert "its mappings were moved apart: each has blocks of 2097152 bytes" in str(run["trace"])
     assert run["faults"] == Machine("freebsd-2009").run(Trace(recorded)).data["faults"]
     assert run["trace"]["digest"] == Trace(recorded, spread=block).digest != Trace(recorded).digest
 

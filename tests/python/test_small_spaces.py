@@ -127,7 +127,7 @@ def test_a_recording_gets_a_kernel(talk: Path, kernel: str) -> None:
     trace = Trace(talk, kernel=kernel)
     large = Machine("pentium4").run(trace, check=True).data
     small = Machine("pentium4", ["os.small.slot=256M"]).run(trace, check=True).data
-    assert any("is modelled, not recorded" in note for note in large["trace"]["notes"])
+    assert any("are modelled, not recorded" in note for note in large["trace"]["notes"])
     assert large["instructions"] > program["instructions"] + 80 * 1500
     between = program["space_switches"]["switches"]
     assert between >= 40

@@ -46,7 +46,7 @@ pub fn find(name_or_path: &str) -> Result<(String, String, String), Error> {
         let names: Vec<&str> = BUILTIN.iter().map(|builtin| builtin.name).collect();
         return Err(Error::NotFound(format!(
             "there is no machine `{name_or_path}`: choose one of {}, or give a file that ends in \
-             .toml{}; `pagewalk machines` says what each is",
+             .toml{}; `pagewalk machines` describes each",
             names.join(", "),
             suggest::hint(name_or_path, names.iter().copied())
         )));

@@ -26,8 +26,8 @@ pub struct Calibrated {
     /// The largest relative error of the fit, over the measured times to which the machine file was
     /// fitted.
     pub time_error: f64,
-    /// How far the measured gains of larger pages lie below and above the gains that the fit
-    /// predicts, as shares of the time with base pages.
+    /// How far the measured gains of larger pages lie at most below and above the gains that the
+    /// fit predicts, as shares of the time with base pages.
     pub gain_errors: [f64; 2],
     /// The source of the numbers.
     pub source: String,

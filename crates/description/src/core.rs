@@ -9,7 +9,7 @@ use super::{is_false, is_true};
 /// The largest number of bits of an [`Asid`].
 pub const BITS_MAX: u8 = 16;
 
-/// How the operating system assigns contexts (address-space identifiers) to spaces.
+/// How the operating system assigns contexts (address-space identifiers) to address spaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ContextPolicy {

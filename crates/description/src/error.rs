@@ -37,7 +37,7 @@ pub enum Error {
     Setting {
         /// The setting as the user gave it.
         setting: String,
-        /// The reason for which it is wrong.
+        /// Why the setting is wrong.
         what: String,
     },
     /// The trace could not be read.
@@ -64,8 +64,8 @@ pub enum Error {
     },
     /// The trace's schedule has more processors than the machine.
     #[error(
-        "the trace's schedule is for {cpus} processors and the machine has {count} (core.count): \
-         give it as many with --set core.count={cpus}, or schedule the trace for fewer \
+        "the trace's schedule is for {cpus} processors, but the machine has {count} (core.count): \
+         write --set core.count={cpus}, or schedule the trace for fewer processors \
          (mix:cpus={count},...)"
     )]
     Processors {
@@ -79,7 +79,7 @@ pub enum Error {
     Access {
         /// The index of the access.
         access: u64,
-        /// The reason for which the address is wrong.
+        /// Why the access cannot be translated.
         what: String,
     },
     /// A translation differs from the page table, or counts contradict each other: an error of

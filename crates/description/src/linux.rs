@@ -20,7 +20,8 @@ pub struct Linux {
     /// kernel would place them.
     #[serde(skip_serializing_if = "is_default")]
     pub layout: Layout,
-    /// The seed of the random parts of the kernel's addresses; absent: addresses are not random.
+    /// The seed of the random parts of the addresses that the kernel chooses; absent: addresses are
+    /// not random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout_seed: Option<u64>,
     /// Whether faults and `khugepaged` use pages of 2 MiB, and whether other sizes set to `inherit`
@@ -78,11 +79,11 @@ pub struct Linux {
     /// pages are allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_free_kbytes: Option<u64>,
-    /// The distance between the watermarks, in 1 / 10000 of memory.
+    /// The distance between the watermarks of free memory, in 1 / 10000 of memory.
     #[serde(skip_serializing_if = "is_10")]
     pub watermark_scale_factor: u64,
     /// How much the watermarks rise each time that an allocation takes a part of a page block of
-    /// another kind, in 1 / 10000 of the high watermark.
+    /// another type (movable, unmovable), in 1 / 10000 of the high watermark.
     #[serde(skip_serializing_if = "is_15000")]
     pub watermark_boost_factor: u64,
     /// 1: if memory is scarce, a large page is split if more than `khugepaged.max_ptes_none` of its base
@@ -528,7 +529,7 @@ pub struct HawkEye {
     pub metric: Metric,
     /// How long accessed bits are collected for a sample, in milliseconds.
     pub sample_millisecs: u64,
-    /// The time between the starts of two samples, in milliseconds.
+    /// The time between the starts of two samples of accessed bits, in milliseconds.
     pub sleep_millisecs: u64,
     /// The number of free blocks that are filled with zeros in advance in each period; 0: none.
     pub prezero_blocks: u64,

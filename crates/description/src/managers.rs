@@ -79,9 +79,7 @@ pub fn chooses_frames(os: &super::Os) -> Option<&'static str> {
         _ if os.ranger.is_some() => Some(MOVES),
         (Some(Huge::Linux | Huge::Ingens | Huge::HawkEye), _) | (None, "base") => None,
         (None, RESERVING) => Some("keeps its free blocks for reservations"),
-        (None, "irix") => {
-            Some("has lists by the sizes of pages, with blocks that may not be broken up")
-        }
+        (None, "irix") => Some("has free lists by page size, with blocks that may not be split"),
         (None, RECORDED) => Some("uses the frames of the trace"),
         (None, _) => Some("gives frames at the first touch, in the order of touches"),
     }

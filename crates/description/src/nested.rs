@@ -37,7 +37,8 @@ pub struct Nested {
     /// The ranges of guest-physical addresses that belong to devices: the host maps nothing there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holes: Vec<Hole>,
-    /// Guests that the host had before this one; absent: none.
+    /// Guests that the host ran before this one, whose memory has fragmented the host's memory;
+    /// absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub former: Option<Former>,
     /// Which caches the host's translation shares with the guest's.

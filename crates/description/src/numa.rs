@@ -29,10 +29,10 @@ pub struct Numa {
 pub struct NumaPolicy {
     /// The node from which a page's frame is allocated.
     pub placement: Placement,
-    /// The source of the page if the node of `placement` has no free page of the requested size.
+    /// What happens if the node of `placement` has no free page of the requested size.
     pub fallback: NodeFallback,
-    /// Which property of a frame has priority if the node of `placement` has no free frame of the
-    /// page's cache colour.
+    /// Which of the two is more important if the node of `placement` has no free frame of the
+    /// page's cache colour: the node or the colour.
     pub rather: Rather,
     /// A page migrates when the number of references to it from another node exceeds the number
     /// from its own node by this value; absent: pages do not migrate.
@@ -62,7 +62,7 @@ pub enum Placement {
     Node(u8),
 }
 
-/// The source of a page if its node has no free page of the requested size.
+/// What happens if a page's node has no free page of the requested size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeFallback {

@@ -214,8 +214,8 @@ pub struct At {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Marks {
-    /// Memory that is reserved for page tables: if less is free, an allocation of a page waits
-    /// until other pages are paged out.
+    /// Memory that is reserved for page tables: if less than `min` is free, an allocation of a page
+    /// waits until other pages are paged out.
     pub min: Bytes,
     /// Paging out begins when less memory than `low` is free.
     pub low: Bytes,
@@ -306,7 +306,8 @@ pub struct Devices {
     pub source: String,
 }
 
-/// The effect of breaking a reservation on the marks of its pages (B10 section 6.5.3).
+/// What happens to the marks of a reservation's pages when the reservation is broken (B10 section
+/// 6.5.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MarksOfBroken {
@@ -326,7 +327,7 @@ impl Default for Reservations {
     }
 }
 
-/// The kinds of pass of the daemon, by what it may move.
+/// The kinds of pass of the daemon, by which pages a pass may move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -419,7 +420,7 @@ impl<'de> Deserialize<'de> for Inject {
         });
         parsed.ok_or_else(|| {
             de::Error::custom(format!(
-                "\"{text}\" is not a fault that can be injected: write \"skip-shootdown:N\" or \
+                "\"{text}\" is not an error that can be injected: write \"skip-shootdown:N\" or \
                  \"fail-allocation:N\", with N from 1"
             ))
         })

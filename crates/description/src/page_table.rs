@@ -24,8 +24,8 @@ pub struct PageTable {
     /// 1M).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<Bytes>,
-    /// The number of pages in an entry of a `hashed` (absent: 2), `clustered` (8) or `inverted`
-    /// table (1).
+    /// The number of pages in an entry of a `hashed`, `clustered` or `inverted` table; absent: 2, 8
+    /// and 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entry_pages: Option<u64>,
     /// Whether a `clustered` table has partial-subblock entries; absent: no.
@@ -35,8 +35,8 @@ pub struct PageTable {
     /// page of 2 MiB or 1 GiB, in place of one entry for the large page; absent: no.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicated: Option<bool>,
-    /// Whether the entries of a `hashed`, `clustered` or `inverted` table are stored without
-    /// padding to a power of two; absent: no.
+    /// Whether the entries of a `hashed`, `clustered` or `inverted` table are stored packed, so
+    /// that their size is not rounded up to a power of two; absent: no.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packed: Option<bool>,
     /// The size in bytes of a software TLB in front of the table; absent: none.

@@ -58,7 +58,8 @@ fn to_blame(whole: &Table, settings: &[String], what: &str) -> String {
     settings.iter().find(is_blamed).cloned().unwrap_or_else(|| settings.join(" --set "))
 }
 
-/// Sets the value of a `KEY=VALUE` in `table`. Returns the table that was added for it, if any.
+/// Applies a setting `KEY=VALUE` to `table`. Returns the name of the table that had to be added for
+/// the key, if any.
 fn put(table: &mut Table, setting: &str) -> Result<Option<String>, String> {
     let (key, value) =
         setting.split_once('=').ok_or("write KEY=VALUE, as in tlb.l1d.entries=128")?;
@@ -72,11 +73,11 @@ pub fn with(description: &Description, key: &str, value: &Value) -> Result<Descr
     table.try_into().map_err(|error| said(&error, None))
 }
 
-/// The parser's error on one line; for an unknown key, with the known key that is most similar. `key` is
-/// the key with the wrong value, if known from the text.
+/// The parser's error on one line. For an unknown key, the line also has the known key that is most
+/// similar. `key` is the key with the wrong value, if the text shows which key that is.
 fn said(error: &toml::de::Error, key: Option<String>) -> String {
     let said = error.message().replace('\n', "; ");
-    // The end of the message if it is about a value: "in `memory.aged`".
+    // The end of the parser's message if a value is wrong: "in `memory.aged`".
     let within = || {
         let all = error.to_string();
         all.lines().find(|line| line.starts_with("in `")).map(str::to_owned).unwrap_or_default()
@@ -97,7 +98,7 @@ fn said(error: &toml::de::Error, key: Option<String>) -> String {
             )
         }
         Some(_) if said.starts_with("missing field") => {
-            format!("{said} {}", within()).trim_end().to_owned() + ": give it too"
+            format!("{said} {}", within()).trim_end().to_owned() + ": add it"
         }
         // "unknown variant `often`, expected one of `lru`, `fifo`", "... expected `on` or `off`"
         Some(value) if said.starts_with("unknown variant") => {
@@ -252,7 +253,8 @@ pub struct Written {
 }
 
 impl Written {
-    /// The error `what` at `key`: at the setting that set the key, or at its line in the text.
+    /// The error `what` about `key`. It names the setting that set the key or, if there is none,
+    /// the key's line in the text.
     pub fn locate(&self, key: &str, what: &str) -> Error {
         let what = format!("{key}: {what}");
         let table = key.rsplit_once('.').map_or("", |(table, _)| table);

@@ -13,12 +13,12 @@ use super::units::Bytes;
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Small {
-    /// The size of all slots together in bytes. The slots end where the kernel's addresses begin, at 3.5G;
-    /// slots of a PID register end at 2G. Absent: 2G, and 480M with a PID register.
+    /// The size of all slots together in bytes. The slots end where the kernel's addresses begin,
+    /// at 3.5G; with a PID register they end at 2G. Absent: 2G, or 480M with a PID register.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub area: Option<Bytes>,
     /// The size of a slot in bytes, and so the largest address range of a small space. Absent:
-    /// 256M, and 32M with a PID register.
+    /// 256M, or 32M with a PID register.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slot: Option<Bytes>,
     /// How the copied entries of a slot are revoked when it is given to another space: `purge`,
@@ -63,7 +63,8 @@ pub enum Schedule {
     /// The space that ran longest ago.
     #[default]
     Lru,
-    /// The space that is switched to least often, but only for a space that is switched to at least twice as often.
+    /// The space that is switched to least often; but it gives up its slot only if the other space
+    /// is switched to at least twice as often.
     Frequent,
 }
 

@@ -26,8 +26,8 @@ pub(crate) fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Cl
     nearest(word, known).map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
 }
 
-/// The least number of letters to add, remove, change or swap with the next one to turn one word
-/// into the other (Damerau 1964, restricted: no letter is edited twice).
+/// The least number of edits that turn one word into the other. An edit adds, removes or changes a
+/// letter, or swaps two adjacent letters (Damerau 1964, restricted: no letter is edited twice).
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut rows = vec![vec![0; other.len() + 1]; one.len() + 1];

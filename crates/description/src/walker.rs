@@ -38,8 +38,8 @@ pub struct Walker {
     /// entry.
     #[serde(skip_serializing_if = "is_per_process")]
     pub page_mask: PageMask,
-    /// Whether a walk reads only its last entry, as if all entries above it were known: the model
-    /// of B10, section 6.3.3.
+    /// Whether a walk reads only its last entry, as if all entries above the last one were known:
+    /// the model of B10, section 6.3.3.
     #[serde(skip_serializing_if = "is_false")]
     pub lowest_only: bool,
     /// The source of the numbers.
@@ -94,7 +94,8 @@ pub struct MmuCache {
     pub ways: Ways,
     /// The replacement policy.
     pub replacement: String,
-    /// Cycles of one lookup; lookups for one level after another add up.
+    /// Cycles of one lookup. If several levels are looked up one after the other, the cycles of the
+    /// lookups add up.
     pub latency_cycles: u32,
     /// The size of physical addresses in bits, from which the sizes of tags and data are computed.
     pub physical_bits: u32,

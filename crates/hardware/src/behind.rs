@@ -38,7 +38,7 @@ pub struct Refill {
 }
 
 impl Refill {
-    /// All fields except the region, as bits.
+    /// All fields except the region, packed as one bit each.
     pub const fn bits(self) -> u32 {
         self.cold as u32
             | (self.instead as u32) << 1
@@ -53,7 +53,7 @@ impl Refill {
 pub enum Forget {
     /// All entries that lead to an address of the range in one space.
     Range(VirtRange, Asid),
-    /// The pages of the range in one space; the tables on the path to them stay.
+    /// The pages of the range in one space; entries for tables on the path to these pages stay.
     Pages(VirtRange, Asid),
     /// All entries of one space.
     Space(Asid),
@@ -69,13 +69,14 @@ pub trait Behind {
     /// Whether the hardware predicts where walks end, and so needs their results.
     fn speculates(&self) -> bool;
 
-    /// Whether a predictor of walks needs runs of pages and the instructions of accesses.
+    /// Whether a predictor of walks needs to know runs of contiguous pages and the instructions
+    /// that make accesses.
     fn wants_runs(&self) -> bool;
 
     /// Makes all later calls apply to `processor`; before the first call they apply to processor 0.
     fn on(&mut self, processor: usize);
 
-    /// Whether [`Behind::soon`] is worth calling some time before an access.
+    /// Whether it is worthwhile to call [`Behind::soon`] some time before an access.
     fn is_far(&self) -> bool;
 
     /// Announces a probable access to `phys`.
@@ -105,8 +106,8 @@ pub trait Behind {
     /// it.
     fn found(&mut self, by: Option<u64>, spot: Spot);
 
-    /// Reports that the last walk faulted; `there` is the page that forbids the access, if there is one.
-    /// Called if the machine has a predictor of walks.
+    /// Reports that the last walk faulted; `there` is the page that forbids the access, if there is
+    /// one. `by` is as for [`Behind::found`]. Called if the machine has a predictor of walks.
     fn faulted(&mut self, by: Option<u64>, there: Option<Spot>);
 
     /// Reports that a device owns the frame from now on or, if `lent` is false, that the device no

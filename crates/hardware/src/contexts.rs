@@ -39,7 +39,7 @@ pub enum Stale {
     Nothing,
     /// All entries with the context `asid`, on the processors whose bits are set in `held_by`.
     Context { asid: Asid, held_by: u64 },
-    /// All entries that are not global, because there are no contexts.
+    /// All entries that are not global, because the hardware has no contexts.
     NonGlobal,
     /// All entries that are not global, on every processor, because a new generation of contexts
     /// begins.
@@ -89,8 +89,8 @@ impl Contexts {
         Contexts { policy, numbers: vec![numbers; sets], running: vec![None; processors] }
     }
 
-    /// The context that `space` has on `processor`, if hardware may hold entries of the space
-    /// there.
+    /// The context that `space` has on `processor`; `None` if that processor cannot hold TLB
+    /// entries of the space.
     pub fn of(&self, processor: usize, space: u32) -> Option<Asid> {
         let owners = &self.numbers(processor).owners;
         if owners.is_empty() {
@@ -172,7 +172,7 @@ impl Contexts {
     }
 }
 
-/// The context of `space`, and its owner's data.
+/// The context of `space`, and the data of its owner.
 fn find(owners: &[Option<Owner>], space: u32) -> Option<(usize, Owner)> {
     let has = |(index, owner): (usize, &Option<Owner>)| {
         owner.filter(|owner| owner.space == space).map(|owner| (index, owner))

@@ -5,7 +5,8 @@
 //!            -->  here: 2's   parked: [ 0's | 1's |  -  ]
 //! ```
 //!
-//! The object of the running processor is in a fixed place, so that an access need not look it up.
+//! The object of the running processor is in a fixed place, so that an access need not search for
+//! it.
 
 /// A `T` for each processor.
 pub struct InTurn<T> {

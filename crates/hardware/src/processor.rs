@@ -24,8 +24,8 @@ pub struct Processor {
 pub struct ProcessorCounts {
     pub accesses: [u64; Kind::COUNT],
     pub instructions: u64,
-    /// Stores to clean pages that took a hardware assist; the next field counts such stores that
-    /// trapped to a handler.
+    /// Stores to clean pages for which a hardware assist set the dirty bit; the next field counts
+    /// stores to clean pages that trapped to a software handler.
     pub dirty_assists: u64,
     pub modify_traps: u64,
     /// Faults that the operating system handled.
@@ -110,7 +110,8 @@ fn trace_cache(description: &Description) -> Result<Option<TraceCache>, Refusal>
         return Err(Refusal::new(key("uops_per_instruction"), what));
     }
     if !description.core.fetches {
-        let what = "a trace cache serves only fetches, and core.fetches = false leaves them out: \
+        let what = "a trace cache serves only fetches, but core.fetches = false leaves fetches \
+                    out: \
                     remove [trace_cache], or set core.fetches = true";
         return Err(Refusal::new("trace_cache", what.to_owned()));
     }

@@ -46,8 +46,9 @@ impl RangeUnit {
             return refuse("", what.to_owned());
         }
         if description.page_table.as_ref().is_some_and(|table| table.format == "linear") {
-            let what = "a linear page table is read through the TLB, which is not modelled with \
-                        ranges: choose another page_table.format, or leave [range_tlb] out";
+            let what = "the entries of a linear page table are read through the TLB; this is not \
+                        modelled together with a range TLB: choose another page_table.format, or \
+                        leave [range_tlb] out";
             return refuse("", what.to_owned());
         }
         if description.nested.is_some() {
@@ -73,7 +74,7 @@ impl RangeUnit {
         Ok(Some(RangeUnit { tlb, from, pages_min, lookups: 0, hits: 0 }))
     }
 
-    /// Looks up `va`; `serves` returns whether a found entry may serve the access.
+    /// Looks up `va`; `serves` returns whether a matching entry allows the access.
     pub fn lookup(
         &mut self,
         va: VirtAddr,

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! The segment for larger pages is searched first. The lookups in the segments and the walk follow
-//! each other, so their times add up. When an array is written, its lines stay in the caches, since
-//! the caches are coherent.
+//! each other, so their times add up. When the operating system writes an array, its lines stay in
+//! these caches, since the caches are coherent.
 
 use addr::{PageSize, PhysAddr, VirtAddr};
 use description::{Description, Refusal};
@@ -27,7 +27,7 @@ use results::RestSegCounts;
 /// The bytes of a line in the caches of the arrays.
 const LINE: u64 = 64;
 
-/// The cache for recently used lines of an array, or none.
+/// A cache for recently used lines of an array; if `lines` is 0, a hierarchy without caches.
 fn lines(lines: u32, ways: u32) -> Result<Hierarchy, GeometryError> {
     let cache = CacheParams {
         size_bytes: u64::from(lines) * LINE,
@@ -140,8 +140,8 @@ fn is_missed(lines: &mut Hierarchy, addr: PhysAddr) -> bool {
     lines.access(addr, 1, false, Requester::Walker) == Served::Memory
 }
 
-/// A reference to an array. It has level 0, like a reference to any cache of translations in front
-/// of a table.
+/// A reference to an array. It has level 0, like every reference to a cache of translations that is
+/// searched before the page table.
 fn read(addr: PhysAddr, bytes: u8) -> Reference {
     Reference { addr, bytes, write: false, level: 0, leads: Leads::Nowhere }
 }

@@ -31,7 +31,8 @@ use trace::{Replaces, SurePages};
 const ENTRIES: RangeInclusive<u32> = 16..=128;
 const WAYS_MIN: u32 = 4;
 
-/// The tables of a machine file that do not depend on hits. Any other table disables the guarantee.
+/// The tables of a machine file whose hardware does not depend on hits. With any other table, no
+/// hit is guaranteed.
 const TABLES: [&str; 12] = [
     "title",
     "source",
@@ -61,16 +62,14 @@ const OS: [&str; 5] = ["base_page", "page_size", "uniform", "costs", "source"];
 pub fn pages(description: &Description) -> Result<SurePages, String> {
     if let Some(wrong) = more_than_tlbs(description) {
         return Err(format!(
-            "the machine has {wrong}, so that a hit changes more state than that \
-                            of the TLBs"
+            "the machine has {wrong}, so that a hit changes more state than that of the TLBs"
         ));
     }
     let (base, large) = description.tlb_page_sizes();
     if base != PageSize::SIZE_4K || large.is_some() {
         let size = large.unwrap_or(base);
         return Err(format!(
-            "the machine has pages of {size}, but hits can be counted only for \
-                            pages of 4K"
+            "the machine has pages of {size}, but hits can be counted only for pages of 4K"
         ));
     }
     let serving = |kind| {
@@ -111,7 +110,7 @@ pub fn pages(description: &Description) -> Result<SurePages, String> {
     let [code, loads, stores] =
         [entries(Kind::Fetch)?, entries(Kind::Load)?, entries(Kind::Store)?];
     if loads != stores {
-        return Err("loads and stores have TLBs of their own".to_owned());
+        return Err("loads and stores have separate TLBs".to_owned());
     }
     if (code.3 == Replaces::Lru) != (loads.3 == Replaces::Lru) {
         let (code, loads) = (code.0, loads.0);

@@ -21,7 +21,8 @@ use super::{
 /// The index that means: no TLB serves this kind of access.
 pub const NONE: usize = usize::MAX;
 
-/// The largest number of first-level TLBs: for fetches, loads and stores. They are the first units.
+/// The largest number of first-level TLBs: one each for fetches, loads and stores. The first-level
+/// TLBs are the first elements of `units`.
 pub const FIRST_LEVEL_MAX: usize = 3;
 
 /// A TLB and its data for the run.
@@ -35,8 +36,9 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Flushes entries by `flush`, which receives a callback for each removed entry. The hits of
-    /// removed entries are added to `census`. Returns the number of entries.
+    /// Flushes entries by calling `flush`, which must call its second argument for each entry that
+    /// it removes and return their number. The hits of removed entries are added to `census`.
+    /// Returns the number of removed entries.
     pub fn flush(
         &mut self,
         census: &mut Census,
@@ -142,8 +144,13 @@ impl TlbUnits {
         for kind in Kind::ALL {
             if first[kind as usize] == NONE && (kind != Kind::Fetch || description.core.fetches) {
                 let what = format!(
-                    "no first-level TLB serves a {}: give l1, or l1i and l1d{}",
-                    kind.name(),
+                    "no first-level TLB serves {}: add the table [tlb.l1], or [tlb.l1i] and \
+                     [tlb.l1d]{}",
+                    match kind {
+                        Kind::Fetch => "fetches",
+                        Kind::Load => "loads",
+                        Kind::Store => "stores",
+                    },
                     if kind == Kind::Fetch { ", or set core.fetches = false" } else { "" }
                 );
                 return Err(Refusal::new("tlb", what));
@@ -185,7 +192,7 @@ impl TlbUnits {
         pages.map(|blocks| blocks.pages as usize).max().unwrap_or(0)
     }
 
-    /// Flushes what `flush` names and returns the number of entries. In this and the following
+    /// Flushes the entries that `flush` names and returns their number. Here and in the following
     /// functions, the hits of removed entries are added to `census`.
     pub fn flush(&mut self, flush: &Flush, asid: Asid, census: &mut Census) -> u64 {
         let of_ranges = |ranges: &mut RangeUnit| match flush.scope() {
@@ -218,7 +225,7 @@ impl TlbUnits {
         self.flush_each(census, |tlb, mut gone| tlb.flush_range(range, Asid(0), &mut gone))
     }
 
-    /// Flushes each TLB by `flush` and returns the number of entries.
+    /// Flushes each TLB by calling `flush` and returns the number of removed entries.
     pub fn flush_each(
         &mut self,
         census: &mut Census,
@@ -263,15 +270,21 @@ impl TlbUnits {
     }
 }
 
-/// The error that no access uses `unit`, with the keys that would have an effect instead.
+/// The error for a TLB that no access uses. It names the TLBs that accesses of this level look up.
 fn unused(unit: &Unit, description: &Description) -> String {
     let serving = |kind| description.tlb.serving(unit.level, kind);
     if !description.core.fetches && serving(Kind::Fetch) == Some(unit.name) {
-        return "unused: core.fetches = false leaves fetches out".to_owned();
+        return "no access uses this TLB, because core.fetches = false leaves fetches out: set \
+                core.fetches = true, or leave the TLB out"
+            .to_owned();
     }
     let served = |kind| Some(format!("tlb.{} for a {}", serving(kind)?, Kind::name(kind)));
     let served: Vec<String> = Kind::ALL.into_iter().filter_map(served).collect();
-    format!("unused: level {} of this machine is split; set {}", unit.level, served.join(", "))
+    format!(
+        "no access uses this TLB, because level {} of this machine is split: describe {} instead",
+        unit.level,
+        served.join(", ")
+    )
 }
 
 /// The error that a first-level TLB is to be filled with pages of `size`, which it does not hold.

@@ -1,13 +1,14 @@
-//! A machine beside the kernel that boots: repeats the operations and accesses of its random stream, and compares
-//! after each what both have done.
+//! Runs a simulated machine beside the kernel that boots (`kernel/`). The machine repeats each
+//! operation and access of the kernel's random stream; after each, the counts and page tables of
+//! both are compared.
 //!
 //! ```text
 //!   kernel/run run=4 seed=7 events=300 | beside MACHINE [KEY=VALUE ...]
 //! ```
 //!
-//! A line of the kernel (`kernel/user/stream.rs`) has an operation, the faults of each kind so far, the pages that are
-//! mapped with their accessed and dirty bits, the frames in use, page tables among them, and a digest of the bytes of
-//! page tables (`kernel/src/bytes.rs`).
+//! A line of the kernel's output (`kernel/user/stream.rs`) has an operation, the faults of each
+//! kind so far, the pages that are mapped with their accessed and dirty bits, the frames in use,
+//! page tables among them, and a digest of the bytes of page tables (`kernel/src/bytes.rs`).
 
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../../kernel/src/bytes.rs"]
@@ -31,7 +32,8 @@ use trace::{Batch, Event, Source};
 use vm::How;
 
 const PAGE: u64 = 4096;
-/// As in `kernel/user/stream.rs`: groups of pages with tables of their own.
+/// The number of groups of pages. Each group has page tables of its own. `kernel/user/stream.rs`
+/// has an equal constant.
 const GROUPS: u64 = 4;
 const PAGES: u64 = 16;
 const FIRST: u64 = 0x4000_0000;
@@ -41,7 +43,8 @@ const FIRST: u64 = 0x4000_0000;
 struct Done {
     /// Faults by the way in which they were resolved, in the order of [`How::ALL`].
     faults: Vec<u64>,
-    /// For each group: bits of pages that are mapped, from bit 16 on accessed, from bit 32 on dirty.
+    /// For each group, three bits per page: whether it is mapped (bits 0 to 15), accessed (from bit
+    /// 16 on) and dirty (from bit 32 on).
     usage: Vec<u64>,
     /// Frames that came into use.
     frames: i64,
@@ -84,7 +87,7 @@ fn frames(run: &Run) -> u64 {
     run.stack.guest.frame_bytes().1 / PAGE
 }
 
-/// The row of a trace that does what the words of a step say.
+/// The event or access, as a row of a trace, that the words of a step describe.
 fn row(words: &[&str]) -> Option<Row> {
     let &[what, at, pages, rights] = words else { return None };
     let addr = u64::from_str_radix(at, 16).ok()?;
@@ -113,7 +116,11 @@ fn compare(name: &str, settings: &[String]) -> Result<u64, String> {
     {
         Some("x86-64") => bytes::X86_64,
         Some("sv39") => bytes::SV39,
-        _ => return Err("the kernel has page tables of x86-64 and sv39 alone".to_owned()),
+        _ => return Err(
+            "the kernel that boots has page tables only of x86-64 and sv39: choose a machine with \
+             one of them"
+                .to_owned(),
+        ),
     };
     let mut walkers = machine.walkers().map_err(text)?;
     let mut run = machine.start(true, machine.description().os.clock).map_err(text)?;
@@ -126,7 +133,7 @@ fn compare(name: &str, settings: &[String]) -> Result<u64, String> {
         position += batch.len() as u64;
         run.batch::<true>(&batch, &mut walkers).map_err(text)
     };
-    // The program has tables of its own, which are in use before the stream begins.
+    // The kernel's program has page tables of its own, which are in use before the stream begins.
     make(&mut run, mmap(0x1000_0000, PAGE, 3))?;
     make(&mut run, Row::Access(Kind::Store, 0x1000_0000, 8))?;
     let (frames_before, before) = (frames(&run), Done::of(&run, space, 0, entries).faults);
@@ -138,26 +145,33 @@ fn compare(name: &str, settings: &[String]) -> Result<u64, String> {
         let (words, said) = rest.split_once(" | ").unwrap_or_default();
         let row = row(&words.split(' ').collect::<Vec<_>>());
         let (Some(row), Some(kernel)) = (row, Done::parse(said)) else {
-            return Err(format!("this line of the kernel has no step: {line}"));
+            return Err(format!("this line of the kernel's output is not a complete step: {line}"));
         };
         make(&mut run, row)?;
         let mut machine = Done::of(&run, space, frames_before, entries);
         machine.faults.iter_mut().zip(&before).for_each(|(now, before)| *now -= before);
         if machine != kernel {
             return Err(format!(
-                "step {steps}, {words}: the kernel has {kernel:x?}, the machine {machine:x?}"
+                "step {steps}, {words}: the kernel has {kernel:x?}, but the machine has \
+                 {machine:x?}"
             ));
         }
         steps += 1;
     }
-    if steps == 0 { Err("the kernel has made no step".to_owned()) } else { Ok(steps) }
+    if steps == 0 {
+        Err("the kernel's output has no line that begins with \"step\": was the kernel run with \
+         run=4?"
+            .to_owned())
+    } else {
+        Ok(steps)
+    }
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let done = match arguments.split_first() {
         Some((name, settings)) => compare(name, settings),
-        None => Err("beside MACHINE [KEY=VALUE ...] < WHAT THE KERNEL SAYS".to_owned()),
+        None => Err("beside MACHINE [KEY=VALUE ...] < OUTPUT OF THE KERNEL".to_owned()),
     };
     match done {
         Ok(steps) => {

@@ -1,5 +1,5 @@
-//! Runs events and accesses on a machine and prints the results: for what traces of other tools cannot
-//! contain, such as forks and locks.
+//! Runs events and accesses on a machine and prints the results. It is meant for events that traces
+//! of other tools cannot contain, such as forks and locks.
 //!
 //! ```text
 //!   events MACHINE [KEY=VALUE ...] < LINES > RESULTS.json
@@ -8,8 +8,8 @@
 //!   {"access":"store","addr":4096,"bytes":8}       an access of the space that runs
 //! ```
 //!
-//! The processes are those of the events: process 0 exists from the beginning, and each `fork` creates the
-//! process whose process identifier is 100 plus its number.
+//! Process 0 exists from the beginning. Each `fork` event creates a process; the event's result is
+//! the process identifier of the new process, 100 plus the number of the process.
 
 #[path = "../tests/machine/support/mod.rs"]
 mod support;

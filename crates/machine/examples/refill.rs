@@ -1,4 +1,5 @@
-//! Writes a page table and accesses for a MIPS refill handler, and what the simulator has for each access.
+//! Writes a page table and accesses for a MIPS refill handler, and prints the path and the
+//! instructions that the simulator charges for each access.
 //!
 //! ```text
 //!   refill FOLDER MACHINE [KEY=VALUE ...]
@@ -8,9 +9,10 @@
 //!                 `-- walk of each access: references --> stdout             path, instructions charged
 //! ```
 //!
-//! `refill/run` has a processor make the accesses, with handlers that search the tables of the image. A walk may
-//! change the table, as it moves an entry to the front of a chain or fills a software TLB. The last line has a digest
-//! of the tables after all walks: the handlers have left the same bytes if it is theirs too.
+//! `refill/run` has a processor make the accesses, with handlers that search the tables of the
+//! image. A walk may change the table, as it moves an entry to the front of a chain or fills a
+//! software TLB. The last line has a digest of the tables after all walks. If it equals the digest
+//! that the processor computes, the handlers have left equal bytes in the tables.
 
 use std::{
     fs,
@@ -43,14 +45,15 @@ const APART_END: u64 = 1 << 39;
 /// How often each page is accessed, and how many accesses find no page.
 const ROUNDS: u64 = 2;
 const LOST: u64 = 10;
-/// What an access reads that has found no page.
+/// The value that stands for the word read by an access that finds no page.
 const NOTHING: u64 = u64::MAX;
-/// Spaces before the one of the accesses: its number in tags is not 0.
+/// The number of spaces created before the space that makes the accesses, so that the number of
+/// this space in tags is not 0.
 const SPACES_BEFORE: usize = 1;
 /// The usage bits of a pair of entries.
 const USAGE: u64 = 0x0000_00c0_0000_00c0;
 
-/// The bytes of the tables.
+/// The bytes of memory that hold the tables.
 #[derive(Clone)]
 struct Image(Arc<Mutex<Vec<u64>>>);
 
@@ -89,10 +92,10 @@ impl Memory for Image {
     addr::exchanges_of_one_user!();
 }
 
-/// Frames for tables, which are never freed, in order.
+/// Allocates frames for tables in ascending order, and never frees any.
 struct InTurn {
     next: u64,
-    /// The upper half of the frames' addresses, if the table can have it.
+    /// The upper 32 bits of the frames' addresses; 0 if the table's pointers have only 32 bits.
     upper: u64,
 }
 
@@ -131,7 +134,8 @@ impl Random {
     }
 }
 
-/// The path of a walk in words: its references in order, equal ones as a number.
+/// The path of a walk in words: its references in order; several equal references in succession are
+/// written as one with their number.
 fn path(references: &[Reference], is_found: bool) -> String {
     let kind = |reference: &Reference| match (reference.level, reference.write, reference.bytes) {
         (0, true, _) => "fill",
@@ -163,7 +167,8 @@ fn path(references: &[Reference], is_found: bool) -> String {
     words.join(", ")
 }
 
-/// The digest that `refill/boot.s` computes. The tables begin with the pages of the array, whose usage bits are left out.
+/// The digest that `refill/boot.s` computes. The tables begin with the array of the software TLB,
+/// whose usage bits are left out.
 fn digest(words: &[u64], array_bytes: u64) -> u64 {
     words.iter().zip(0u64..).fold(0, |digest, (&word, at)| {
         let is_of_array = at * 8 < array_bytes && at % 2 == 1;
@@ -177,12 +182,13 @@ fn bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// The pages, each with its frame, in an order without rule.
+/// The pages, each with its frame, in random order.
 fn pages(random: &mut Random) -> Vec<(u64, u64)> {
     let own =
         PROGRAM.iter().flat_map(|&(start, count)| (0..count).map(move |page| start + page * PAGE));
     let mut all: Vec<u64> = own.collect();
-    // Neither two of them in a pair, nor in the program's pages.
+    // Pages far from each other: no two of them are in one pair, and none is near the program's
+    // pages.
     all.extend((0..APART).map(|nth| {
         let slot = (APART_END - APART_START) / APART;
         ((nth * slot + APART_START + random.below(slot - PAIR)) & !(PAIR - 1))
@@ -195,16 +201,19 @@ fn pages(random: &mut Random) -> Vec<(u64, u64)> {
 fn write(folder: &Path, name: &str, settings: &[String], seed: u64) -> Result<(), String> {
     let machine = Machine::load(name, settings).map_err(|error| error.to_string())?;
     let description = machine.description();
-    let handler =
-        Handler::new(description).ok_or_else(|| format!("{name}: no software refills its TLB"))?;
-    let table =
-        description.page_table.as_ref().ok_or_else(|| format!("{name}: it has no page table"))?;
+    let handler = Handler::new(description).ok_or_else(|| {
+        format!("{name}: the machine has no software refill handler (walker.kind = \"software\")")
+    })?;
+    let table = description
+        .page_table
+        .as_ref()
+        .ok_or_else(|| format!("{name}: the machine has no page table"))?;
     let array_bytes = table.software_tlb.map_or(0, |bytes| bytes.0);
     let image = Image(Arc::new(Mutex::new(vec![0; (TABLES_BYTES / 8) as usize])));
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut hat: Hat =
         ram::table::new(description, image.clone()).map_err(|refused| refused.what)?;
-    // Its pointers have 32 bits, which the processor extends by the sign.
+    // The pointers of an `mpt` have 32 bits, which the processor sign-extends.
     let upper = if table.format == "mpt" { 0 } else { SEEN & !0xffff_ffff };
     let mut frames = InTurn { next: TABLES, upper };
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -232,7 +241,7 @@ fn write(folder: &Path, name: &str, settings: &[String], seed: u64) -> Result<()
         (0..round.len()).for_each(|at| round.swap(at, random.below(at as u64 + 1) as usize));
         accesses.extend(round);
     }
-    // Beyond the pages that lie apart.
+    // These addresses lie beyond all mapped pages.
     accesses
         .extend((0..LOST).map(|_| (APART_END + (random.below(APART_END) & !(PAGE - 1)), NOTHING)));
     let mut references = Vec::new();
@@ -241,7 +250,10 @@ fn write(folder: &Path, name: &str, settings: &[String], seed: u64) -> Result<()
         let found = hat.table_mut().walk(inner, VirtAddr::new(at), Kind::Load, &mut references);
         let is_found = found.is_ok();
         if is_found != (expected != NOTHING) {
-            return Err(format!("{at:#x}: the walk has another end than the pages say"));
+            return Err(format!(
+                "{at:#x}: the walk and the list of mapped pages disagree about whether this \
+                 address is mapped"
+            ));
         }
         let charged = handler.always(false) + handler.instructions(&references);
         let charged = if is_found { charged.to_string() } else { "-".to_owned() };

@@ -9,7 +9,8 @@
 //! counts. It prints only the cost of entering and leaving the kernel (§3.1); all other numbers
 //! here were counted for straightforward MIPS III code, one instruction per cycle. A load or store
 //! itself is not included: its cycles are those of its reference. Nodes of mapping trees count as
-//! in L4's mapping database: a cache line each, and the instructions to follow a pointer to it.
+//! in L4's mapping database: one cache line for each node, and the instructions to follow a pointer
+//! to it.
 
 /// Cycles to enter and leave the kernel for an operation on a task or a region: E99 §3.1, "<60
 /// cycles" for a null system call.
@@ -26,13 +27,13 @@ pub(crate) const WRITE: u64 = 2;
 /// branch (1).
 const CLEAR: u64 = 2;
 const CLEAR_BYTES: u64 = 32;
-/// Instructions per page that must be flushed from the TLB: its number and the ASID to the register
-/// that is compared (2), probe (1), two slots until the result can be read and reading it (3),
-/// branch if the page is not there (1). Mostly it is not there, since there are at most 48 pairs
-/// (MIPS R4000 User's Manual, ch. 4).
+/// Instructions per page that must be flushed from the TLB: move the page's number and the ASID to
+/// the register that a probe compares (2), probe (1), wait two slots and read the result (3),
+/// branch if the TLB does not have the page (1). In most cases the TLB does not have the page,
+/// since it holds at most 48 pairs (MIPS R4000 User's Manual, ch. 4).
 pub(crate) const FORGET_PAGE: u64 = 7;
-/// Instructions per node of a mapping tree: test whether the node is the page's (2), compare its
-/// depth with that of the previous node (2), next node (1), branch (1).
+/// Instructions per node of a mapping tree: test whether the node belongs to the page (2), compare
+/// its depth with that of the previous node (2), next node (1), branch (1).
 pub(crate) const NODE: u64 = 6;
 /// Instructions per range: compute its end (1), and test that it consists of whole pages (2).
 pub(crate) const RANGE: u64 = 3;

@@ -10,9 +10,9 @@
 //!          +------------------------------------------------------------+
 //! ```
 //!
-//! Only this crate depends on both halves: `mmu` does not depend on an operating system, and the
-//! operating system does not depend on its memory being simulated. Counts come first and are exact;
-//! time is computed from them in a second step ([`Results::time`]).
+//! Only this crate depends on both the hardware and the operating systems. `mmu` does not depend on
+//! an operating system, and an operating system does not know that its memory is simulated. Counts
+//! come first and are exact; time is computed from them in a second step ([`Results::time`]).
 #![forbid(unsafe_code)]
 
 mod kernel_path;

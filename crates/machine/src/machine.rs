@@ -49,7 +49,7 @@ impl Machine {
     ) -> Result<Machine, Error> {
         let Applied { description, added } = settings::apply(text, origin, settings)?;
         let digest = digest::of(&description);
-        // What cannot be built is refused here, not when a trace is waiting.
+        // A machine that cannot be built is refused here, before any trace is opened.
         let written = Written {
             text: text.to_owned(),
             origin: origin.to_owned(),
@@ -124,8 +124,9 @@ impl Machine {
         counts.map_or_else(Vec::new, |counts| counts.arrays)
     }
 
-    /// Which pages are guaranteed to hit in its first-level TLBs, so that a recorder can count accesses to
-    /// them instead of reporting each; or why none is.
+    /// Which pages are guaranteed to hit in the machine's first-level TLBs, so that a recorder can
+    /// count accesses to these pages instead of reporting each access. The error says why no page
+    /// is guaranteed to hit.
     pub fn sure_pages(&self) -> Result<trace::SurePages, String> {
         hardware::sure::pages(&self.description)
     }

@@ -6,9 +6,10 @@
 //!                                    +--> mapping lists ----------+--> data caches --> misses, cycles
 //! ```
 //!
-//! Pages are mapped from space to space, and their rights restricted again, through the lists of the HAT
-//! layer as trees, as in L4's mapping database (E99 section 3.2). The descriptor of a frame's list counts
-//! as a cache line of memory; nodes beyond the first of a frame count only as instructions.
+//! Pages are mapped from space to space, and their rights are restricted again, through the mapping
+//! lists of the HAT layer, which are used as trees, as in L4's mapping database (E99 section 3.2).
+//! The descriptor of a frame's list counts as a cache line of memory; nodes beyond the first of a
+//! frame count only as instructions.
 //!
 //! E99 §4.2 measures operations in a kernel (tasks created and ended, regions protected) in time.
 //! This module counts the work of such operations: the references to page tables, the bytes
@@ -42,7 +43,7 @@ pub struct Work {
     pub reads: u64,
     /// References to tables that write, except initialisation.
     pub writes: u64,
-    /// Bytes of tables initialised, in units of eight.
+    /// Bytes of tables initialised; always a multiple of eight.
     pub initialised_bytes: u64,
     /// References of both kinds and of initialisation that missed in all caches.
     pub misses: u64,
@@ -164,8 +165,8 @@ impl PageTableBench {
         Ok(work)
     }
 
-    /// Maps the pages that `from` has at these addresses into `to`, at the same addresses, with one
-    /// IPC per page.
+    /// Maps the pages that the space `from` has at these addresses into the space `to`, at equal
+    /// addresses, with one IPC per page.
     pub fn hand(
         &mut self,
         (from, to): (usize, usize),
@@ -256,7 +257,7 @@ impl PageTableBench {
         (&self.hat, kernel)
     }
 
-    /// Makes a walk for a load of each address, as a refill does.
+    /// Walks the page table for a load of each address, as a TLB refill does.
     pub fn walk(&mut self, space: usize, addresses: &[u64]) -> Result<Work, String> {
         let number = self.tenant(space)?.space;
         let mut references = Vec::new();
@@ -304,8 +305,8 @@ impl PageTableBench {
         }
     }
 
-    /// Sets whether memory accesses are counted. During a walk they are not counted; instead, the
-    /// references of the walk are, each of which may stand for several accesses.
+    /// Sets whether memory accesses are counted. During a walk they are not counted. The references
+    /// of the walk are counted instead; each may stand for several memory accesses.
     fn count_memory(&self, counts: bool) {
         if let Some(meter) = &self.meter {
             read(meter).counts = counts;
@@ -364,7 +365,8 @@ impl hat::Platform for Kernel<'_> {
         let Some(meter) = self.meter else { return };
         match step {
             Step::Mapping => read(meter).work.instructions += kernel_path::NODE * count,
-            // References are counted where they are made, and the way in by the system call.
+            // References are counted where they are made, and the cycles to enter the kernel are
+            // counted with the system call.
             Step::Operation | Step::TableWrite | Step::TableRead | Step::Shootdown => {}
         }
     }

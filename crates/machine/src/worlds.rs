@@ -206,7 +206,7 @@ fn figure_3() -> Numbers {
     let spaces = [world.space(), world.space()];
     for space in spaces {
         world.kernel().map(space, range(0x1000, 0x2000), RW, file(7), 0).expect(WRONG);
-        // The page tables come first.
+        // The first touch allocates the page tables, so that they lie in front of the frames below.
         world.touch(space, 0x2000);
     }
     while world.memory.get_mut().allocate_page(BASE, State::Kernel).is_ok() {}
@@ -253,7 +253,7 @@ fn figure_4() -> Numbers {
     let pages = world.pages(space);
     let first_small = pages.iter().find(|(_, size, _)| *size == BASE);
     let moved = pages.iter().filter(|(addr, _, frame)| frame - before[0].2 != addr - start).count();
-    // Of each page the other one of its pair is not there, or has its size.
+    // Pages whose pair contains a page of another size; there should be none.
     let unequal = pages.iter().filter(|(addr, size, _)| {
         let pair = addr & !(2 * size.bytes() - 1);
         let in_pair = |at: u64| (pair..pair + 2 * size.bytes()).contains(&at);

@@ -33,7 +33,7 @@ pub(crate) fn changes(
     Ok(changes)
 }
 
-/// The setting at `key`, if the system can change it, otherwise why it cannot.
+/// The setting with the key `key`. The error says why the system cannot change it.
 fn setting(key: &str, system: &dyn System, manager: &str) -> Result<Setting, String> {
     let can = system.changeable();
     let found = Setting::ALL.into_iter().find(|what| what.key() == key);

@@ -23,8 +23,8 @@ fn host(description: &Description) -> Result<Option<Host>, Refusal> {
              out"
         }
         Some(table) if is_linear(table) => {
-            "a linear page table is read through the TLB, which is not modelled under a host: \
-             choose another page_table.format"
+            "a linear page table in a virtual machine is not modelled, as its entries are read \
+             through the TLB: choose another page_table.format, or leave [nested] out"
         }
         Some(_) => return backing(description, nested).map(Some),
     };

@@ -54,7 +54,7 @@ pub fn system(
     Ok((system, changes))
 }
 
-/// The operating system, without the settings that change by time.
+/// The operating system, without the changes of settings during the run.
 fn manager(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
     let name = description.os.manager.as_str();
     match MANAGERS.iter().find(|(known, _)| *known == name) {
@@ -124,9 +124,9 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
     if os.eager_paging && name != "base" && kind.is_none() {
         let why = match name {
             RESERVING => "keeps its free blocks for reservations",
-            "irix" => "has free blocks of the sizes of pages only",
-            RECORDED => "uses the frames of the trace",
-            _ => "gives frames at the first touch",
+            "irix" => "has free blocks only of the sizes of pages",
+            RECORDED => "uses the frames that the trace gives",
+            _ => "allocates frames only at the first touch",
         };
         let what = format!(
             "the manager `{name}` {why}: use os.manager = \"base\" or \"linux\", or leave \
@@ -139,7 +139,7 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
     }
     if os.coalesced.is_some() && kind.is_some() {
         let what = format!(
-            "the manager `{name}` has a daemon of its own that brings free memory together, kcompactd: \
+            "the manager `{name}` has its own daemon that makes large free blocks, kcompactd: \
              leave os.coalesced out, or use os.manager = \"irix\""
         );
         return Err(Refusal::new("os.coalesced", what));
@@ -164,9 +164,9 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
         return Ok(());
     }
     let lacks = if key == "os.place" {
-        "takes no requests for page sizes"
+        "ignores requests for page sizes"
     } else {
-        "has no daemon that brings free memory together"
+        "has no daemon that makes large free blocks"
     };
     let what = format!(
         "the manager `{name}` {lacks}: use os.manager = \"{}\", or leave {key} out",

@@ -111,7 +111,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The kind of a region of a trace; `is_file` says whether it is of a file.
+    /// The kind of a region of a trace; `is_file` says whether a file backs the region.
     pub(crate) fn of_region(region: &Region, is_file: bool) -> Kind {
         match (is_file, region.name.as_str()) {
             (true, _) if region.rights.contains(Rights::WRITE) => Kind::Data,

@@ -1,5 +1,5 @@
-//! The requests that events of a trace make of an operating system, interpreted once for all
-//! systems.
+//! What events of a trace request from an operating system. Events are interpreted here, once for
+//! all systems.
 //!
 //! A failed call makes no request, except for the work that it did before it failed. Some calls
 //! proceed from mapping to mapping and stop at the first mapping that they cannot handle; the
@@ -88,7 +88,7 @@ impl Gone {
 /// The point at which a call that proceeds from mapping to mapping stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ends {
-    /// At the end of the range of the call.
+    /// The call did not stop before the end of its range.
     Behind,
     /// At the first address that is not mapped (`mprotect`, `mlock`, `munlock`).
     AtHole,
@@ -121,7 +121,8 @@ pub enum Request<'a> {
     Unmap { start: u64, bytes: u64 },
     /// Discard the contents; the mapping stays.
     Discard { start: u64, bytes: u64, ends: Ends },
-    /// Advice that pages in this range should be large, or should no longer be large.
+    /// Advice that pages in this range should be large or, if `large` is false, should not be
+    /// large.
     Wish { start: u64, bytes: u64, large: bool },
     /// Make the pages of this range that are in memory large.
     Upgrade { start: u64, bytes: u64, came: Upgraded },
@@ -350,12 +351,13 @@ fn rights_of(prot: u32) -> Rights {
     Rights::from_bits((prot & 7) as u8)
 }
 
-/// The bytes that a call has read from or written to a regular file, if the trace has the offset.
+/// The request for bytes that a call has read from or written to a regular file, if the trace has
+/// their offset.
 fn transfer(call: &Call) -> Option<Request<'_>> {
     let write = match call.name.as_str() {
         "read" | "pread64" | "readv" | "preadv" | "preadv2" => false,
         "write" | "pwrite64" | "writev" | "pwritev" | "pwritev2" => true,
-        // Other calls move no contents of files, or do not say which.
+        // Other calls transfer no contents of files, or do not show which contents.
         _ => return None,
     };
     let bytes = u64::try_from(call.result).ok().filter(|&bytes| bytes > 0)?;

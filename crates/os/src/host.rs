@@ -87,7 +87,7 @@ impl Host {
         self.ram.aged_bytes()
     }
 
-    /// Bytes of frames for backing and for tables.
+    /// Bytes of the host's frames in use, and bytes of the frames among them that hold page tables.
     pub fn used_bytes(&self) -> (u64, u64) {
         (self.ram.frame_bytes().1, self.ram.footprint().frame_bytes)
     }
@@ -189,8 +189,12 @@ impl Host {
         let answer = answer.map_err(|failure| match failure {
             Failure::OutOfFrames => Failure::OutOfHostFrames,
             Failure::OutOfHostFrames => failure,
-            Failure::OutOfMemory(what) => Failure::OutOfMemory(format!("the host: {what}")),
-            Failure::Table(what) => Failure::Table(format!("the host: {what}")),
+            Failure::OutOfMemory(what) => {
+                Failure::OutOfMemory(format!("in the host of the virtual machine: {what}"))
+            }
+            Failure::Table(what) => {
+                Failure::Table(format!("in the host of the virtual machine: {what}"))
+            }
         })?;
         self.first_touches += u64::from(answer == Answer::FirstTouch);
         Ok(moved)
@@ -298,7 +302,7 @@ impl Platform for Below<'_> {
         self.ram.done(flush);
     }
 
-    /// The host never needs the number of the access.
+    /// The host's system never uses the number of the access.
     fn access(&self) -> u64 {
         0
     }

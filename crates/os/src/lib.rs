@@ -49,8 +49,8 @@ pub trait System: Send {
     /// the root register.
     fn enter(&mut self, number: u32, platform: &mut dyn Platform) -> Result<Space, Failure>;
 
-    /// Handles a fault: afterwards a walk for the same access succeeds. If the page is mapped
-    /// already and allows the access, the fault would be repeated forever; this is an error.
+    /// Handles a fault, so that a second walk for the access succeeds. If the page is mapped
+    /// already and allows the access, this is an error: the fault would be repeated forever.
     fn fault(&mut self, ask: &Ask, platform: &mut dyn Platform) -> Result<Answer, Failure>;
 
     /// Carries out the request of the trace's `event` in the space that `who` runs. The layout is
@@ -67,7 +67,8 @@ pub trait System: Send {
         None
     }
 
-    /// Called when a deadline has passed: `now` is not before it. The work of daemons is done here.
+    /// Called when the clock has reached the deadline; `now` is the time. The work of daemons is
+    /// done here.
     fn tick(&mut self, _now: u64, _platform: &mut dyn Platform) -> Result<(), Failure> {
         Ok(())
     }
@@ -95,7 +96,7 @@ pub trait System: Send {
         None
     }
 
-    /// Reports that the page at the first address is at the second address from now on.
+    /// Reports that a page was moved from the first address to the second.
     fn moved(
         &mut self,
         _who: Who,
@@ -118,7 +119,7 @@ pub trait System: Send {
         _description: &Description,
         _platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
-        unreachable!("{} is not among what can change", what.key())
+        unreachable!("{} is not a setting that can change", what.key())
     }
 
     /// The page sizes, larger than the base page, to which the system can promote pages, ascending.
@@ -184,8 +185,8 @@ pub trait System: Send {
     /// the names of regions are added later.
     fn enter_sizes(&self, _places: &[u32], _counts: &mut ManagerCounts) {}
 
-    /// Called when the layout has been updated for the last event: earlier decisions about addresses
-    /// are now counted under their labels.
+    /// Called when the layout has been updated for the last event. Decisions that the system made
+    /// about addresses before can now be counted under the labels of their regions.
     fn settle(&mut self, _ram: &Ram, _layout: &mut Layout) {}
 
     /// Resets the counts to zero; mappings stay.
@@ -297,10 +298,10 @@ pub fn unfit(addr: VirtAddr, ram: &Ram) -> Failure {
     };
     let wider = ram.wider().iter().find(|(bits, _)| is_signed(*bits));
     let hint = if let Some((_, setting)) = wider {
-        format!(", but with --set {setting} it can")
+        format!(": add --set {setting}")
     } else if (1 << 32..1 << 47).contains(&addr.get()) {
-        // Among the page tables without a wider alternative, only those of 32 bits refuse an
-        // address in this range.
+        // Page tables that have no variant for longer addresses refuse an address in this range
+        // only if they are page tables of 32 bits.
         "; it needs a program of 32 bits: record one, or use generate:PATTERN,bits=32".to_owned()
     } else if !is_signed(57) {
         "; if its upper byte is a tag, as programs for AArch64 have them, read the trace with \

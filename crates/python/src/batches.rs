@@ -73,8 +73,8 @@ impl Batches {
     /// The next accesses, or `None` at the end.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Columns<'py>>> {
         let lock = || self.state.lock().unwrap_or_else(|poison| poison.into_inner());
-        // The batch leaves its place meanwhile: the lock must not be held while waiting for
-        // the interpreter's.
+        // The batch is moved out of the struct, because its lock must not be held while this thread
+        // waits for the interpreter's lock.
         let batch: Result<_, trace::Error> = py.detach(|| {
             let mut state = lock();
             let more = state.advance()?;

@@ -8,8 +8,8 @@ use crate::{
     machines::Machine,
 };
 
-/// Runs clients of a server in small spaces, with more clients than slots. Work has the prices of
-/// `machine`. Returns the outcome as JSON.
+/// Runs clients of a server in small spaces, with more clients than slots. `machine` gives the
+/// costs of the kernel's work. Returns the outcome as JSON.
 #[pyfunction]
 #[pyo3(signature = (
     *, machine, clients, ring, large, slot_bytes, entries, calls, stay, revoke, schedule, seed,
@@ -30,7 +30,10 @@ pub(crate) fn small_clients(
     seed: u64,
 ) -> PyResult<String> {
     let Some(costs) = &machine.machine.description().os.costs else {
-        return Err(refused("the machine has no os.costs, so the cost of a switch is not known"));
+        return Err(refused(
+            "the machine has no os.costs, so the cost of a switch is unknown: choose a machine \
+             with [os.costs]",
+        ));
     };
     let [root, segments, line, entry] = costs.of_switch();
     let plan = ClientsPlan {

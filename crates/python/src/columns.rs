@@ -34,8 +34,8 @@ struct TableReader<S> {
     done: bool,
 }
 
-/// Opens a Parquet file by `pagewalk.parquet`. Exceptions other than Pagewalk's own errors are
-/// stored in `raised`.
+/// Opens a Parquet file with the Python module `pagewalk.parquet`. Exceptions other than Pagewalk's
+/// own errors are stored in `raised`.
 pub(crate) fn open_table(
     path: &Path,
     options: &Options,
@@ -85,7 +85,8 @@ impl<S: Source> Source for TableReader<S> {
 
     fn digest(&self) -> Option<String> {
         let digest = || Python::attach(|py| self.digest.call0(py)?.extract(py));
-        // A file that was read cannot but be read once more; if it is gone it has no digest.
+        // The file is read a second time for the digest; if it has been removed, there is no
+        // digest.
         if self.done { digest().ok() } else { None }
     }
 }

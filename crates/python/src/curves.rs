@@ -54,9 +54,9 @@ fn told<'py>(py: Python<'py>, curve: &machine::curve::Curve) -> Curve<'py> {
     (curve.lookups.name(), curve.page_size.bytes(), curve.total, curve.cold, misses)
 }
 
-/// A curve from a sample of pages; the number of pages per sampled page; and, if not all accesses were looked
-/// up: the number of accesses at the beginning that were all looked up, and the number of accesses
-/// per looked-up access after them.
+/// A curve from a sample of pages, and the number of pages per sampled page. If not all accesses
+/// were looked up, also two numbers: of the accesses at the beginning, all of which were looked up,
+/// and of the accesses per looked-up access after them.
 pub(crate) type Sample<'py> = (Curve<'py>, u64, Option<(u64, u64)>);
 
 /// The curves of a run's sample as Python values.

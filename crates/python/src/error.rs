@@ -1,4 +1,5 @@
-//! The exception for everything that can go wrong, and its subclass for wrong requests.
+//! The exception for everything that can go wrong, and its subclass for requests that were correct
+//! but failed.
 
 use pyo3::{PyErr, create_exception, exceptions::PyException};
 

@@ -70,7 +70,7 @@ pub(crate) fn record_system(
     })
 }
 
-/// The exception for `error`: of the request or of the work.
+/// The exception for `error`: either the request was wrong, or the work failed.
 pub(crate) fn sorted(error: capture::Error) -> PyErr {
     use capture::Error::{Garbled, Injection, Kept, NoProcess, NotEntered, Refused, System, Trace};
     match error {

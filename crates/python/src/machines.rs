@@ -143,7 +143,7 @@ impl Machine {
                     "no process ran alone for long enough".to_owned()
                 }
                 Arch::X86_64 | Arch::I386 => {
-                    "this QEMU or this system does not allow counting".to_owned()
+                    "this QEMU or this system does not support counting".to_owned()
                 }
                 Arch::Arm | Arch::Aarch64 | Arch::Riscv64 | Arch::Unknown => {
                     "accesses are counted only in programs for x86".to_owned()
@@ -161,13 +161,13 @@ impl Machine {
     }
 }
 
-/// The page sizes of these names.
+/// The page sizes with the names `names`.
 fn sizes(names: &[String]) -> PyResult<Vec<PageSize>> {
     names.iter().map(|name| name.parse().map_err(refused)).collect()
 }
 
-/// Adds names to allocation sites, and to the code that missed if `code`. Uses only files that were
-/// not rebuilt.
+/// Adds names to allocation sites and, if `code`, to the code that missed. Files that were rebuilt
+/// since the recording are not used.
 fn name(results: &mut machine::Results, code: bool) {
     let mut symbols = Symbols::new();
     results.name_origins(&mut |place, is_return| match is_return || code {
@@ -199,7 +199,8 @@ impl Machine {
         &self.machine
     }
 
-    /// Which accesses of a program need only be counted, or the reason why all have to be recorded.
+    /// The pages whose accesses need only be counted. The error is the reason why all accesses must
+    /// be recorded.
     fn sure(&self, recording: &Recording, warmup: u64, check: bool) -> Result<SurePages, String> {
         let told = if recording.options.tells_all {
             Some("the recording of all accesses was requested")

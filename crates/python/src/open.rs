@@ -20,7 +20,7 @@ use crate::{
 /// The time between two checks for signals while a file or a pipe is being opened.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Options for reading traces of other tools.
+/// Options for reading traces.
 #[pyclass(frozen, module = "pagewalk._native")]
 pub(crate) struct Reading {
     options: Options,
@@ -70,7 +70,7 @@ impl DerefMut for Opened {
 
 /// Opens what `trace` names: see [`trace::open`].
 ///
-/// A pipe may give nothing for a long time; a signal ends the wait.
+/// A pipe may deliver no data for a long time; a signal ends the wait.
 pub(crate) fn open(trace: &str, reading: &Reading) -> PyResult<Opened> {
     let options = reading.options.clone();
     let raised = Raised::default();
@@ -95,7 +95,7 @@ fn patiently<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> PyResult<T> {
     let (done, result) = channel();
-    // Nobody waits for the thread if it waits for ever; then it ends with the process.
+    // If the thread never returns, it ends together with the process.
     let _ = thread::Builder::new()
         .name("trace opener".to_owned())
         .spawn(move || done.send(work()))

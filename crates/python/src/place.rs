@@ -8,8 +8,9 @@ use serde_json::json;
 
 use crate::error::{failed, refused};
 
-/// A rule of a place file: its line, its kind, a name, the line of an allocation site, a range, the page size
-/// in bytes, whether it waits, and whether it says something about memory nodes.
+/// A rule of a place file: its line, its kind, a name, the line of an allocation site, a range, the
+/// page size in bytes, whether faults wait for a page of this size, and whether the rule has NUMA
+/// settings.
 type Written = (usize, &'static str, String, u32, (u64, u64), u64, bool, bool);
 
 /// The rules of a place file, the most specific first.
@@ -56,7 +57,7 @@ pub(crate) fn launch(
             "range" => What::Range(start, end),
             other => {
                 return Err(refused(format!(
-                    "a running program has no part of memory that is called `{other}`"
+                    "in a running program, `{other}` cannot be used as a part of memory in rules"
                 )));
             }
         };

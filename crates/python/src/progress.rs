@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 /// The time between two calls of the Python function.
 const INTERVAL: Duration = Duration::from_millis(80);
 
-/// Calls a Python function with the number of accesses done and the number in all, at most twelve
+/// Calls a Python function with the number of accesses done and the total number, at most twelve
 /// times per second. Keeps the exception that the function raises, or the `KeyboardInterrupt` of a
 /// signal.
 pub(crate) struct Progress {
@@ -47,8 +47,8 @@ impl Progress {
         }
     }
 
-    /// The exception raised during the work, or else `other`. The exception has precedence over
-    /// the error with which it stopped the work.
+    /// The exception that was raised during the work; if there is none, `other`. The exception is
+    /// preferred to the error that it caused in the work.
     pub(crate) fn error_or(self, other: impl FnOnce() -> PyErr) -> PyErr {
         self.raised.unwrap_or_else(other)
     }

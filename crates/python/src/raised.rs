@@ -14,7 +14,7 @@ impl Raised {
         *self.0.lock().unwrap_or_else(|poison| poison.into_inner()) = Some(error);
     }
 
-    /// The exception that was kept, or else `error`. The kept exception has precedence over
+    /// The exception that was kept; if there is none, `error`. The kept exception is preferred to
     /// the error that it caused.
     pub(crate) fn or(&self, error: PyErr) -> PyErr {
         self.take().unwrap_or(error)

@@ -14,8 +14,8 @@ use crate::{
     progress::Progress,
 };
 
-/// The parts of results that the results of a sweep leave out: these parts are as long as the
-/// trace or the machine's file, and a table of designs has no columns for them.
+/// The parts of results that the results of a sweep leave out: they are as long as the trace or the
+/// machine file, and a table of designs has no columns for them.
 const LEFT_OUT: [&str; 5] = ["trace", "machine", "regions", "timeline", "map"];
 
 /// The counts of a design as JSON, or the error.

@@ -16,8 +16,8 @@ use crate::{
     progress::Progress,
 };
 
-/// Pairs of spaces with the number of switches between them, and the groups of spaces for this
-/// number of slots, as JSON.
+/// Returns, as JSON, pairs of spaces with the number of switches between them, and the groups of
+/// spaces that are suggested for `slots` slots.
 #[pyfunction]
 #[pyo3(signature = (trace, reading, slots, everyone, progress))]
 pub(crate) fn trace_switches(
@@ -33,7 +33,7 @@ pub(crate) fn trace_switches(
         let total = source.total();
         let mut progress = Progress::new(progress);
         let mut batch = Batch::default();
-        // A trace begins in space 0; a space is known once something of it ran.
+        // A trace begins in space 0. A space counts from its first access on.
         let (mut switches, mut space, mut done) = (Switches::default(), 0, 0);
         let mut accesses: BTreeMap<u32, u64> = BTreeMap::new();
         loop {

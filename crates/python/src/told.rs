@@ -5,9 +5,10 @@ use serde_json::Value;
 
 use crate::error::refused;
 
-/// Parses `document`. The error describes the defect of the document.
+/// Parses `document`. The error says what is wrong in the document.
 pub(crate) fn told<T: serde::de::DeserializeOwned>(document: &str) -> PyResult<T> {
-    // By way of a value: an error has the place in a text that nobody sees otherwise.
+    // The text is first parsed into a value, because errors of parsing a text directly contain a
+    // line and column of the document, which users do not see.
     let value: Value = serde_json::from_str(document).map_err(refused)?;
     serde_json::from_value(value).map_err(refused)
 }

@@ -41,7 +41,7 @@ pub enum Wished {
     Segments(FrameId),
 }
 
-/// log2 of the frames of a page block of Linux, 2M.
+/// log2 of the number of frames in a page block of Linux, which has 2M.
 const BLOCK_ORDER: u32 = 9;
 
 /// Creates the frames of `memory`, all free, in the order of its placement. Base frames have the
@@ -115,7 +115,8 @@ pub fn lists(
     match allocator {
         "size-lists" => {}
         "buddy" | "page-blocks" if memory.ordered => {
-            let what = "only the allocator `size-lists` orders chunks by their movable pages: set \
+            let what = "only the allocator `size-lists` can order chunks by their movable pages \
+                        (memory.ordered): set \
                         memory.allocator=size-lists, or leave memory.ordered out";
             return Err(Refusal::new("memory.ordered", what.to_owned()));
         }
@@ -170,12 +171,13 @@ pub fn wished(
         return Ok(kept.map_or(Wished::Nowhere, |kept| Wished::Segments(kept.first())));
     };
     if topology.is_some() {
-        let what = "regions are placed in a memory of one node: leave memory.numa out";
+        let what = "this manager places regions only in a memory of one node: leave [memory.numa] \
+                    out";
         return Err(Refusal::new("os.manager", what.to_owned()));
     }
     if description.memory.allocator.as_deref() == Some("size-lists") {
-        let what = "its lists do not show which free frames are adjacent, which os.manager = \
-                    \"ca\" needs: choose page-blocks or buddy";
+        let what = "os.manager = \"ca\" must know which free frames are adjacent, and these lists \
+                    do not show it: choose page-blocks or buddy";
         return Err(Refusal::new("memory.allocator", what.to_owned()));
     }
     Ok(Wished::Regions(order))

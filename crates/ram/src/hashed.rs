@@ -103,7 +103,7 @@ pub fn kept(description: &Description) -> Result<Option<Kept>, Refusal> {
     let large = PageSize::SIZE_2M;
     if utopia.large_size.0 > 0 && (base >= large || huge(&description.os).is_none()) {
         let what = format!(
-            "the manager `{}` gives no pages of 2M by itself: write large_size = 0, or use \
+            "the manager `{}` does not map pages of 2M by itself: write large_size = 0, or use \
              os.manager = \"linux\"",
             description.os.manager
         );
@@ -142,8 +142,8 @@ pub fn kept(description: &Description) -> Result<Option<Kept>, Refusal> {
     let taken = bytes.div_ceil(base.bytes());
     if 4 * (u64::from(all.end - end) + taken) > 3 * u64::from(all.end) {
         let what = format!(
-            "segments take more than three quarters of memory.size, {}: page tables and files need the \
-             rest; write less",
+            "the segments take more than three quarters of memory.size, {}, but page tables and \
+             files need a quarter: write smaller sizes",
             description.memory.size
         );
         return refuse("", what);
@@ -168,7 +168,8 @@ pub fn check(description: &Description) -> Result<(), Refusal> {
         is_mosaic.then(|| format!("tlb.{name}.blocks.kind"))
     });
     if let (Some(key), None) = (asks_tlb, &os.mosaic) {
-        let what = "entries of kind mosaic need frames that are chosen by hashes: set os.mosaic={}";
+        let what = "TLB entries of kind mosaic need frames that are chosen by hashes: set \
+                    os.mosaic={}";
         return refuse(&key, what.to_owned());
     }
     if description.restseg.is_some() && os.utopia.is_none() {
@@ -198,7 +199,7 @@ pub fn check(description: &Description) -> Result<(), Refusal> {
         (description.memory.placement.is_some(), "memory.placement"),
         (os.colors.is_some(), "os.colors"),
         (description.nested.is_some(), "[nested]"),
-        (description.page_table.is_none(), "a machine of TLBs alone"),
+        (description.page_table.is_none(), "a machine without a page table"),
     ];
     if let Some((_, what)) = has.into_iter().find(|(has, _)| *has) {
         return refuse(key, format!("{what} and {key} exclude each other: leave one out"));

@@ -6,8 +6,8 @@
 //!                             |    free frames                   allocate
 //! ```
 //!
-//! In a virtual machine, the addresses of its frames are guest-physical; the host backs these
-//! addresses (`os/host.rs`) by a memory of its own.
+//! In a virtual machine, the addresses of these frames are guest-physical. The host (`os/host.rs`)
+//! has a memory of its own, whose frames back these addresses.
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "parts of one program: a field whose name says all has no comment")]
 
@@ -52,7 +52,7 @@ pub type AnyAllocator = Refusing<Box<dyn Allocator + Send>>;
 /// The frames of a machine, free and in use.
 pub type FrameStore = Physmem<AnyAllocator>;
 
-/// An operation that memory, or the page table in it, could not perform.
+/// Why memory, or the page table in it, could not perform an operation.
 #[derive(Debug)]
 pub enum Failure {
     /// No frame is left.
@@ -112,7 +112,7 @@ pub struct Ram {
     pages: Counted,
     /// Bytes of frames that were in use before the run.
     aged_bytes: u64,
-    /// In a host that keeps reservations: the guest whose memory it backs.
+    /// In a host that keeps reservations: the guest whose memory this host backs.
     guest: Option<Guest>,
     /// Bytes of physical addresses that have no frame, because devices use these addresses.
     absent_bytes: u64,
@@ -184,7 +184,8 @@ impl Ram {
                 age(&mut frames, aged).map_err(|error| Refusal::new("memory.aged", error))?
             }
             Some(_) => {
-                let what = "a machine of TLBs alone has no frames that could be in use: leave \
+                let what = "a machine without a page table has no frames that could be in use: \
+                            leave \
                             memory.aged out";
                 return Err(Refusal::new("memory.aged", what.to_owned()));
             }
@@ -209,7 +210,8 @@ impl Ram {
         })
     }
 
-    /// The space that the trace calls `number`; it is created, empty, when it is first requested.
+    /// The space that has the number `number` in the trace. An empty space is created at the first
+    /// request for a number.
     pub fn space(&mut self, number: u32) -> Result<Space, Failure> {
         if let Some((_, space)) = self.spaces.get(&number) {
             return Ok(*space);
@@ -234,8 +236,8 @@ impl Ram {
         }
     }
 
-    /// Transfers usage bits from copies of entries that are pages; call it before a page of `space` is
-    /// read or changed.
+    /// Transfers usage bits to a space's own entries from copies of them in other roots, for
+    /// entries that map pages. Must be called before a page of `space` is read or changed.
     fn settle(&self, space: Space) {
         if self.lends {
             let hat = self.spaces.values().find(|(_, known)| *known == space);
@@ -369,7 +371,7 @@ impl Ram {
         Some(at)
     }
 
-    /// A walk that starts at `start`, even if that node is stale.
+    /// Walks the page table from the node `start`, even if this node is stale.
     pub fn walk_from(
         &mut self,
         start: Node,
@@ -643,7 +645,8 @@ impl hat::Platform for Creating<'_> {
     }
 }
 
-/// Whether walks translate the addresses of page-table entries by the TLB.
+/// Whether the page table is linear: walks use virtual addresses of page-table entries, which the
+/// TLB translates.
 pub fn is_linear(table: &description::PageTable) -> bool {
     Format::named(&table.format).is_some_and(|format| format.walked == Walked::ThroughTlb)
 }

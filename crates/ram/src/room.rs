@@ -81,7 +81,7 @@ pub(crate) fn have_had(memory: &mut FrameStore, former: &Former) -> Result<u64, 
     let Former { guests, left, memory: each, granule, seed, .. } = former;
     if left > guests {
         return Err(format!(
-            "of {guests} former guests, {left} cannot remain: write at most {guests}"
+            "{left} of {guests} former guests cannot remain: write at most {guests}"
         ));
     }
     let granule = granule.0;

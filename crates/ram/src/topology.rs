@@ -32,19 +32,21 @@ impl Topology {
         let Some(numa) = &description.memory.numa else {
             return match &description.os.numa {
                 Some(_) => {
-                    let what = "memory is one node: write [memory.numa] with nodes = 2 or more";
+                    let what = "this policy needs several memory nodes, but the machine has one: \
+                                write [memory.numa] with nodes = 2 or more";
                     Err(Refusal::new("os.numa", what.to_owned()))
                 }
                 None => Ok(None),
             };
         };
         if description.page_table.is_none() {
-            let what = "a machine of TLBs alone has no frames that could lie on a node: leave \
+            let what = "a machine without a page table has no frames that could lie on a node: \
+                        leave \
                         [memory.numa] out";
             return refuse("", what.to_owned());
         }
         if description.nested.is_some() {
-            let what = "the nodes of a virtual machine's memory are not modelled: leave out \
+            let what = "memory nodes of a virtual machine are not modelled: leave out \
                         [nested] or [memory.numa]";
             return refuse("", what.to_owned());
         }

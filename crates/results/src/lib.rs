@@ -113,8 +113,8 @@ pub struct Results {
     /// Counts of memory nodes (`[memory.numa]`), if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<NumaCounts>,
-    /// Settings that changed during the run (`[[os.at]]`), in order; settings whose time did not
-    /// come are left out.
+    /// Settings that changed during the run (`[[os.at]]`), in order. Changes whose time the run did
+    /// not reach are left out.
     pub changed_settings: Vec<ChangedSetting>,
     /// Shootdowns, summed over all processors.
     pub shootdowns: ShootdownCounts,

@@ -50,9 +50,9 @@ pub struct GroupCounts {
     pub peak: u64,
     /// Bytes in swap (`memory.swap.current`).
     pub swap_current: u64,
-    /// Times that the group was over `memory_high`.
+    /// Times that the group exceeded `memory_high`.
     pub high: u64,
-    /// Times that the group would have been over `memory_max`.
+    /// Times that the group would have exceeded `memory_max` without an eviction.
     pub max: u64,
     /// Times that no page of the group could be evicted to stay within `memory_max`. The kernel
     /// ends a process of the group; here the page is still loaded, since the trace goes on using
@@ -98,7 +98,7 @@ pub struct PoolCounts {
 /// Runs of memory compaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CompactionCounts {
-    /// Runs by their result; results have the kernel's names.
+    /// Number of runs by result, under the kernel's names for the results.
     pub results: BTreeMap<String, u64>,
     /// Runs by the daemon after it was woken; included in `results`.
     pub woken: u64,
@@ -151,8 +151,8 @@ pub struct RangerCounts {
     pub moved: u64,
     /// Base pages that exchanged their frames with other pages.
     pub exchanged: u64,
-    /// Anchors that were set: an anchor is the offset of virtual and physical addresses that a part
-    /// of a region shall have.
+    /// Anchors that were set. An anchor is the offset between virtual and physical addresses that
+    /// the daemon aims at for a part of a region.
     pub anchors: u64,
     /// Blocks that became large pages in place.
     pub promoted: u64,
@@ -163,6 +163,6 @@ pub struct RangerCounts {
 pub struct KhugepagedCounts {
     /// Number of passes.
     pub passes: u64,
-    /// Blocks of 2M scanned, by the result of the scan; results have the kernel's names.
+    /// Blocks of 2M scanned, by the result of the scan, under the kernel's names for the results.
     pub results: BTreeMap<String, u64>,
 }

@@ -36,7 +36,8 @@ pub struct ManagerCounts {
     pub io_requests: u64,
     /// Cycles of all disk requests, if no two of them overlap.
     pub io_cycles: u64,
-    /// Cycles of the work by kind, at the prices of `[os.costs.work]`; empty without prices.
+    /// Cycles of the kernel's work by kind, at the prices in `[os.costs.work]`; empty if the
+    /// machine file has no prices.
     pub cycles: BTreeMap<String, u64>,
     /// Pages loaded at faults, by region and by the reason for their size.
     pub page_sizes: Vec<SizeReasons>,
@@ -68,7 +69,7 @@ pub struct ManagerCounts {
 }
 
 impl ManagerCounts {
-    /// Sets the names of regions to those in `regions`.
+    /// Sets the names of regions in these counts to the names in `regions`.
     pub fn name_regions(&mut self, regions: &[RegionCounts]) {
         let reasons = self.page_sizes.iter_mut().map(|row| (&mut row.region, row.place));
         let sizes = self.sizes.iter_mut().chain(&mut self.upgrades);
@@ -249,8 +250,8 @@ pub struct RunsOfLength {
 /// Online promotion: misses charged, and pages promoted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PromotionCounts {
-    /// Lookups that missed every TLB, on pages that could be larger, without first touches. The kernel
-    /// counts each of them.
+    /// Lookups that missed every TLB on pages that could be promoted to a larger size, except first
+    /// touches. The kernel counts each of these misses.
     pub misses: u64,
     /// Misses in `misses` that were charged to a larger page that pages could be promoted to (a
     /// candidate), because this larger page would have been in a TLB.

@@ -65,7 +65,8 @@ pub struct MemoryCounts {
     pub mapped_bytes: u64,
     /// Bytes of frames that were in use before the run began (`memory.aged`).
     pub aged_bytes: u64,
-    /// Bytes of frames lent to devices; if devices have blocks of their own, bytes of these blocks.
+    /// Bytes of frames lent to devices; if devices have separate blocks (`os.devices.apart`), bytes
+    /// of these blocks.
     pub device_bytes: u64,
     /// Bytes of frames that hold page tables.
     pub table_bytes: u64,

@@ -16,9 +16,10 @@ use super::{
     origins::{CodePlace, SiteCounts},
 };
 
-/// Folders with headers of compilers and libraries, whose inlined functions allocate for their callers.
+/// Folders with headers of compilers and libraries. Inlined functions from these headers allocate
+/// memory for the program that calls them.
 const OTHERS_SOURCES: [&str; 4] = ["/usr/include/", "/usr/lib/", "/rustc/", "/include/c++/"];
-/// Folders with the system's libraries, whose sources may be known by their debug files.
+/// Folders with the system's libraries. Debug files may give source lines for these libraries.
 const OTHERS_OBJECTS: [&str; 4] = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"];
 
 impl Results {
@@ -93,7 +94,7 @@ pub fn name_regions(
 struct Times(FxHashMap<Vec<CodePlace>, u32>);
 
 impl Times {
-    /// The name of the next region of the site `name`, which has the calls `stack`.
+    /// The name of the next region of the site called `name`; `stack` is the site's stack of calls.
     fn name(&mut self, name: &str, stack: &[CodePlace]) -> String {
         let times = self.0.entry(stack.to_vec()).or_insert(0);
         *times += 1;
@@ -135,7 +136,7 @@ fn expanded(call: &CodePlace, frames: Vec<FrameName>) -> Vec<CodePlace> {
     frames.into_iter().map(place).collect()
 }
 
-/// Merges equal places; returns the new index of each.
+/// Merges equal places. Returns the new index of each old place.
 fn join_code(code: &mut Vec<CodePlace>) -> Vec<u32> {
     let mut known = FxHashMap::default();
     let mut joined: Vec<CodePlace> = Vec::new();
@@ -162,8 +163,8 @@ fn join_code(code: &mut Vec<CodePlace>) -> Vec<u32> {
     places
 }
 
-/// Merges sites with equal calls, for instance those of several processes; returns the new index of
-/// each.
+/// Merges sites with equal stacks, for instance the sites of several processes. Returns the new
+/// index of each old site.
 fn join_sites(sites: &mut Vec<SiteCounts>) -> Vec<u32> {
     let mut known = FxHashMap::default();
     let mut joined: Vec<SiteCounts> = Vec::new();

@@ -6,8 +6,8 @@ use serde::Serialize;
 /// that it accessed, and the page size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MissOrigins {
-    /// Code that missed: an element per source line, or, if lines are not known, per function or
-    /// file.
+    /// Code that missed: an element for each source line or, if lines are not known, for each
+    /// function or file.
     pub code: Vec<CodePlace>,
     /// Allocation sites of a recording with `--allocations`, most misses first. A site is listed if
     /// it has misses, had 64 KiB allocated at one time, or has a mapping of its own.
@@ -30,7 +30,7 @@ pub struct CodePlace {
     /// Offset in that file at which the block begins, or to which a call returns; the address if
     /// there is no file. If several places were merged, the lowest offset of them.
     pub offset: u64,
-    /// Number of instructions of the block before this place.
+    /// Number of instructions in the basic block before this place.
     pub instruction: u32,
     /// Function, by the symbol table.
     pub function: Option<String>,
@@ -51,8 +51,8 @@ pub struct SiteCounts {
     /// Calls that led to the allocation, innermost first, as far as they are known. Inlined
     /// functions count as calls.
     pub stack: Vec<CodePlace>,
-    /// Index in `stack` of the innermost call in the program's own sources; `None` if no such line
-    /// is known.
+    /// Index in `stack` of the innermost call in the program's own sources; `None` if no line of
+    /// them is known.
     pub own: Option<u32>,
     /// Blocks allocated.
     pub allocations: u64,

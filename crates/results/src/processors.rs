@@ -7,7 +7,8 @@ use super::{
     Walks, sum::sums,
 };
 
-/// Shootdowns: changes of a page table after which TLBs and MMU caches had to be flushed.
+/// Counts of shootdowns. A shootdown is a change of a page table after which TLBs and MMU caches
+/// must be flushed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ShootdownCounts {
     /// Shootdowns made: changes of a space when some processor may have held translations of this

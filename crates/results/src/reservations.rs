@@ -49,14 +49,14 @@ pub struct ReservationsOfSize {
     pub broken_bytes: u64,
     /// Base pages placed in a reservation.
     pub placed: u64,
-    /// Base pages not placed in a reservation, by reason: `start` and `end` (it would begin before
-    /// or extend beyond its object), `neighbor` (it would overlap another page or reservation of
-    /// the object), `taken` (the page's own frame is in use), `no-block` (no block of this size is
-    /// free).
+    /// Base pages not placed in a reservation, by reason: `start` and `end` (the reservation would
+    /// begin before or end after the page's object), `neighbor` (the reservation would overlap
+    /// another page or reservation of the object), `taken` (the frame at the page's position in the
+    /// reservation is in use), `no-block` (no block of this size is free).
     pub unplaced: BTreeMap<String, u64>,
 }
 
-/// Reservations of all sizes, from the beginning up to one point of the run.
+/// Counts of reservations of all sizes, from the beginning of the run up to one point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReservationSample {
     /// Reservations made.

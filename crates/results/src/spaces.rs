@@ -43,7 +43,7 @@ pub struct SmallSpaceCounts {
     pub promoted: u64,
     /// Slots taken from one space and given to another.
     pub revoked: u64,
-    /// Switches to spaces that should be small but got no slot.
+    /// Switches to spaces that should have been small but had no slot.
     pub no_slot: u64,
     /// Roots searched for copied entries.
     pub roots_purged: u64,
@@ -51,7 +51,8 @@ pub struct SmallSpaceCounts {
     pub entries_purged: u64,
     /// Slots whose version was compared when a root was loaded.
     pub versions_compared: u64,
-    /// Cycles per switch, with all work before it, if the machine has prices for it.
+    /// Cycles per switch, including all work that had to be done before the switch, if the machine
+    /// has prices for this work.
     pub switch_cycles: Option<SwitchCycles>,
 }
 
@@ -71,7 +72,7 @@ pub struct TraceCacheCounts {
     pub uops: u64,
     /// Ways.
     pub ways: u64,
-    /// Fetches that looked up the trace cache; the fetches that continued to a TLB are
+    /// Fetches that looked up the trace cache. The fetches that went on to a TLB are counted in
     /// `accesses.fetch`.
     pub fetches: u64,
     /// Fetches that the trace cache served entirely, without a lookup of TLBs or caches.

@@ -31,7 +31,8 @@ pub struct TlbCounts {
     pub cold_misses: u64,
     /// Misses that found an entry which forbids the access; the entry was then removed.
     pub denied: u64,
-    /// Misses on a page whose entry (a pair) is in the TLB, but without a frame for this page.
+    /// Misses on a page whose pair has an entry in the TLB, but whose half of the entry has no
+    /// frame.
     pub invalid: u64,
     /// Entries evicted to make room for other entries.
     pub evictions: u64,
@@ -67,10 +68,10 @@ pub struct BlockCounts {
     pub pages: u64,
     /// Entries filled.
     pub fills: u64,
-    /// Pages that the filled entries translated at the time of their fill. The quotient of `pages_filled`
-    /// and `fills` is the average number of pages that an entry covers.
+    /// Pages that the filled entries translated at the time of their fill. `pages_filled` divided
+    /// by `fills` is the average number of pages that an entry covers.
     pub pages_filled: u64,
-    /// Misses that found an entry of the block without a translation of the page.
+    /// Misses that found an entry for the page's block, but without a translation of the page.
     pub tag_hits: u64,
 }
 

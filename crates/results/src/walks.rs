@@ -132,13 +132,14 @@ pub struct RestSegCounts {
     pub tag_lines: u64,
     /// Ways of the cache of the filter, and of the cache of the tags: both caches have this number.
     pub ways: u64,
-    /// Lookups: one before each walk, and one after each fault.
+    /// Number of lookups: one before each walk, and one after each fault.
     pub lookups: u64,
     /// Lookups that found the page.
     pub hits: u64,
     /// Lookups that did not find the page; each causes a walk.
     pub misses: u64,
-    /// Lookups in sets without any page, for which the filter saved reading the tags.
+    /// Lookups in sets without any page. The filter showed that the set was empty, so the tags were
+    /// not read.
     pub filtered: u64,
     /// References to the filter.
     pub filter_reads: u64,
@@ -186,8 +187,8 @@ pub struct NestedCounts {
     pub former_bytes: u64,
     /// Pages that the host mapped at their first use.
     pub first_touches: u64,
-    /// Walks whose guest page is larger than the host's page, so that the TLB was filled with a
-    /// part of it.
+    /// Walks whose guest page is larger than the host's page, so that the TLB was filled with only
+    /// a part of the guest page.
     pub splintered: u64,
     /// Bytes of the host's frames in use.
     pub used_bytes: u64,

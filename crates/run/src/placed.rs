@@ -36,8 +36,8 @@ pub(crate) fn placed<'a, 'b>(
     let mut asked = descriptions.into_iter().map(layout);
     let first = asked.next().flatten();
     if asked.any(|other| other != first) {
-        let what = "os.linux.layout and layout_seed must be equal in all designs of a sweep, which reads its \
-                    trace once";
+        let what = "os.linux.layout and os.linux.layout_seed must be equal in all designs of a \
+                    sweep, since a sweep reads its trace only once: use separate sweeps";
         return Err(trace::Error::Parameters(what.to_owned()).into());
     }
     Ok(match first {

@@ -51,8 +51,8 @@ impl Image {
     ) -> Result<Image, String> {
         let Some(recorded) = recorded else {
             return Err(format!(
-                "{path}: the trace does not say which build it was, so its functions have no \
-                 names; record it again"
+                "{path}: the trace does not say which build of this file ran, so its functions \
+                 have no names; record the program again"
             ));
         };
         let contents = std::fs::read(path).map_err(|error| {
@@ -61,8 +61,8 @@ impl Image {
         let now = identity(&contents);
         if now != recorded {
             return Err(format!(
-                "{path} has changed since it was recorded (it was {recorded}, it is {now}), so its \
-                 functions have no names; record it again"
+                "{path} has changed since it was recorded (it was {recorded}, it is {now}), so \
+                 its functions have no names; record the program again"
             ));
         }
         let damaged = |error| format!("{path} is not an ELF file that can be read: {error}");

@@ -51,8 +51,8 @@ struct Section {
 }
 
 impl Unwinder {
-    /// The registers after the function that contains the call has returned too; `registers` are
-    /// the registers after the call itself has returned.
+    /// The registers after the return of the function that contains the call. `registers` are the
+    /// registers after the return of the call itself.
     ///
     /// `path` is the file of the code, and `offset` the place in that file. `read` returns the eight bytes at
     /// an address of the stack. The result is `None` if the file has no information for the place,
@@ -99,7 +99,8 @@ impl Tables {
         Registers { rsp, rbp, .. }: Registers,
         read: &dyn Fn(u64) -> Option<u64>,
     ) -> Option<Registers> {
-        // The call lies before its return address, which may already belong to another function.
+        // The call is before its return address; the return address itself may already belong to
+        // another function.
         let offset = offset.checked_sub(1)?;
         let address = self.segments.iter().find_map(|&(start, address, bytes)| {
             let within = offset.checked_sub(start)?;

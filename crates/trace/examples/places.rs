@@ -1,5 +1,6 @@
-//! Compares where the modelled kernel places mappings with where the kernel has placed them:
-//! `places < CALLS`, which `tests/kernel/places.c` prints.
+//! Compares the addresses at which the modelled kernel places mappings with the addresses at which
+//! a real kernel placed them. Run it as `places < CALLS`; the calls are the output of
+//! `tests/kernel/places.c`.
 //!
 //! ```text
 //!   calls of a program, as the kernel placed them --> at other addresses, as if another system had
@@ -13,11 +14,12 @@ use trace::{
     Aligned, Arch, Batch, Error, Event, Filter, Header, KernelLayout, Origin, Source, Spread,
 };
 
-/// By how much addresses differ in the recording of another system: mappings, and the program with its heap.
+/// By how many bytes addresses would differ in the recording of another system. The first constant
+/// is for mappings, the second for the program with its heap.
 const MAPPINGS: u64 = 0x1234_5000;
 const PROGRAM: u64 = 0x7000;
 
-/// All events at once.
+/// A source that returns all events in its first batch.
 struct Once(Header, Vec<Event>);
 
 impl Source for Once {
@@ -32,7 +34,8 @@ impl Source for Once {
     }
 }
 
-/// An address of the kernel, as another system would have had it.
+/// An address that the kernel chose, converted to the address that another system would have
+/// chosen.
 fn elsewhere(addr: u64) -> u64 {
     if addr > 0x7ff0_0000_0000 { addr - MAPPINGS } else { addr + PROGRAM }
 }
@@ -81,7 +84,7 @@ fn events(text: &str, place: fn(u64) -> u64) -> Vec<Event> {
     found
 }
 
-/// The addresses that calls got, in one line each.
+/// One line for each call, with the address that the call returned.
 fn answers(events: &[Event]) -> Vec<String> {
     let mut lines = Vec::new();
     for event in events {

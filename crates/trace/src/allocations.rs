@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A site is a place in the program that allocates, together with the calls that led there. A freed
-//! block keeps its site until something else is allocated or mapped over it: later accesses by the
-//! allocator or a `realloc` are still due to that block.
+//! block keeps its site until something else is allocated or mapped at its addresses: later
+//! accesses by the allocator or by a `realloc` still belong to this block.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,7 +16,8 @@ use crate::Location;
 /// A place that allocates, and counts of its allocations.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Site {
-    /// The return addresses of the calls that led to it, with its caller's first.
+    /// The return addresses of the calls that led to the site; the address in the site's caller
+    /// comes first.
     pub frames: Vec<Location>,
     /// The number of allocations.
     pub allocations: u64,
@@ -68,7 +69,7 @@ impl Allocations {
     /// `number`. Returns the site's index, if the site is known.
     pub(crate) fn allocate(&mut self, addr: u64, bytes: u64, number: u32) -> Option<u32> {
         let site = *self.numbers.get(&number)?;
-        // An allocation of 0 bytes has its own address, too.
+        // An allocation of 0 bytes also has an address of its own.
         let last = addr.checked_add(bytes.max(1) - 1)?;
         self.gone(addr, last);
         self.blocks.insert(addr, Block { last, site, is_freed: false });
@@ -89,7 +90,8 @@ impl Allocations {
         }
     }
 
-    /// Removes all blocks in `first..=last`. A block that extends into the range is shortened.
+    /// Removes all blocks in `first..=last`. A block that lies only partly in the range is
+    /// shortened.
     pub(crate) fn gone(&mut self, first: u64, last: u64) {
         while let Some((&start, &block)) = self.blocks.range(..=last).next_back() {
             if block.last < first {

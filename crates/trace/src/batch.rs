@@ -9,7 +9,7 @@
 //!   stamps             [3: 170 ns]  [6: 300 ns] by when those before that index were made
 //! ```
 //!
-//! An event at index `len()` comes after the last access of the batch.
+//! An event at the index `len()` comes after the last access of the batch.
 
 use std::fmt;
 
@@ -26,10 +26,10 @@ use crate::Event;
 /// +-------------------+---------------+----+
 /// ```
 ///
-/// `instructions` is the number of instructions that began since the row before, including this
-/// row's own. For example, the fetch of a block counts 1, and a load by the block's third
-/// instruction 2 more. More than 65535 instructions are an [`Event::Gap`] before the row. The sum
-/// over a trace is the trace's length in instructions.
+/// `instructions` is the number of instructions that began after those counted by the previous row,
+/// up to and including the instruction of this row. For example, the fetch of a block counts 1, and
+/// a load by the block's third instruction counts 2. More than 65535 instructions are an
+/// [`Event::Gap`] before the row. The sum over a trace is the trace's length in instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(transparent)]
 pub struct Meta(u32);
@@ -40,10 +40,10 @@ impl Meta {
     /// The largest number of instructions that one row counts.
     pub const INSTRUCTIONS_MAX: u32 = (1 << 16) - 1;
 
-    /// A row for an access of `kind` and `size` bytes, `instructions` instructions after the row
-    /// before.
+    /// A row for an access of `kind` and `size` bytes, `instructions` instructions after the
+    /// previous row.
     ///
-    /// Sizes and counts above the maximum are reduced to it.
+    /// Sizes and counts above their maximum are reduced to the maximum.
     #[inline]
     pub const fn new(kind: Kind, size: u32, instructions: u32) -> Meta {
         let size = if size > Meta::SIZE_MAX { Meta::SIZE_MAX } else { size };
@@ -69,7 +69,7 @@ impl Meta {
     /// Fetch, load or store.
     #[inline]
     pub const fn kind(self) -> Kind {
-        // A table, since a simulator does this for every access.
+        // A table is fastest; a simulator does this for every access.
         const KINDS: [Kind; 4] = [Kind::Fetch, Kind::Load, Kind::Store, Kind::Store];
         KINDS[(self.0 & 3) as usize]
     }
@@ -128,13 +128,15 @@ pub struct Placed {
 
 /// Which pages are guaranteed to hit in the first-level TLBs of a machine.
 ///
-/// Under LRU these are the most recently used pages of each set, as many as the set has ways. For other
-/// policies they follow from the contents of the TLBs at some time ([`Contents`]).
+/// With LRU, these are the most recently used pages of each set, as many as the set has ways. With
+/// other policies, the pages are computed from the contents of the TLBs at some time
+/// ([`Contents`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SurePages {
     /// The number of pages in the TLB for code and in the TLB for data, over all sets.
     pub pages: [u32; 2],
-    /// The number of sets. The remainder of a page number divided by it is the page's set.
+    /// The number of sets of each TLB. A page belongs to the set whose number is the page number
+    /// modulo this number.
     pub sets: [u32; 2],
     /// The replacement policy.
     pub replaces: [Replaces; 2],
@@ -149,17 +151,18 @@ pub enum Replaces {
     Lru,
     /// The page that was inserted longest ago.
     Fifo,
-    /// The page in a random way.
+    /// The page in a way that is chosen at random.
     Random,
 }
 
 /// The contents of a TLB, from which later replacements can be computed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Contents {
-    /// The entries, set after set: in the order from which [`Replaces::Random`] selects, otherwise in the
-    /// order of insertion, with empty ones last.
+    /// The entries, set after set. With [`Replaces::Random`], the entries of a set are in the order
+    /// of ways from which the policy selects; with other policies they are in the order of
+    /// insertion, with empty entries last.
     pub places: Vec<Place>,
-    /// The state of the splitmix64 sequence that selects random ways; 0 if none does.
+    /// The state of the splitmix64 sequence that selects random ways; 0 for other policies.
     pub sequence: u64,
 }
 
@@ -177,11 +180,11 @@ pub enum Place {
 /// Accesses that a recorder reports as counts instead of single rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Counted {
-    /// This number of accesses was made before the following rows and events; a later
-    /// [`Counted::Hits`] says which ones.
+    /// This number of accesses was made before the rows and events that follow. A later
+    /// [`Counted::Hits`] says which accesses these were.
     Passed(u64),
     /// `count` accesses of `kind` to the 4K page at `page` hit in the first-level TLB. The last of
-    /// them came after the accesses to pages that were reported before.
+    /// these accesses came after all accesses to the pages that were reported before this page.
     Hits {
         /// The kind of the accesses.
         kind: Kind,
@@ -189,21 +192,21 @@ pub enum Counted {
         page: u64,
         /// The number of accesses; 0 if only the order is reported.
         count: u64,
-        /// Whether the page is the next one to be replaced in that TLB, instead of being the most recently
-        /// used.
+        /// Whether the page is the next one to be replaced in the TLB, instead of the most recently
+        /// used one.
         goes: bool,
     },
     /// The recorder waits for the contents of the first-level TLBs after everything before has run.
     Asked,
 }
 
-/// [`Counted::Hits`] and their position: after the accesses before index `at`, and before an event
-/// there.
+/// [`Counted::Hits`] and their position: before the access with the index `at`, and before events
+/// at this position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hits {
     /// The index of an access in the batch; `len()` for the end of the batch.
     pub at: u32,
-    /// The thread that made them.
+    /// The thread that made the accesses.
     pub thread: u32,
     /// The kind of the accesses.
     pub kind: Kind,
@@ -211,7 +214,7 @@ pub struct Hits {
     pub page: u64,
     /// The number of accesses.
     pub count: u64,
-    /// Whether the page is the next one to be replaced in that TLB.
+    /// Whether the page is the next one to be replaced in the TLB.
     pub goes: bool,
 }
 
@@ -227,18 +230,18 @@ pub struct Stamp {
     pub ns: u64,
 }
 
-/// The basic block that an access belongs to, as far as a batch can tell.
+/// The basic block that an access belongs to, as far as the batch shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Block {
     /// The block at `address`; within it, instruction number `instruction`, counted from 0.
     At {
         /// The address of the block.
         address: u64,
-        /// The number of instructions of the block before the access's own.
+        /// The number of instructions in the block before the instruction that makes the access.
         instruction: u32,
     },
-    /// The block that its thread was executing when the batch began, `instructions` instructions
-    /// later.
+    /// The block that the thread of the access was executing when the batch began. The access is
+    /// made `instructions` instructions later than the beginning of the batch.
     Before {
         /// The number of instructions.
         instructions: u32,
@@ -268,9 +271,9 @@ impl Block {
 
 /// Consecutive accesses of a trace, and the events among them.
 ///
-/// For a batch from a [`crate::Source`] these properties hold: `addr` and `meta` have the same
-/// length, and `paddr` has it too or is empty; segments, events and stamps ascend; and if there is an
-/// access, the first segment starts at 0.
+/// For a batch from a [`crate::Source`] these properties hold: `addr` and `meta` have equal
+/// lengths; `paddr` has the same length or is empty; segments, events and stamps are in ascending
+/// order of position; and if there is an access, the first segment starts at 0.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Batch {
     /// Virtual addresses.
@@ -285,17 +288,18 @@ pub struct Batch {
     pub events: Vec<Placed>,
     /// The time stamps, in a trace of one process of a recording; otherwise empty.
     pub stamps: Vec<Stamp>,
-    /// Accesses that are counted and not listed, because they are guaranteed hits: only in a run at
-    /// the same time as the recorded program.
+    /// Accesses that are only counted and have no rows, because they are guaranteed hits. Only
+    /// batches of a running program have such accesses.
     pub hits: Vec<Hits>,
-    /// The number of counted accesses before the access with an index (and after the previous element of
-    /// this list).
+    /// Pairs of an index and a number: before the access with this index, and after the previous
+    /// element of this list, this number of accesses was only counted.
     pub passed: Vec<(u32, u64)>,
-    /// Whether the recorder waits for the contents of the first-level TLBs after all of this has
-    /// run ([`crate::Source::answer`]).
+    /// Whether the recorder waits for the contents of the first-level TLBs after this batch has run
+    /// ([`crate::Source::answer`]).
     pub asks: bool,
-    /// Where a processor switched to another program, before the access with an index, and why
-    /// ([`crate::switches::Switches`]). Not stored in files.
+    /// The switches of a processor to another program. Each element has the index of the access
+    /// before which the switch happened, and its cause ([`crate::switches::Switches`]). Not stored
+    /// in files.
     pub switches: Vec<(u32, &'static str)>,
     /// The index, in the trace, of the first access.
     pub first: u64,
@@ -352,16 +356,19 @@ impl Batch {
         segment.map_or(0, |segment| self.segments[segment].thread)
     }
 
-    /// The block to which the access at `index` belongs: the last one that its thread fetched.
+    /// The block to which the access at `index` belongs: the last block that the thread of the
+    /// access fetched.
     ///
-    /// Only in a trace with all fetches is this the block that made the access. The result is
-    /// [`Block::Unknown`] if too many accesses of the thread are in between.
+    /// This is the block that made the access only if the trace has all fetches. The result is
+    /// [`Block::Unknown`] if there are too many accesses of the thread between the fetch and the
+    /// access.
     pub fn block_of(&self, index: usize) -> Block {
         self.block_within(index, None, Block::ROWS_MAX)
     }
 
-    /// The block to which the access at `index` belongs, however long ago its thread fetched it. `known` is
-    /// the index and block of an earlier access of the same thread: rows before it are not searched.
+    /// The block to which the access at `index` belongs, however many accesses ago its thread
+    /// fetched the block. `known` has the index and the block of an earlier access of this thread;
+    /// rows before that access are not searched.
     pub fn block_after(&self, index: usize, known: Option<(usize, Block)>) -> Block {
         self.block_within(index, known, usize::MAX)
     }
@@ -404,7 +411,7 @@ impl Batch {
         }
         self.meta.truncate(to as usize);
         self.meta.drain(..from as usize);
-        // The last segment that begins at or before `from` is the first one kept.
+        // The last segment that begins at or before `from` becomes the first segment.
         let before = self.segments.iter().filter(|segment| segment.start <= from).count();
         self.segments.drain(..before.saturating_sub(1));
         self.segments.retain(|segment| segment.start < to);

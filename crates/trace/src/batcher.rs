@@ -1,5 +1,5 @@
-//! Converts executed blocks to batches: the sink of a simulation that runs at the same time as the
-//! program.
+//! Converts executed blocks to batches: the sink that is used when a program is simulated while it
+//! runs.
 //!
 //! ```text
 //!   execute(shape, addrs) --> rows of the shape + addresses --> Batch --take()--> machine
@@ -17,11 +17,12 @@ pub struct Batcher {
     /// The meaning of a recorder's words.
     usual: Usual,
     ready: Ready<Own>,
-    /// The data of each shape that is plain.
+    /// The data of each shape, if the shape is plain (see [`Rows`]).
     plain: Vec<Option<Own>>,
     /// The rows of plain shapes that have more than [`LANES`] rows.
     metas: Vec<Meta>,
-    /// The sources of the addresses of plain shapes that do not give all addresses explicitly.
+    /// For plain shapes in which some addresses are derived from others: how each address is
+    /// obtained.
     links: Vec<Link>,
     batch: Batch,
     carry: Carry,
@@ -32,7 +33,8 @@ pub struct Batcher {
     passed: u64,
 }
 
-/// The number of rows that are copied for every block, even if it has fewer; few blocks have more.
+/// The number of rows that are copied for every block, even if the block has fewer; few blocks have
+/// more.
 const LANES: usize = 4;
 
 /// The data of a shape that is needed for each execution of a block.
@@ -92,8 +94,8 @@ impl Take<Own> for Columns<'_> {
     #[inline(always)]
     fn take<const SHIFT: u32>(&mut self, own: &Own, words: &[u64]) {
         let rows = usize::from(own.rows);
-        // SAFETY: there is room for the rows of the block. It has as many operations as it has rows,
-        // but for its fetch, and as many links, or else words.
+        // SAFETY: there is room for the rows of the block. Each row except the fetch is an
+        // operation. There is one link for each operation or, if there are no links, one word.
         unsafe {
             self.meta.cast::<[Meta; LANES]>().write(own.first);
             self.meta.write(own.first[0].plus_instructions(self.carry));
@@ -134,8 +136,8 @@ impl Batcher {
         Batcher::default()
     }
 
-    /// Whether there are enough accesses for a batch, or a recorder waits for one: time to [`Batcher::take`]
-    /// it.
+    /// Whether [`Batcher::take`] should be called: there are enough accesses for a batch, or a
+    /// recorder waits for an answer.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.batch.len() + self.batch.hits.len() >= Batcher::FULL || self.batch.asks
@@ -152,7 +154,7 @@ impl Batcher {
         !batch.is_empty()
     }
 
-    /// Converts instructions that no row has counted to gaps; call it after the last block.
+    /// Converts instructions that no row has counted to gaps. Must be called after the last block.
     pub fn finish(&mut self) {
         for (thread, instructions) in self.carry.drain() {
             self.batch.push_event(thread, Event::Gap { accesses: 0, instructions });
@@ -335,16 +337,26 @@ impl Sink for Batcher {
 /// The error for a shape that this sink did not define.
 #[cold]
 pub(crate) fn unknown(shape: ShapeId) -> Error {
-    Error::Recorder(format!("block {} ran before its shape was known", shape.0))
+    Error::Recorder(format!(
+        "the recorder reported an execution of block {} before it described the block, which is \
+         an error in Pagewalk",
+        shape.0
+    ))
 }
 
 /// The error for an execution with the wrong number of addresses.
 #[cold]
 pub(crate) fn miscounted(rows: &Rows, addrs: usize) -> Error {
     Error::Recorder(format!(
-        "the block at {:#x} has {} memory operations but ran with {addrs} addresses{}",
+        "the block at {:#x} has {} memory operations, but the recorder reported {addrs} addresses \
+         for it{}",
         rows.pc,
         rows.ops(),
-        if addrs == rows.ops() { ", one of which differs from what it computes" } else { "" },
+        if addrs == rows.ops() {
+            ", one of which differs from the address that the block \
+                                  computes"
+        } else {
+            ""
+        },
     ))
 }

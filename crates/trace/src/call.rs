@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-/// The identity of a file: equal for all mappings and descriptors of the same file.
+/// The identity of a file: equal for all mappings and descriptors of one file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct FileId {
     /// The device that contains the file, as in `stat`.
@@ -27,7 +27,7 @@ pub enum FileKind {
     Character,
     /// A block device: a disk.
     Block,
-    /// Anything else: an event counter, an epoll set.
+    /// Any other kind, such as an event counter or an epoll set.
     Other,
 }
 
@@ -57,8 +57,9 @@ pub struct Buffer {
 
 /// A system call that may wait for another process, or that concerns files.
 ///
-/// Its arguments are known when it begins, and its result when it returns. It is reported once, at
-/// its return. Everything that its thread did before `began_ns` comes before it in the trace.
+/// The arguments of a call are known when it begins, and its result when it returns. A call is
+/// reported once, when it returns. All accesses and events of its thread before `began_ns` come
+/// before it in the trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Call {
     /// Linux's name for the call: `read`, `futex`.
@@ -67,14 +68,14 @@ pub struct Call {
     pub arguments: [u64; 6],
     /// The result, or minus the errno.
     pub result: i64,
-    /// The time when it began, in nanoseconds of the recording's clock.
+    /// The time when the call began, in nanoseconds of the recording's clock.
     pub began_ns: u64,
-    /// The time when it returned, in nanoseconds of the recording's clock.
+    /// The time when the call returned, in nanoseconds of the recording's clock.
     pub ended_ns: u64,
     /// The descriptor that the call uses, opened or closed, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fd: Option<i32>,
-    /// All descriptors that the call uses and that were open when they were recorded.
+    /// All descriptors that the call uses, as far as they were open when the call was recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub descriptors: Vec<Descriptor>,
     /// The offset in a regular file at which reading or writing began, in bytes.

@@ -1,12 +1,12 @@
-//! Instructions that have begun and that a later row will count.
+//! Instructions that have begun but are not counted yet: the next row of their thread counts them.
 //!
 //! ```text
 //!   thread 1   [fetch +1  load +2 |2 left]            [fetch +1 ...]  -> counts 1 + 2
 //!   thread 2                         [fetch +1 |5 left]
 //! ```
 //!
-//! They are kept per thread, so that the sum over a thread's rows is the number of instructions it
-//! executed.
+//! Such instructions are kept for each thread, so that the sum over a thread's rows is the number
+//! of instructions that the thread executed.
 
 use rustc_hash::FxHashMap;
 
@@ -15,7 +15,7 @@ use crate::Meta;
 /// The instructions that the next row of each thread counts in addition to its own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Carry {
-    /// Those of the current thread.
+    /// The waiting instructions of the current thread.
     pub(crate) now: u64,
     thread: u32,
     waiting: FxHashMap<u32, u64>,
@@ -27,7 +27,7 @@ impl Carry {
         self.thread
     }
 
-    /// Makes `thread` the current thread. Returns true if that is another one.
+    /// Makes `thread` the current thread. Returns whether another thread was current before.
     #[inline]
     pub(crate) fn switch(&mut self, thread: u32) -> bool {
         if thread == self.thread {
@@ -41,7 +41,8 @@ impl Carry {
         true
     }
 
-    /// Whether a row with `first` instructions of its own has no room for those that wait.
+    /// Whether a row with `first` instructions of its own cannot count the waiting instructions
+    /// too, because the sum is too large.
     #[inline]
     pub(crate) fn exceeds(&self, first: u32) -> bool {
         self.now + u64::from(first) > u64::from(Meta::INSTRUCTIONS_MAX)

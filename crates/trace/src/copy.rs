@@ -6,9 +6,10 @@
 //! ```
 //!
 //! A fetch and the data rows after it, up to the next fetch, are a group; in a trace without
-//! fetches, each row is a group. The rows of a group without their addresses are its shape. Rows of
-//! one shape predict each other's addresses. Rows without a fetch, whose instruction is unknown,
-//! are therefore distinguished by the part of the address space that they access.
+//! fetches, each row is a group. The rows of a group without their addresses are its shape. The
+//! addresses of each execution are predicted from earlier executions of the same shape. The
+//! instruction of a row without a fetch is unknown. Such rows are therefore distinguished by the
+//! part of the address space that they access.
 
 use std::hash::{Hash, Hasher};
 
@@ -18,10 +19,10 @@ use rustc_hash::{FxHashMap, FxHasher};
 use crate::shape::Rows;
 use crate::{Batch, Error, Meta, Shape, ShapeId, Sink, Source, Writer};
 
-/// When this many shapes are known, all are forgotten, which bounds memory for any source.
+/// When this number of shapes is known, all are forgotten. This bounds the memory for any source.
 const SHAPES_MAX: usize = 1 << 18;
-/// In traces without fetches, accesses to the same 64 MiB are assumed to be by the same
-/// instruction. This is log2 of that size.
+/// In traces without fetches, all accesses to one aligned block of 64 MiB are assumed to be made by
+/// one instruction. This is log2 of the block's size.
 const PART_SHIFT: u32 = 26;
 /// The number of parts that are distinguished.
 const PARTS: u64 = 64;
@@ -109,7 +110,8 @@ impl Copier {
         Ok(())
     }
 
-    /// Writes the group, after whose last row `left` instructions began, and begins a new one.
+    /// Writes the group and begins a new one. `left` is the number of instructions that began after
+    /// the last row of the group.
     fn end_group(&mut self, left: u32, writer: &mut Writer) -> Result<(), Error> {
         if self.metas.is_empty() {
             return Ok(());

@@ -5,8 +5,8 @@
 //!   given               load +3                         store +5
 //! ```
 //!
-//! A load or store also counts the instructions of the fetches that are dropped before it, so that
-//! the sum over a thread's rows is still the number of instructions it executed.
+//! A load or store also counts the instructions of the fetches that were dropped before it. So the
+//! sum over a thread's rows is still the number of instructions that the thread executed.
 
 use std::ops::DerefMut;
 
@@ -17,8 +17,8 @@ use crate::carry::Carry;
 use crate::switches::Switches;
 use crate::{Batch, Error, Event, Header, Meta, Placed, Process, Segment, Source};
 
-/// A source that gives only the loads and stores of another one. `P` is a box of the source, or a
-/// reference to it.
+/// A source that returns only the loads and stores of another source. `P` is a box of the other
+/// source, or a reference to it.
 pub struct DataOnly<P> {
     source: P,
     header: Header,
@@ -130,7 +130,7 @@ impl<P: DerefMut<Target: Source>> Source for DataOnly<P> {
         self.source.while_waiting(go_on);
     }
 
-    /// Unknown before the end, unless the source has no fetches.
+    /// The total is unknown before the end, unless the source has no fetches.
     fn total(&self) -> Option<u64> {
         if self.source.header().fetches { None } else { self.source.total() }
     }

@@ -19,8 +19,8 @@ pub enum Origin {
     Other(String),
 }
 
-/// The number of the space for the kernel's own accesses. Its addresses are the same whichever program
-/// runs, and entering it is not a switch of spaces.
+/// The number of the space for the kernel's own accesses. The kernel's addresses do not depend on
+/// which program runs, and entering the kernel is not a switch of spaces.
 pub const KERNEL: u32 = u32::MAX;
 
 /// Linux's flag for a child that shares its parent's address space.
@@ -81,7 +81,7 @@ pub enum Event {
     Munlockall { result: i64 },
     /// `msync`.
     Msync { addr: u64, bytes: u64, flags: u32, result: i64 },
-    /// `shmat`; `bytes` is the segment's length, and `file` identifies the segment if that is
+    /// `shmat`; `bytes` is the segment's length. `file` identifies the segment, if its identity is
     /// known.
     Shmat {
         id: i32,
@@ -98,20 +98,21 @@ pub enum Event {
     Mbind { addr: u64, bytes: u64, mode: u32, nodes: u64, flags: u32, result: i64 },
     /// `prctl(PR_SET_THP_DISABLE)`: whether the process disables huge pages.
     HugePages { disabled: bool, result: i64 },
-    /// The program has reached a marker that it contains: `pagewalk_marker(number)`.
+    /// The program has reached a marker: it has called `pagewalk_marker(number)`.
     Marker { number: u64 },
-    /// The program requests pages of `page_bytes` for a range: `pagewalk_page_size`. Memory
-    /// managers with policies use it.
+    /// The program requests pages of `page_bytes` for a range, by calling `pagewalk_page_size`.
+    /// Memory managers that choose page sizes use this event.
     PageSize { addr: u64, bytes: u64, page_bytes: u64 },
     /// The file at `path`, from which the next mapping maps code. `identity` identifies its build:
     /// `build-id 5fa3...`, or `crc32 1a2b3c4d` for a file without a build id; absent if the file
     /// could not be read.
     Image { path: String, identity: Option<String> },
-    /// A place that allocates: `stack` has the return addresses of the calls that led to it, its
-    /// caller's first. Numbers are per process, from 0, until the process executes another program.
+    /// A place that allocates memory. `stack` has the return addresses of the calls that led to it;
+    /// the address in its caller comes first. Sites are numbered per process, from 0, until the
+    /// process executes another program.
     Site { number: u32, stack: Vec<u64> },
-    /// `bytes` bytes from `addr` were allocated at the site with that number: by the C library's
-    /// `malloc` and related functions, or by a call of `mmap`.
+    /// `bytes` bytes from `addr` were allocated at the site with the number `site`, by `malloc` and
+    /// related functions of the C library or by a call of `mmap`.
     Allocate { addr: u64, bytes: u64, site: u32 },
     /// The allocation at `addr` is about to be freed.
     Free { addr: u64 },
@@ -127,8 +128,8 @@ pub enum Event {
     /// `execve`. If it succeeds in a trace of a single process, it is the last event. In a
     /// recording of processes, the process continues in an empty space, whose mappings follow.
     Execve { path: String, result: i64 },
-    /// A system call that concerns files or may wait, in a recording with `--calls`. Its position
-    /// is that of its return.
+    /// A system call that concerns files or may wait, in a recording with `--calls`. The event's
+    /// position is the return of the call.
     Call(Box<Call>),
     /// `exit` (`group` false) or `exit_group`.
     Exit { status: i32, group: bool },
@@ -136,38 +137,41 @@ pub enum Event {
     ThreadStart { tid: i64 },
     /// The event's thread has ended.
     ThreadEnd,
-    /// From here until the next such event, the accesses are in address space `space` and, if `cpu` is
-    /// given, were made on that processor by a schedule. Without a `cpu`, the machine chooses a
-    /// processor for each thread. Before the first `Run` the space is 0. Older traces call the event
-    /// `switch` and have only the space. [`KERNEL`] is not a program's space: the accesses that follow
-    /// are the kernel's, whichever space called it.
+    /// From here until the next such event, the accesses are in the address space `space`. If `cpu`
+    /// is given, a schedule ran them on this processor; otherwise the machine chooses a processor
+    /// for each thread. Before the first `Run` the space is 0. Older traces call the event `switch`
+    /// and have only the space. [`KERNEL`] is not a program's space: the accesses that follow are
+    /// the kernel's, whichever space called the kernel.
     #[serde(alias = "switch")]
     Run {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cpu: Option<u32>,
         space: u32,
     },
-    /// From here until the next such event, accesses and events are those of process `number` of a
-    /// recording of several processes, in whichever space. Before the first one it is process 0.
+    /// From here until the next such event, accesses and events belong to process `number` of a
+    /// recording of several processes, whatever their space. Before the first such event they
+    /// belong to process 0.
     Process { number: u32 },
-    /// The kernel's code of a context switch was traced and follows; `process` says whether the
+    /// The accesses of the kernel's code for a context switch follow. `process` says whether the
     /// switch is to a thread of another process.
     ContextSwitch { process: bool },
     /// The warm-up ends: only accesses from here on are counted.
     WarmupEnd,
     /// Accesses and instructions that are missing from the trace: skipped, filtered or lost.
     Gap { accesses: u64, instructions: u64 },
-    /// The recorded system translates adjacent pages as the event's fields say, from here until
-    /// another event changes the translation of one of these pages.
+    /// The recorded system translates one or more adjacent pages as the event's fields say, from
+    /// here until another event changes the translation of one of these pages.
     Translation(Box<Translation>),
     /// The page table of the space was read as a whole. Up to the next snapshot of the space, the
     /// events [`Event::Translation`] with [`crate::Seen::Snapshot`] list all pages of the space that
     /// were resident at that moment.
     Snapshot { when: When, sizes: KnownSizes },
-    /// The recorded system flushes the translation of the page of `addr` on the processor that runs.
+    /// The recorded system flushes the translation of the page that contains `addr`, on the running
+    /// processor.
     Flush { addr: u64 },
-    /// The processor that runs is interrupted: by an exception or, if `device`, from outside. `pc` is the address of
-    /// the instruction that comes next or has failed, `addr` is the address of the access that caused a page fault.
+    /// The running processor is interrupted: by an exception or, if `device`, by a device. `pc` is
+    /// the address of the next instruction or, after an exception, of the instruction that failed.
+    /// `addr` is the address of the access that caused a page fault.
     Interrupt {
         vector: u8,
         device: bool,
@@ -176,15 +180,16 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         addr: Option<u64>,
     },
-    /// The recorded kernel continues with another task on the processor that runs: `pid` is its
-    /// thread, `tgid` its process, `name` its name.
+    /// The recorded kernel continues with another task on the running processor: `pid` is the
+    /// task's thread id, `tgid` its process id, `name` its name.
     Task { pid: u32, tgid: u32, name: String },
 }
 
-/// A pattern for all events of one category, for a `match` that treats them alike.
+/// A pattern that matches all events of one category, for a `match` that handles them in one arm.
 ///
-/// A `match` over events never has `_`, so that the compiler shows every place to adapt when an event is
-/// added. Most such places treat whole categories alike; which events these are is defined only here.
+/// A `match` over events never has an arm `_`. So the compiler shows every place that must be
+/// adapted when an event is added. Most `match`es handle a whole category in one arm; which events
+/// belong to a category is defined only here.
 ///
 /// | category | events |
 /// |---|---|
@@ -249,8 +254,8 @@ macro_rules! events {
 }
 
 impl Event {
-    /// Address and length of the only range that a call concerns, if the call does the same to every part of
-    /// the range.
+    /// The address and length of the range that a call concerns, if the call has only one range and
+    /// acts equally on every part of it.
     pub(crate) fn range_mut(&mut self) -> Option<(&mut u64, &mut u64)> {
         match self {
             Event::Munmap { addr, bytes, .. }
@@ -325,8 +330,8 @@ impl Event {
         }
     }
 
-    /// Instructions that no access counts although none is missing: those after the last row of a
-    /// thread.
+    /// The instructions of the event that no row counts, although no access is missing:
+    /// instructions after the last row of a thread.
     pub const fn uncounted_instructions(&self) -> u64 {
         if let Event::Gap { accesses: 0, instructions } = *self { instructions } else { 0 }
     }
@@ -366,7 +371,7 @@ impl Event {
     }
 
     /// Whether the event belongs to the accesses before it. All other events report the end of a
-    /// call, and the cause for which that call waited happened before the event.
+    /// call; whatever the call waited for happened before the event.
     pub(crate) const fn is_of_the_end(&self) -> bool {
         match self {
             Event::Exit { .. } | Event::ThreadEnd | Event::Gap { .. } => true,
@@ -385,9 +390,10 @@ impl Event {
         }
     }
 
-    /// This event without the fields that differ between two recordings of the same program: process and
-    /// thread ids, identities of files, times. `None` for a [`Call`] and for translations, in which nearly
-    /// all fields differ. The digest of a trace's contents uses these events.
+    /// This event without the fields that differ between two recordings of one program: process and
+    /// thread ids, identities of files, times. `None` for a [`Call`] and for translations, nearly
+    /// all of whose fields differ. The digest of a trace's contents is computed from the events
+    /// that this function returns.
     pub(crate) fn steady(&self) -> Option<Event> {
         let mut steady = self.clone();
         match &mut steady {

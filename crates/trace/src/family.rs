@@ -18,7 +18,7 @@ use crate::{Batch, Event, Hits, Placed, Process, Segment};
 /// A child that shares its parent's space runs there until it executes a program.
 #[derive(Debug, Default)]
 pub struct Family {
-    /// For each process: its space, and whether that is its parent's.
+    /// For each process: its space, and whether it shares the space of its parent.
     spaces: Vec<(u32, bool)>,
     threads: FxHashMap<(u32, u32), u32>,
     /// The process and space of the rows that were appended last.
@@ -65,15 +65,16 @@ impl Family {
             }
         };
         let segment = from.segments.iter().rev().find(|segment| segment.start <= rows.start);
-        // A gap belongs to no process: a process that has only gaps left is not entered.
+        // A gap belongs to no process. If a process has only gaps left, the stream does not switch
+        // to it.
         let is_gap = |placed: &Placed| matches!(placed.event, Event::Gap { .. });
         let is_silent = rows.is_empty() && from.hits.is_empty() && !from.asks;
         let idle = is_silent && from.events[..count].iter().all(is_gap);
         let first = match (from.events[..count].first(), segment) {
             (Some(event), _) => (!idle).then_some(event.thread),
             (None, Some(segment)) if !rows.is_empty() => Some(segment.thread),
-            // A request for the contents of TLBs is for the process's space. The process has one
-            // thread.
+            // A request for the contents of the TLBs concerns the space of the process, which has
+            // one thread.
             (None, _) if from.asks => Some(0),
             (None, _) => from.hits.first().map(|hits| hits.thread),
         };
@@ -89,7 +90,7 @@ impl Family {
         }
         for Placed { at, thread: own, event } in from.events.drain(..count) {
             let (at, number) = (base + at.saturating_sub(rows.start), thread(own));
-            // They are its parent's, which are known.
+            // The mappings of a shared space were reported by the parent already.
             if *shared && matches!(event, Event::Mapping { .. }) {
                 continue;
             }

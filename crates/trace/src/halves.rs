@@ -1,4 +1,5 @@
-//! The addresses of a whole machine, told apart by their half: those of the kernel are the same in all spaces.
+//! Divides the accesses of a whole machine into those of programs and those of the kernel, by the
+//! half of the address space. The kernel's half is equal in all spaces.
 //!
 //! ```text
 //!   stored   Run: space 3    | 0x7f.. | 0xff.. | 0xff.. | 0x7f.. |
@@ -13,8 +14,8 @@ use std::ops::DerefMut;
 use crate::switches::Switches;
 use crate::{Batch, Contents, Error, Event, Header, KERNEL, Placed, Process, Source, Stored};
 
-/// A source with events where its accesses go from one half of the addresses to the other. `P` is a box of the
-/// source, or a reference to it.
+/// A source that adds an event wherever the accesses of another source change from one half of the
+/// addresses to the other. `P` is a box of the other source, or a reference to it.
 pub(crate) struct Halves<P> {
     source: P,
     header: Header,
@@ -22,18 +23,20 @@ pub(crate) struct Halves<P> {
     /// The processor and the space in the last event of the source.
     cpu: Option<u32>,
     space: u32,
-    /// Whether the last access was one of the kernel.
+    /// Whether the last access was in the kernel's half.
     in_kernel: bool,
 }
 
 impl<P: DerefMut<Target: Source>> Halves<P> {
-    /// The source with events; it is one of a whole machine.
+    /// Adds such events to `source`, which must be a trace of a whole machine. The kernel's half
+    /// begins at `kernel_from`.
     pub(crate) fn new(source: P, kernel_from: u64) -> Halves<P> {
         let header = Header { kernel_from: None, ..source.header().clone() };
         Halves { source, header, kernel_from, cpu: None, space: 0, in_kernel: false }
     }
 
-    /// Adds an event before the access `at` if what follows is of the other half.
+    /// Adds an event before the access `at` if its address `addr` is in the other half than the
+    /// access before.
     fn enter(&mut self, at: u32, thread: u32, addr: u64, events: &mut Vec<Placed>) {
         let is_kernel = addr >= self.kernel_from;
         if is_kernel != self.in_kernel {
@@ -43,7 +46,7 @@ impl<P: DerefMut<Target: Source>> Halves<P> {
         }
     }
 
-    /// Takes an event of the source.
+    /// Processes an event of the source.
     fn take(&mut self, placed: Placed, events: &mut Vec<Placed>) {
         match &placed.event {
             Event::Run { cpu, space } => {

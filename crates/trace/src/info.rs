@@ -63,7 +63,7 @@ pub struct RegionInfo {
     pub start: u64,
     /// The bytes from its lowest to its highest address.
     pub bytes: u64,
-    /// The accesses that were last allowed in it, in the form `rw-`.
+    /// The rights that the region had last, in the form `rw-`.
     pub rights: String,
     /// Whether the region was inferred from accesses, because no event reported it.
     pub inferred: bool,
@@ -77,8 +77,8 @@ pub struct RegionInfo {
     /// region was resident.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resident_bytes: Option<BySize>,
-    /// The calls that led to the single allocation that the region was mapped for, innermost first;
-    /// empty if it was not mapped for one.
+    /// The calls that led to the allocation for which the region was mapped, innermost first. Empty
+    /// if the region was not mapped for a single allocation.
     #[serde(skip)]
     pub site: Vec<SiteCall>,
 }
@@ -101,13 +101,13 @@ pub struct SpaceInfo {
     pub name: String,
     /// Accesses to addresses of the space.
     pub accesses: ByKind,
-    /// Instructions that were fetched from it.
+    /// Instructions that were fetched from the space.
     pub instructions: u64,
     /// Pages of 4 KiB that were touched.
     pub pages: u64,
 }
 
-/// Accesses and events that happened but are missing from the trace.
+/// Accesses that the program made but that are missing from the trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Missing {
     /// Accesses that were skipped, filtered or lost.
@@ -121,7 +121,7 @@ pub struct Missing {
 pub struct Info {
     /// The header of the trace.
     pub header: Header,
-    /// The processes of a recording, those with the most accesses first.
+    /// The processes of a recording; processes with most accesses come first.
     pub processes: Vec<Process>,
     /// Accesses.
     pub accesses: ByKind,
@@ -138,13 +138,14 @@ pub struct Info {
     /// The snapshots of the kernel's pages, by space and then in their order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub snapshots: Vec<SnapshotInfo>,
-    /// The address spaces with accesses, those with the most first, if there are several.
+    /// The address spaces that made accesses, if there are several; spaces with most accesses come
+    /// first.
     pub spaces: Vec<SpaceInfo>,
     /// The number of events by type.
     pub events: BTreeMap<&'static str, u64>,
-    /// The missing accesses and events, from the trace's gaps.
+    /// The accesses that the trace's gaps declare missing.
     pub missing: Missing,
-    /// Warnings that occurred while it was read.
+    /// Warnings that occurred while the trace was read.
     pub warnings: Vec<String>,
     /// The length of the file in bytes, if the trace is stored in our format.
     pub bytes_on_disk: Option<u64>,
@@ -186,7 +187,7 @@ struct Space {
 #[derive(Default)]
 struct Counting {
     spaces: BTreeMap<u32, Space>,
-    /// The state of the current space, which is not in the map.
+    /// The state of the current space; it is not in the map while it is current.
     space: Space,
     number: u32,
     threads: FxHashSet<u32>,
@@ -329,7 +330,7 @@ impl Counting {
     }
 }
 
-/// The accesses of all of these regions.
+/// The sum of the accesses of `regions`.
 fn of_all(regions: &[RegionInfo]) -> ByKind {
     let sum = |kind: fn(&ByKind) -> u64| regions.iter().map(|one| kind(&one.accesses)).sum();
     ByKind {
@@ -339,7 +340,7 @@ fn of_all(regions: &[RegionInfo]) -> ByKind {
     }
 }
 
-/// The name of a space: that of the process which has it.
+/// The name of a space: the name of its process.
 fn space_name(space: u32, processes: &[Process]) -> String {
     match processes.iter().find(|process| process.number == space) {
         _ if space == KERNEL => "kernel".to_owned(),
@@ -358,8 +359,8 @@ fn calls(regions: &Regions, site: u32) -> Vec<SiteCall> {
     frames.map(call).collect()
 }
 
-/// The regions that events reported, in their order, and the others merged into clusters by
-/// address.
+/// The regions that events reported, in their order; then the inferred regions, merged into
+/// clusters by address.
 fn clustered(regions: Vec<RegionInfo>) -> Vec<RegionInfo> {
     let (mut inferred, mut told): (Vec<_>, Vec<_>) =
         regions.into_iter().partition(|region| region.inferred);

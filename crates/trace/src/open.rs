@@ -17,9 +17,9 @@ const GENERATE: &str = "generate:";
 
 /// Opens everything that provides accesses.
 ///
-/// `path_or_spec` is a file or folder of any [`Format`](crate::import::Format), `-` for standard input,
-/// `FORMAT:PATH` to name the format, `generate:` and a generator's parameters, or `mix:` and
-/// several of these ([`crate::mix`]).
+/// `path_or_spec` is a file or folder of any [`Format`](crate::import::Format), `-` for standard
+/// input, `FORMAT:PATH` to name the format, `generate:` and a generator's parameters, or `mix:` and
+/// several such names ([`crate::mix`]).
 pub fn open(path_or_spec: &str, options: &Options) -> Result<Box<dyn Source + Send>, Error> {
     part(whole(path_or_spec, options)?, options)
 }
@@ -41,8 +41,8 @@ fn whole(path_or_spec: &str, options: &Options) -> Result<Box<dyn Source + Send>
 }
 
 impl Part {
-    /// The trace `name` as a part of a mix. A recording of several processes is split into its processes if
-    /// `order` schedules processes, and is one trace otherwise.
+    /// Opens the trace `name` as a part of a mix. If `order` schedules processes, a recording of
+    /// several processes is split into its processes; otherwise it is one trace.
     fn open(name: &str, order: Order, options: &Options) -> Result<Part, Error> {
         let path = Path::new(name);
         let Some(reader) = own::recording(path, options)? else {
@@ -59,8 +59,8 @@ impl Part {
 }
 
 impl Mix {
-    /// Opens all traces that `spec`, a description without its prefix, names. `options` apply to
-    /// each of them.
+    /// Opens all traces that `spec` names and mixes them; `spec` is a description without the
+    /// prefix `mix:`. `options` apply to each trace.
     pub fn open(spec: &str, options: &Options) -> Result<Mix, Error> {
         let spec: Spec = spec.parse()?;
         let mut parts = Vec::new();

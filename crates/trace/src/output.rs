@@ -1,4 +1,4 @@
-//! The file of a trace while it is written: frames in their order, and their index.
+//! The file of a trace while it is written: frames in order, and the index of the frames.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ impl Output {
         })
     }
 
-    /// Adds a frame with the index entry `entry`, of which the length and CRC are filled in here.
+    /// Adds a frame with the index entry `entry`, whose length and CRC are filled in here.
     pub(crate) fn add(
         &mut self,
         kind: FrameKind,
@@ -118,7 +118,7 @@ impl Output {
         match (error, self.stays.then(|| self.file.keep()).flatten()) {
             (Error::Io { path, error }, Some(part)) => {
                 let what = format!(
-                    "{error}; what came before is kept in {}, which --keep-going reads",
+                    "{error}; the trace up to there is in {}, which can be read with --keep-going",
                     part.display()
                 );
                 Error::Io { path, error: io::Error::new(error.kind(), what) }

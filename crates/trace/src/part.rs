@@ -7,8 +7,8 @@
 //!   create --> a device, a pipe --write, finish--> it, as it is
 //! ```
 //!
-//! A name of a device or a pipe (`/dev/null`, `/dev/stdout`) is written to directly and never
-//! replaced. For a symbolic link, the file that it leads to is replaced.
+//! A device or a pipe (`/dev/null`, `/dev/stdout`) is written to directly and never replaced. For a
+//! symbolic link, the file to which the link leads is replaced.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -27,7 +27,7 @@ pub(crate) struct PartFile {
 }
 
 impl PartFile {
-    /// Begins to write `path`, which may exist only with `overwrite` or as a device.
+    /// Begins to write `path`. A file may exist there only if `overwrite`, or if it is a device.
     pub(crate) fn create(path: &Path, overwrite: bool) -> Result<PartFile, Error> {
         let refuse = |path: &Path, error: io::Error| Error::Io { path: path.to_owned(), error };
         let Some(name) = path.file_name() else {
@@ -45,7 +45,10 @@ impl PartFile {
             return Ok(PartFile { path: path.to_owned(), part: None, file, overwrite });
         }
         if !overwrite && path.symlink_metadata().is_ok() {
-            return Err(refuse(path, exists("it exists already; give another name or force it")));
+            return Err(refuse(
+                path,
+                exists("it exists already; give another name, or replace it with --force"),
+            ));
         }
         let mut name = name.to_owned();
         name.push(".part");
@@ -56,8 +59,8 @@ impl PartFile {
             io::ErrorKind::AlreadyExists => refuse(
                 &part,
                 exists(
-                    "it is being written, or was left when its writer was killed; rename it to \
-                     read it as a trace, or remove it",
+                    "this unfinished file is being written, or was left behind by a process that \
+                     was killed; rename it to read it as a trace, or remove it",
                 ),
             ),
             _ => refuse(path, error),
@@ -90,10 +93,10 @@ impl PartFile {
         let Some(part) = &self.part else { return Ok(()) };
         self.file.sync_all().map_err(|error| self.error(error))?;
         if !self.overwrite && self.path.symlink_metadata().is_ok() {
-            // A file of this name that appeared meanwhile belongs to somebody else and stays. The
-            // part is kept for the user.
+            // If a file with this name has appeared in the meantime, it belongs to another program
+            // and stays. The finished part is kept for the user.
             let text = format!(
-                "it was created meanwhile by somebody else; the trace is in {}",
+                "another program has created this file in the meantime; the trace is in {}",
                 part.display()
             );
             self.part = None;
@@ -102,8 +105,8 @@ impl PartFile {
         let target = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
         std::fs::rename(part, &target).map_err(|error| self.error(error))?;
         self.part = None;
-        // The rename outlives a crash only once the directory is on the disk. If the file system
-        // cannot do that, the trace still exists.
+        // The rename survives a crash only if the directory has been synced to disk. If the file
+        // system cannot sync it, the trace exists nevertheless.
         let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
         if let Ok(directory) = File::open(parent.unwrap_or(Path::new("."))) {
             let _ = directory.sync_all();

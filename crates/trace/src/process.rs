@@ -12,8 +12,8 @@ const NAMED_MAX: usize = 8;
 
 /// A process of a recording.
 ///
-/// It is the first process or was created by a `fork`, and stays the same process when it executes
-/// another program.
+/// A process is the first process of the recording, or was created by a `fork`. It stays the same
+/// process when it executes another program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Process {
     /// The number of the process in the recording; the first one is 0.
@@ -26,18 +26,20 @@ pub struct Process {
     /// The number of accesses of the parent before the fork; unknown if the recording is truncated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_accesses: Option<u64>,
-    /// Whether it runs in its parent's space until it executes a program, as children of `vfork`
-    /// and `posix_spawn` do.
+    /// Whether the process runs in its parent's space until it executes a program, as children of
+    /// `vfork` and `posix_spawn` do.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shares_space: bool,
-    /// The time when it began, in nanoseconds of the recording's clock.
+    /// The time when the process began, in nanoseconds of the recording's clock.
     pub began_ns: u64,
-    /// The programs that it ran, one after the other; a child begins with its parent's program.
+    /// The programs that the process ran, one after the other; a child begins with its parent's
+    /// program.
     pub programs: Vec<Program>,
-    /// The number of its accesses, as far as it is known.
+    /// The number of accesses of the process, as far as it is known.
     #[serde(default)]
     pub accesses: u64,
-    /// The number of instructions that these accesses count.
+    /// The number of instructions of the process: the sum of the instruction counts of its accesses
+    /// (see [`crate::Meta`]).
     #[serde(default)]
     pub instructions: u64,
 }
@@ -54,13 +56,13 @@ pub struct Program {
 }
 
 impl Process {
-    /// The name, without directory, of the last program that it ran.
+    /// The name of the last program that the process ran, without its directory.
     pub fn name(&self) -> &str {
         self.programs.last().map_or("", Program::name)
     }
 
-    /// Whether `wanted` identifies the process: as its process id, or as the name or path of a
-    /// program that it ran.
+    /// Whether `wanted` is the process id of the process, or the name or path of a program that the
+    /// process ran.
     pub fn is_called(&self, wanted: &str) -> bool {
         let named = |program: &Program| {
             program.name() == wanted || program.command.first().is_some_and(|path| path == wanted)
@@ -77,8 +79,9 @@ impl Program {
     }
 }
 
-/// The name of the region `name` in the address space `space`, if there are several spaces: with
-/// the process of that number, as in `heap of ls (1)`, or with the space if no process is known.
+/// The name of the region `name` of the address space `space`, for traces with several spaces. It
+/// contains the process with the number of the space, as in `heap of ls (1)`, or the number of the
+/// space if no process is known.
 pub fn name_in_space(name: &str, space: u32, processes: &[Process]) -> String {
     match processes.iter().find(|process| process.number == space) {
         _ if space == KERNEL => format!("{name} of the kernel"),
@@ -88,8 +91,8 @@ pub fn name_in_space(name: &str, space: u32, processes: &[Process]) -> String {
     }
 }
 
-/// The number of the process that `wanted` identifies ([`Process::is_called`]) among `processes`,
-/// those of the trace at `path`. An error if there is none or several.
+/// The number of the process that `wanted` identifies ([`Process::is_called`]). `processes` are the
+/// processes of the trace at `path`. Returns an error if no process or more than one is identified.
 pub(crate) fn named(path: &Path, processes: &[Process], wanted: &str) -> Result<u32, Error> {
     let path = path.display();
     let list = |some: &mut dyn Iterator<Item = &Process>| {
@@ -100,8 +103,8 @@ pub(crate) fn named(path: &Path, processes: &[Process], wanted: &str) -> Result<
         let more = if some.len() > NAMED_MAX { ", ..." } else { "" };
         format!("{}{more}", some[..some.len().min(NAMED_MAX)].join(", "))
     };
-    // A shell's child has the shell's name until it executes its own program. If exactly one
-    // process's last program has the name, this process is meant.
+    // A shell's child has the shell's name until it executes its own program. So a process whose
+    // last program has the name is preferred, if there is exactly one.
     let mut last = processes.iter().filter(|process| process.name() == wanted);
     let found: Vec<&Process> = match (last.next(), last.next()) {
         (Some(one), None) => vec![one],
@@ -110,7 +113,7 @@ pub(crate) fn named(path: &Path, processes: &[Process], wanted: &str) -> Result<
     let what = match (&found[..], processes) {
         ([one], _) => return Ok(one.number),
         ([], []) => {
-            format!("{path}: it does not record processes; leave --process out")
+            format!("{path}: this trace does not distinguish processes; leave --process out")
         }
         ([], all) => {
             format!("{path}: no process `{wanted}`; its processes are {}", list(&mut all.iter()))

@@ -35,14 +35,15 @@ pub use replay::Replay;
 /// The approximate number of accesses per batch.
 const BATCH_ACCESSES: usize = 1 << 16;
 
-/// Data about a chunk that are known without reading it.
+/// Data about a chunk that the index has, so that the chunk need not be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkInfo {
     /// The offset of the chunk in the file, in bytes.
     pub offset: u64,
     /// The length of the chunk in bytes.
     pub bytes: u32,
-    /// The index of its first access in the trace, or in that of its process.
+    /// The index of the chunk's first access, in the trace or, in a recording of processes, among
+    /// the accesses of its process.
     pub first: u64,
     /// The number of the chunk's accesses.
     pub accesses: u32,
@@ -52,10 +53,11 @@ pub struct ChunkInfo {
     pub events: u32,
     /// The CRC-32 of the chunk's frame.
     pub crc: u32,
-    /// The number of the process that it belongs to; 0 in a trace that is not a recording of
-    /// processes.
+    /// The number of the process to which the chunk belongs; 0 in a trace that is not a recording
+    /// of processes.
     pub process: u32,
-    /// The time of the last stamp before it; 0 in a trace that is not a recording of processes.
+    /// The time of the last stamp before the chunk; 0 in a trace that is not a recording of
+    /// processes.
     pub began_ns: u64,
 }
 
@@ -78,13 +80,13 @@ pub struct Reader {
 
 #[derive(Debug)]
 enum Decoding {
-    /// Nothing has been requested yet.
+    /// No batch has been requested yet.
     Waiting(Box<Feed>),
     /// Decoded in the caller's thread, because there is no second processor.
     Here(Box<Feed>),
     /// Decoded in a thread of its own.
     Ahead(Ahead),
-    /// Everything has been given, or there was an error.
+    /// All batches have been returned, or there was an error.
     Over,
 }
 
@@ -114,19 +116,19 @@ impl Feed {
 }
 
 impl Reader {
-    /// Opens `path`, reads its header and its index. A missing index is rebuilt, which the header's
-    /// notes then say.
+    /// Opens `path`, and reads its header and its index. If the index is missing, it is rebuilt,
+    /// and a note in the header says so.
     pub fn open(path: &Path) -> Result<Reader, Error> {
         open::open(path)
     }
 
-    /// Restricts reading to the accesses `range` and the events before each of them. Events after
-    /// the trace's last access belong to a range that ends there.
+    /// Restricts reading to the accesses in `range`, and the events before each of them. Events
+    /// after the trace's last access belong to a range that ends with this access.
     pub fn range(mut self, range: Range<u64>) -> Result<Reader, Error> {
         let accesses = self.accesses();
         if range.start > range.end || range.end > accesses {
             return Err(Error::Parameters(format!(
-                "accesses {} to {} were asked for; the trace has {accesses}",
+                "accesses {} to {} were requested, but the trace has {accesses}",
                 range.start, range.end
             )));
         }
@@ -146,11 +148,13 @@ impl Reader {
         Ok(self)
     }
 
-    /// Process `number` alone, as a trace. Its stamps are in its batches.
+    /// A reader of only the process `number`. Its batches have the stamps of the process.
     pub fn process(&self, number: u32) -> Result<Reader, Error> {
         let Some(process) = self.processes.iter().find(|process| process.number == number) else {
             let path = self.file.path.display();
-            return Err(Error::Parameters(format!("{path}: it has no process of number {number}")));
+            return Err(Error::Parameters(format!(
+                "{path}: the trace has no process with the number {number}"
+            )));
         };
         let mine = |chunk: &&ChunkInfo| chunk.process == number;
         let chunks: Vec<ChunkInfo> = self.chunks.iter().filter(mine).copied().collect();
@@ -172,8 +176,8 @@ impl Reader {
         })
     }
 
-    /// The number of the process that `wanted` identifies: as its process id, or as the name or
-    /// path of a program that it ran. An error if there is none or several.
+    /// The number of the process whose process id is `wanted`, or which ran a program with the name
+    /// or path `wanted`. Returns an error if there is no such process or more than one.
     pub fn called(&self, wanted: &str) -> Result<u32, Error> {
         named(&self.file.path, &self.processes, wanted)
     }
@@ -194,7 +198,7 @@ impl Reader {
         })
     }
 
-    /// The number of accesses in the file, or of the process.
+    /// The number of accesses in the file or, for a reader of one process, of the process.
     pub fn accesses(&self) -> u64 {
         self.chunks.iter().map(|chunk| u64::from(chunk.accesses)).sum()
     }

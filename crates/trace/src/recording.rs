@@ -6,8 +6,8 @@
 //!   Writer of process 2 --chunk--/
 //! ```
 //!
-//! Each process has its own encoder, so that its accesses predict each other as in a trace of one
-//! process, and each chunk belongs to one process. Chunks are in the file in the order in which
+//! Each process has its own encoder, so that its addresses are predicted as well as in a trace of
+//! one process. Each chunk belongs to one process. Chunks are in the file in the order in which
 //! they became full. The accesses and events of one process can be read without the others. Stamps
 //! give the order between processes ([`crate::Stamp`]).
 
@@ -21,8 +21,8 @@ use crate::{Error, Header, Options, Process, Summary, Writer};
 
 /// The file of a recording.
 ///
-/// If writing fails, the part that was written is kept as `NAME.part`, and the error says so. If
-/// this is dropped before it is finished, the file is removed.
+/// If writing fails, the part that was written is kept as `NAME.part`, and the error says so. If a
+/// `Recording` is dropped before it is finished, the file is removed.
 #[derive(Debug)]
 pub struct Recording {
     output: Arc<Mutex<Output>>,
@@ -30,7 +30,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Starts a recording at `path`. If it exists, this is an error unless `options` allow
+    /// Starts a recording at `path`. If the file exists, this is an error, unless `options` allow
     /// replacing it.
     pub fn create(path: &Path, header: &Header, options: Options) -> Result<Recording, Error> {
         let version = *VERSIONS_RECORDING.end();
@@ -38,15 +38,15 @@ impl Recording {
         Ok(Recording { output: Arc::new(Mutex::new(output)), options })
     }
 
-    /// Begins a process. Numbers must be consecutive from 0, and a parent's smaller than its
-    /// child's.
+    /// Begins a process. The numbers of processes must be consecutive from 0, and the number of a
+    /// parent must be smaller than those of its children.
     pub fn process(&self, process: &Process) -> Result<Writer, Error> {
         self.tell(process)?;
         let output = Arc::clone(&self.output);
         Writer::of_process(output, &self.options, process.number, process.began_ns)
     }
 
-    /// Updates the data of a process; the last update counts.
+    /// Updates the data of a process; only the last update is valid.
     pub fn tell(&self, process: &Process) -> Result<(), Error> {
         let body = body_of(process, "a process with its arguments")?;
         let recorded = Recorded {

@@ -6,17 +6,17 @@
 //!   regions  3: libc.so.6 (r-x), 0x7f..., 1.8 MB, r-x   ...         what ever was, by number
 //! ```
 //!
-//! A region is what one request created: a mapping of a file, an `mmap`, the heap. It keeps its
-//! number and its name when it grows, moves, loses a part or changes its rights, and stays in the
-//! list when it is unmapped, so that counts can be kept by number. Adjacent anonymous mappings
-//! remain separate regions, although the system itself joins them: a program that maps a table
-//! beside an array has made two requests.
+//! A region is the memory that one request created: a mapping of a file, an `mmap`, the heap. It
+//! keeps its number and its name when it grows, moves, loses a part or changes its rights. It stays
+//! in the list when it is unmapped, so that counts can be kept by number. Adjacent anonymous
+//! mappings remain separate regions, although the system joins them: if a program maps a table
+//! beside an array, it makes two requests, and the table and the array are two regions.
 //!
-//! Accesses to addresses that no event has mapped (in a trace of another tool, or to a vsyscall
-//! page) get an inferred region: one for each aligned 2 MiB, as long as the part that was touched.
-//! This rule is fixed, so that a region's number never changes its meaning with later accesses. For
-//! presentation, inferred regions that are close together are joined into clusters after everything
-//! has been counted:
+//! For accesses to addresses that no event has mapped (in a trace of another tool, or to a vsyscall
+//! page), regions are inferred: one for each aligned block of 2 MiB, which extends over the part of
+//! the block that was touched. This rule is fixed, so that a region's number never changes its
+//! meaning with later accesses. For presentation, inferred regions that are close together are
+//! joined into clusters after everything has been counted:
 //!
 //! ```text
 //!   touched   ..xx|x..x|.x..|....|....|....|....|xxxx|xx..     blocks of 2 MiB
@@ -41,26 +41,30 @@ pub struct Region {
     pub id: RegionId,
     /// The name: `libc.so.6 (r-x)`, `heap`, `stack`, `anonymous 1`.
     pub name: String,
-    /// The lowest address the region has had so far.
+    /// The lowest address that the region has had so far.
     pub start: u64,
-    /// The bytes from the lowest address to the end of the highest page it has had so far.
+    /// The bytes from the lowest address to the end of the highest page that the region has had so
+    /// far.
     pub bytes: u64,
     /// The allowed accesses, as last requested.
     pub rights: Rights,
-    /// Whether it was inferred from accesses to addresses that no event has mapped.
+    /// Whether the region was inferred from accesses to addresses that no event has mapped.
     pub inferred: bool,
-    /// Whether it was created by an `mmap` that is neither of a file nor for a thread's stack; its
-    /// name then has a number.
+    /// Whether the region was created by an `mmap` without a file that is not for a thread's stack.
+    /// Its name then has a number.
     is_anonymous: bool,
-    /// The backing of the region's pages, if an event contains it.
+    /// The backing of the region's pages, if an event gives it.
     pub backing: Option<Backing>,
-    /// Whether and when its pages were loaded without an access.
+    /// Whether and when the region's pages were loaded without an access.
     pub populated: Option<Populated>,
-    /// The allocation site for which it was mapped, as an index into [`Regions::allocations`].
+    /// The allocation site for which the region was mapped, as an index into
+    /// [`Regions::allocations`].
     pub site: Option<u32>,
-    /// Whether that site called `mmap` itself: an allocator's mapping begins before its block.
+    /// Whether the site itself called `mmap`. If an allocator called it, the mapping begins before
+    /// the block that the allocator returned.
     pub is_mapped_by_site: bool,
-    /// The file that is mapped in it, and the address that the file's first byte would have.
+    /// The file that is mapped in the region, and the address that the file's first byte would
+    /// have.
     file: Option<(u32, u64)>,
 }
 
@@ -73,7 +77,7 @@ pub enum Backing {
     /// Memory that processes can share without a file on a disk: `MAP_SHARED | MAP_ANONYMOUS`, System V
     /// segments, `memfd_create` and files in `/dev/shm`.
     SharedMemory,
-    /// A private mapping of such shared memory.
+    /// A private mapping of memory as in [`Backing::SharedMemory`].
     PrivateOfShared,
     /// A shared mapping of a file.
     SharedFile,
@@ -142,7 +146,7 @@ impl Populated {
     }
 }
 
-/// A file of which a part is mapped.
+/// A file, a part of which is mapped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MappedFile {
     /// The path of the file.
@@ -151,10 +155,10 @@ pub struct MappedFile {
     pub identity: Option<String>,
 }
 
-/// An address, as an offset in the file that is mapped there.
+/// The position of an address in the file that is mapped there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Location {
-    /// The file, as a number for [`Regions::file`]; `None` if no file is mapped there.
+    /// The number of the file, for [`Regions::file`]; `None` if no file is mapped at the address.
     pub file: Option<u32>,
     /// The offset in the file, or the address itself if there is no file.
     pub offset: u64,
@@ -181,9 +185,9 @@ pub struct Regions {
     program_break: Option<u64>,
     anonymous: u32,
     thread_stacks: u32,
-    /// The region of further anonymous mappings, used when there are too many of them.
+    /// One region for all further anonymous mappings, used when there are too many of them.
     crowd: Option<RegionId>,
-    /// Whether `mlockall` makes the system load all pages of later mappings at once.
+    /// Whether an earlier `mlockall` makes the system load all pages of later mappings at once.
     populates: bool,
     /// The lengths of attached shared-memory segments, by their start.
     segments: BTreeMap<u64, u64>,
@@ -192,7 +196,7 @@ pub struct Regions {
     /// The latest file number of each path.
     file_numbers: HashMap<String, u32>,
     allocations: Allocations,
-    /// The piece that was looked up last, until an event changes the map.
+    /// The piece that was looked up last; reset when an event changes the map.
     last: Option<(u64, Piece)>,
 }
 
@@ -200,7 +204,7 @@ const PAGE_MASK: u64 = 0xfff;
 /// log2 of the bytes of a block, for which one region is inferred.
 const BLOCK_SHIFT: u32 = 21;
 const GIB_SHIFT: u32 = 30;
-/// The number of blocks that get their own region: 32 GiB if all of it is touched.
+/// The largest number of blocks that get a region of their own: 32 GiB, if the blocks are adjacent.
 const BLOCKS_MAX: usize = 1 << 14;
 /// Inferred regions that are at most this far apart are in one cluster.
 const CLUSTER_GAP_BYTES: u64 = 4 << 20;
@@ -215,11 +219,11 @@ const MCL_FUTURE: u32 = 2;
 const MCL_ONFAULT: u32 = 4;
 /// The name of a System V shared-memory segment.
 const SEGMENT: &str = "shared memory";
-/// The number of anonymous mappings that get their own region.
+/// The largest number of anonymous mappings that get a region of their own.
 const ANONYMOUS_MAX: u32 = 4096;
 
 impl Regions {
-    /// An address space of which nothing is known.
+    /// An address space without known mappings.
     pub fn new() -> Regions {
         Regions::default()
     }
@@ -269,7 +273,7 @@ impl Regions {
                 self.populates = at_once && flags & MCL_FUTURE != 0;
             }
             Event::Munlockall { result: 0 } => self.populates = false,
-            // The process goes on in an empty space.
+            // The process continues in an empty space.
             Event::Execve { result: 0, .. } => {
                 self.populates = false;
                 self.pieces.clear();
@@ -320,7 +324,7 @@ impl Regions {
         self.program_break
     }
 
-    /// The region that contains `addr` now; if none is known, one is inferred.
+    /// The region that contains `addr` now. If no region is known there, one is inferred.
     #[inline]
     pub fn region_of(&mut self, addr: u64) -> RegionId {
         if let Some((start, piece)) = self.last
@@ -343,8 +347,8 @@ impl Regions {
         self.piece_at(addr).map(|(_, piece)| self.get(piece.id))
     }
 
-    /// The first and last address around `addr` for which [`Regions::region_of`] returns the same
-    /// region until the map changes; `None` if no event mapped `addr`.
+    /// The first and last address of the range around `addr` that belongs to the region of `addr`,
+    /// until the map changes; `None` if no event mapped `addr`.
     pub fn extent_of(&self, addr: u64) -> Option<(u64, u64)> {
         self.piece_at(addr).map(|(start, piece)| (start, piece.last))
     }
@@ -387,7 +391,7 @@ impl Regions {
         }
     }
 
-    /// The file with that number, which this map assigned.
+    /// The file with the number `number`, which this map assigned.
     pub fn file(&self, number: u32) -> &MappedFile {
         &self.files[number as usize]
     }
@@ -409,7 +413,7 @@ impl Regions {
         let before = self.piece_at(first).map(|(start, _)| start).unwrap_or(first);
         for (&start, piece) in self.pieces.range(before..=last) {
             if start > covered_to || id.is_some_and(|id| id != piece.id) {
-                // A hole in between is, or would be, another region.
+                // A hole between two pieces is, or would become, another region.
                 return false;
             }
             id = Some(piece.id);
@@ -424,7 +428,7 @@ impl Regions {
         }
     }
 
-    /// The region with that number, which this map assigned.
+    /// The region with the number `id`, which this map assigned.
     pub fn get(&self, id: RegionId) -> &Region {
         &self.all[id.0 as usize]
     }
@@ -474,8 +478,8 @@ impl Regions {
         };
         let id = self.add(name, first, last, rights);
         self.all[id.0 as usize].backing = match origin {
-            // The kernel's list does not tell whether a mapping is shared. Files of shared memory
-            // are normally mapped shared.
+            // The kernel's list of mappings does not show whether a mapping is shared. Files of
+            // shared memory are assumed to be mapped shared.
             Origin::File(path) => match Backing::of_file(path, false) {
                 Backing::PrivateOfShared => Some(Backing::SharedMemory),
                 backing => Some(backing),
@@ -485,7 +489,7 @@ impl Regions {
             Origin::Bss => Some(Backing::Bss),
             Origin::Other(name) if name == SEGMENT => Some(Backing::SharedMemory),
             Origin::Other(name) if name == "anonymous" => Some(Backing::Anonymous),
-            // Guards and the kernel's pages: their page sizes cannot be requested.
+            // Guard pages and pages of the kernel have no page sizes that could be requested.
             Origin::Other(_) => None,
         };
         if let Origin::File(path) = origin {
@@ -528,7 +532,7 @@ impl Regions {
             None => self.anonymous(first, last, rights),
         };
         let populates = self.populates || flags & (MAP_LOCKED | MAP_POPULATE) != 0;
-        // A crowd is of all kinds.
+        // The region for further mappings contains mappings of all kinds, so it has no backing.
         if self.crowd != Some(id) {
             let region = &mut self.all[id.0 as usize];
             region.backing = Some(backing);
@@ -585,7 +589,8 @@ impl Regions {
         let Some((first, last)) = pages(new, new_bytes) else { return };
         self.carve(new, new_bytes);
         if new != old {
-            // A file's offsets are counted from one place only.
+            // A region stores only one address for the file's first byte, which is not valid after
+            // a move.
             self.all[piece.id.0 as usize].file = None;
         }
         self.extend(piece.id, first, last);
@@ -606,7 +611,7 @@ impl Regions {
         let rights = Rights::READ | Rights::WRITE;
         let first = before & !PAGE_MASK;
         let Some((first, last)) = pages(first, now - first) else { return };
-        // The rest of the break's page belongs to the program's data.
+        // The rest of the page that contains the old break belongs to the program's data.
         let first = match self.piece_at(first) {
             Some((_, piece)) if piece.last < last => piece.last + 1,
             Some(_) => return,
@@ -643,8 +648,8 @@ impl Regions {
         self.all[id.0 as usize].file = Some((self.file_numbers[path], base));
     }
 
-    /// Records an allocation. A mapping that was made for it, and most of which it occupies, is
-    /// named after its site.
+    /// Records an allocation. If a mapping was made for the allocation, and the allocation occupies
+    /// most of it, the mapping is named after the allocation site.
     fn allocate(&mut self, addr: u64, bytes: u64, number: u32) {
         let Some(site) = self.allocations.allocate(addr, bytes, number) else { return };
         let Some((_, piece)) = self.piece_at(addr) else { return };
@@ -705,20 +710,20 @@ impl Regions {
     }
 }
 
-/// Whether two inferred regions are in the same cluster: `bytes` bytes from `start`, and one that
-/// begins at `next`, which is not lower.
+/// Whether two inferred regions are in the same cluster. The first has `bytes` bytes from `start`;
+/// the second begins at `next`, which is not lower than `start`.
 pub fn adjoin(start: u64, bytes: u64, next: u64) -> bool {
     next.saturating_sub(start.saturating_add(bytes)) <= CLUSTER_GAP_BYTES
 }
 
-/// The length of the range from `start` that contains both `bytes` bytes from there and
-/// `next_bytes` bytes from `next`, which is not lower.
+/// The length of the smallest range from `start` on that contains the `bytes` bytes from `start`
+/// and the `next_bytes` bytes from `next`; `next` is not lower than `start`.
 pub fn joined_bytes(start: u64, bytes: u64, next: u64, next_bytes: u64) -> u64 {
     bytes.max((next - start).saturating_add(next_bytes))
 }
 
 /// The first and last byte of the pages that the `bytes` bytes from `start` overlap; `None` if
-/// there are none, or if the range wraps.
+/// `bytes` is 0, or if the range extends beyond the last address.
 fn pages(start: u64, bytes: u64) -> Option<(u64, u64)> {
     let last = start.checked_add(bytes.checked_sub(1)?)?;
     Some((start & !PAGE_MASK, last | PAGE_MASK))

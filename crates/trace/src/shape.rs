@@ -1,4 +1,5 @@
-//! Shapes: what a basic block does each time it runs, without the addresses.
+//! Shapes: the rows that a basic block makes each time it runs, without the addresses of its
+//! operations.
 //!
 //! ```text
 //!   Shape   pc 0x4010a0, 23 bytes, 6 instructions
@@ -20,11 +21,11 @@ use crate::{Error, Meta};
 /// One memory operation of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Op {
-    /// The index of its instruction in the block, from 0.
+    /// The index, in the block, of the instruction that makes the operation, from 0.
     pub instruction: u16,
     /// [`Kind::Load`] or [`Kind::Store`].
     pub kind: Kind,
-    /// The bytes accessed; a size above [`Meta::SIZE_MAX`] is reduced to it.
+    /// The number of bytes accessed; a size above [`Meta::SIZE_MAX`] is reduced to this maximum.
     pub size: u32,
     /// The source of the operation's address.
     pub address: Address,
@@ -36,10 +37,10 @@ pub enum Address {
     /// The execution gives it explicitly.
     #[default]
     Said,
-    /// The address is `distance` bytes after the address of an earlier operation whose address is given
+    /// The address is `distance` bytes after the address of an earlier operation, which is given
     /// explicitly.
     Behind {
-        /// The index of that operation.
+        /// The index of the earlier operation.
         op: u16,
         /// The distance in bytes; two's complement.
         distance: u64,
@@ -53,19 +54,21 @@ pub enum Address {
 pub struct Shape {
     /// The address of the block's first instruction.
     pub pc: u64,
-    /// The bytes of its instructions; a size above [`Meta::SIZE_MAX`] is reduced to it.
+    /// The number of bytes of the block's instructions; a size above [`Meta::SIZE_MAX`] is reduced
+    /// to this maximum.
     pub bytes: u32,
-    /// The number of the block's instructions, at most [`Shape::INSTRUCTIONS_MAX`]; 0 if it is a part of an
-    /// instruction that has begun before.
+    /// The number of the block's instructions, at most [`Shape::INSTRUCTIONS_MAX`]; 0 if the block
+    /// is the rest of an instruction that began in an earlier block.
     pub instructions: u32,
-    /// Whether executing it gives a row of kind fetch before its operations' rows.
+    /// Whether an execution has a row of kind fetch before the rows of its operations.
     pub fetch: bool,
     /// The memory operations of the block in the order of execution, at most [`Shape::OPS_MAX`].
     pub ops: Vec<Op>,
 }
 
 impl Shape {
-    /// The most instructions of a shape: those of two blocks still fit into one [`Meta`].
+    /// The most instructions of a shape. The instructions of two such blocks still fit into one
+    /// [`Meta`].
     pub const INSTRUCTIONS_MAX: u32 = 1 << 15;
     /// The most operations of a shape.
     pub const OPS_MAX: usize = 4095;
@@ -73,7 +76,10 @@ impl Shape {
     /// An error if the shape is invalid.
     pub fn check(&self) -> Result<(), Error> {
         let wrong = |what: String| {
-            Err(Error::Recorder(format!("the block at {:#x} cannot be recorded: {what}", self.pc)))
+            Err(Error::Recorder(format!(
+                "the block at {:#x} cannot be stored in a trace: {what}",
+                self.pc
+            )))
         };
         if self.instructions > Shape::INSTRUCTIONS_MAX {
             return wrong(format!("it has {} instructions", self.instructions));
@@ -89,7 +95,8 @@ impl Shape {
             if op.kind == Kind::Fetch {
                 return wrong(format!("its operation {index} is a fetch"));
             }
-            // Without instructions, its operations are of an instruction that has begun before.
+            // If the block has no instructions, its operations belong to an instruction that began
+            // in an earlier block.
             let end = self.instructions.max(1);
             if op.instruction < instruction || u32::from(op.instruction) >= end {
                 return wrong(format!(
@@ -118,11 +125,12 @@ pub struct ShapeId(pub(crate) u32);
 /// A shape as rows: what one execution appends to a batch.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Rows {
-    /// The address of the fetch row; for a group without one, a hint that identifies the operation.
+    /// The address of the fetch row. For a group of rows without a fetch, a hint that identifies
+    /// the operation.
     pub(crate) pc: u64,
     /// Whether the first row is a fetch.
     pub(crate) fetch: bool,
-    /// The rows, with the number of instructions since the row before *in the group*.
+    /// The rows, with the number of instructions since the previous row *of the group*.
     pub(crate) metas: Vec<Meta>,
     /// Instructions that begin after the last row; the next row counts them.
     pub(crate) trailing: u32,
@@ -142,14 +150,15 @@ pub(crate) struct Links {
 /// The source of one address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Link {
-    /// The index among the addresses given explicitly; their number stands for the block's start.
+    /// The index of the base address among the addresses given explicitly. The number of these
+    /// addresses stands for the block's start.
     pub(crate) from: u16,
-    /// The distance from there in bytes; 0 for an address given explicitly.
+    /// The distance from the base address in bytes; 0 for an address given explicitly.
     pub(crate) distance: u64,
 }
 
 impl Links {
-    /// The sources for `ops`; `None` if all addresses are given explicitly.
+    /// The sources of the addresses of `ops`; `None` if all addresses are given explicitly.
     fn new(ops: &[Op]) -> Option<Box<Links>> {
         let is_said = |op: &&Op| op.address == Address::Said;
         let said = ops.iter().filter(is_said).count();
@@ -170,8 +179,8 @@ impl Links {
         self.all.iter().map(move |link| base(link.from).wrapping_add(link.distance))
     }
 
-    /// The explicit ones among `addrs`, the addresses of all operations; `None` if the others are
-    /// not equal to their derived values.
+    /// The explicitly given addresses among `addrs`, the addresses of all operations; `None` if
+    /// another address differs from its derived value.
     fn said(&self, addrs: &[u64], pc: u64) -> Option<Vec<u64>> {
         let mut said = Vec::with_capacity(self.said);
         for (link, &addr) in self.all.iter().zip(addrs) {
@@ -185,11 +194,12 @@ impl Links {
 }
 
 impl Rows {
-    /// The most instructions that a plain shape counts in its first row, or leaves to the next.
+    /// The most instructions that a plain shape counts in its first row, or leaves over for the
+    /// next execution's first row.
     pub(crate) const PLAIN_INSTRUCTIONS_MAX: u32 = Meta::INSTRUCTIONS_MAX / 2;
 
-    /// Whether it has rows, and few enough instructions: the instructions that consecutive
-    /// executions of such shapes carry over always fit into the count of one row.
+    /// Whether the shape is plain: it has rows, and so few instructions that those left over by one
+    /// execution always fit into the count of the next execution's first row.
     pub(crate) fn is_plain(&self) -> bool {
         let first = self.metas.first().map(|meta| meta.instructions());
         first.is_some_and(|first| first.max(self.trailing) <= Rows::PLAIN_INSTRUCTIONS_MAX)
@@ -205,8 +215,9 @@ impl Rows {
         self.links.as_ref().map_or(self.ops(), |links| links.said)
     }
 
-    /// The explicit ones among the addresses of all operations, for a shape that derives some; `None`
-    /// if it derives none, or if they are not equal to their derived values.
+    /// For a shape in which some addresses are derived: the explicitly given addresses among
+    /// `addrs`, the addresses of all operations. `None` if the shape derives no address, or if an
+    /// address differs from its derived value.
     pub(crate) fn said_of(&self, addrs: &[u64]) -> Option<Vec<u64>> {
         self.links.as_ref()?.said(addrs, self.pc)
     }

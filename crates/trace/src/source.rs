@@ -20,7 +20,7 @@ pub enum Arch {
     Aarch64,
     /// 64-bit RISC-V.
     Riscv64,
-    /// Unknown, or the trace is not of a program.
+    /// The instruction set is unknown, or no program made the trace.
     Unknown,
 }
 
@@ -58,8 +58,8 @@ pub enum Filter {
     /// None: the trace holds all accesses.
     #[default]
     None,
-    /// Accesses to the page that is held by a direct-mapped filter of 16 entries for 4K pages;
-    /// there is one filter for fetches and one for data. The first store to a held page is kept.
+    /// Accesses to pages that are in a direct-mapped filter of 16 entries for 4K pages; there is
+    /// one filter for fetches and one for data. The first store to a page in the filter is kept.
     /// The result is exact for every set-associative LRU TLB of at least 16 sets that is indexed by
     /// the low page-number bits.
     Page16,
@@ -68,7 +68,8 @@ pub enum Filter {
 /// Data about a trace that are known before its first access.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Header {
-    /// The program that made it: `pagewalk record 0.1.0`, `pagewalk generate 0.1.0`, an importer.
+    /// The program that made the trace, such as `pagewalk record 0.1.0`, `pagewalk generate 0.1.0`
+    /// or an importer.
     pub producer: String,
     /// The recorded command line or the generator's parameters.
     pub command: Vec<String>,
@@ -80,11 +81,11 @@ pub struct Header {
     pub filter: Filter,
     /// The system's base page in bytes.
     pub page_bytes: u64,
-    /// Notes for readers of results: the layout is QEMU's, only a window was recorded.
+    /// Notes for readers of results, for example that only a window of the program was recorded.
     pub notes: Vec<String>,
-    /// In a trace of a whole machine: addresses from this one on are the kernel's, in the space [`crate::KERNEL`],
-    /// whichever space runs. A reader converts this to events ([`crate::Event::Run`]), so that the headers of its
-    /// sources do not have this field.
+    /// In a trace of a whole machine: addresses from this address on are the kernel's and belong to
+    /// the space [`crate::KERNEL`], whichever space runs. A reader adds events
+    /// ([`crate::Event::Run`]) in place of this field, so the headers of sources do not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_from: Option<u64>,
 }
@@ -95,8 +96,8 @@ pub trait Source {
     fn header(&self) -> &Header;
 
     /// Replaces the contents of `batch` by the next accesses, at most some ten thousand, and
-    /// returns whether there were any. After `false` the batch has no accesses but may have the
-    /// last events.
+    /// returns whether there were any. If it returns `false`, the batch has no accesses, but may
+    /// have the last events of the trace.
     fn next(&mut self, batch: &mut Batch) -> Result<bool, Error>;
 
     /// Answers the last batch, which [asks](Batch::asks) for the contents of the first-level TLBs for fetches
@@ -121,15 +122,15 @@ pub trait Source {
         None
     }
 
-    /// The processes of a recording, in the order of their numbers; empty for other traces. Those
-    /// of a running program become known when they begin.
+    /// The processes of a recording, in the order of their numbers; empty for other traces. The
+    /// processes of a running program become known when they begin.
     fn processes(&self) -> &[Process] {
         &[]
     }
 
-    /// Warnings for readers of results that became known while reading, in addition to the header's
-    /// notes: damage that was skipped, a defect of the tool that wrote the trace. Complete at the
-    /// end.
+    /// Warnings for readers of results that became known while reading, in addition to the notes in
+    /// the header: for example damage that was skipped, or a defect of the tool that wrote the
+    /// trace. They are complete only at the end.
     fn warnings(&self) -> &[String] {
         &[]
     }
@@ -139,22 +140,22 @@ pub trait Source {
         None
     }
 
-    /// A digest of the contents as 64 hexadecimal digits, available at the end; for a stored trace,
-    /// from the start.
+    /// A digest of the contents as 64 hexadecimal digits. It is available at the end or, for a
+    /// stored trace, from the start.
     fn digest(&self) -> Option<String> {
         None
     }
 
-    /// Another source of the same events, from the first on, if the trace has translations
-    /// ([`crate::Event::Translation`]): for a reader that needs to know what a later event says about a page. `None`
-    /// if there are none, or if the trace can be read only once.
+    /// If the trace has translations ([`crate::Event::Translation`]): a second source of the same
+    /// trace, from its beginning, for users that must know what a later event says about a page.
+    /// `None` if the trace has no translations or can be read only once.
     fn foretold(&self) -> Option<Box<dyn Source + Send>> {
         None
     }
 }
 
-/// A source that passes on the accesses of another source, and examines them or changes their order.
-/// Methods that it does not define itself are those of the other source.
+/// A source that passes on the accesses of another source, and examines them or changes their
+/// order. For methods that it does not define, the methods of the other source are used.
 pub trait Forward {
     /// The source whose accesses are passed on.
     fn source(&self) -> &dyn Source;
@@ -248,7 +249,10 @@ pub enum Error {
     #[error("{0}")]
     Parameters(String),
     /// A table that this crate cannot read: Parquet, which the Python side reads.
-    #[error("{0}: is a Parquet file, which this library cannot read; the `pagewalk` command can")]
+    #[error(
+        "{0}: this is a Parquet file, which this library cannot read; use the `pagewalk` command, \
+         which can"
+    )]
     Table(PathBuf),
     /// The recorded program or its recorder failed.
     #[error("{0}")]

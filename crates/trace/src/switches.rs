@@ -9,14 +9,14 @@ use serde::Serialize;
 pub struct Switches {
     /// The rule that determined the order in which programs ran.
     pub order: &'static str,
-    /// The number of instructions after which another program gets its turn; none if the recording
-    /// alone determines the order.
+    /// The number of instructions after which another program gets its turn; `None` if only the
+    /// recording determines the order.
     pub quantum_instructions: Option<u64>,
     /// The number of processors.
     pub cpus: u32,
     /// Switches of a processor from one program to another, by their cause.
     pub by_cause: BTreeMap<&'static str, u64>,
-    /// Waits that were ended because no program was runnable: the recording lacks the events for
-    /// which the programs waited.
+    /// Waits that were ended because no program could run: the recording lacks the events for which
+    /// the programs waited.
     pub unexplained: u64,
 }

@@ -29,8 +29,8 @@ pub struct Translation {
     /// `Translation::GLOBAL`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rights: Option<u8>,
-    /// The physical addresses of the page-table entries that the walk read, that of the root's entry
-    /// first; empty if they are not known.
+    /// The physical addresses of the page-table entries that the walk read, beginning with the
+    /// root's entry; empty if they are not known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entries: Vec<u64>,
 }
@@ -45,7 +45,7 @@ pub enum Seen {
     Snapshot,
 }
 
-/// The reason for which a snapshot was taken.
+/// Why a snapshot was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum When {
@@ -57,12 +57,13 @@ pub enum When {
     End,
 }
 
-/// Which page sizes a snapshot can tell apart.
+/// Which page sizes a snapshot distinguishes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KnownSizes {
-    /// Pages that an entry above the lowest level of the page table maps. Larger units of base pages
-    /// (64K of adjacent entries, for example) are recorded as base pages.
+    /// Only pages that an entry above the lowest level of the page table maps are distinguished
+    /// from base pages. Larger units that consist of base pages (64K of adjacent entries, for
+    /// example) are recorded as base pages.
     Large,
     /// All sizes in which the kernel allocates.
     All,
@@ -73,7 +74,7 @@ const fn one() -> u64 {
 }
 
 impl Translation {
-    /// The right to read: a bit of [`Translation::rights`], as are the following constants.
+    /// The right to read. This constant and the following ones are bits of [`Translation::rights`].
     pub const READ: u8 = 1;
     /// The right to write.
     pub const WRITE: u8 = 2;
@@ -85,11 +86,11 @@ impl Translation {
     pub const ACCESSED: u8 = 16;
     /// The pages have been stored to.
     pub const DIRTY: u8 = 32;
-    /// The pages are the same in all spaces.
+    /// The pages are global: they are mapped in all spaces.
     pub const GLOBAL: u8 = 64;
 
-    /// The largest number of entries: those of a nested walk with five levels in the guest and in
-    /// the host (`(5 + 1) * (5 + 1) - 1`).
+    /// The largest number of entries: a nested walk with five levels in the guest and five in the
+    /// host reads `(5 + 1) * (5 + 1) - 1`.
     pub const ENTRIES_MAX: usize = 35;
     /// log2 of the smallest and of the largest page size.
     pub(crate) const SHIFTS: std::ops::RangeInclusive<u32> = 12..=51;
@@ -100,12 +101,12 @@ impl Translation {
         Translation { seen, addr, page_bytes: 4096, pages: 1, paddr, rights, entries }
     }
 
-    /// The number of bytes of all pages together; `None` if that is no number of 64 bits.
+    /// The number of bytes of all pages together; `None` if the number does not fit into 64 bits.
     pub fn bytes(&self) -> Option<u64> {
         self.pages.checked_mul(self.page_bytes)
     }
 
-    /// Refuses values that no page table can have. The error says which.
+    /// Refuses values that no page table can have. The error describes the wrong value.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         if !self.page_bytes.is_power_of_two()
             || !Translation::SHIFTS.contains(&self.page_bytes.trailing_zeros())
@@ -128,7 +129,7 @@ impl Translation {
             return Err("rights that do not exist");
         }
         if self.entries.len() > Translation::ENTRIES_MAX {
-            return Err("more page-table entries than a walk reads");
+            return Err("more page-table entries than a walk can read");
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Numbers with a unit, as users write them.
 
-/// Parses a number with one of `units`, each of which is `step` times the one before. Decimals are
+/// Parses a number with one of `units`; each unit is `step` times the unit before. Decimals are
 /// allowed (`134.3M`) if the value is a whole number.
 pub(crate) fn with_unit(text: &str, units: &[&str], step: u64) -> Option<u64> {
     let digits = text.trim_end_matches(|last: char| !last.is_ascii_digit());

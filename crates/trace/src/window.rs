@@ -6,9 +6,9 @@
 //!                                              ^ Event::WarmupEnd
 //! ```
 //!
-//! Skipped accesses are decoded and dropped. Their events are returned before the first access, so
-//! that a machine knows the address spaces. Only [`Event::Gap`]s are dropped, because they report
-//! missing accesses outside of the counted part.
+//! Skipped accesses are decoded and dropped. The events among them are returned before the first
+//! access, so that a machine knows the address spaces. Only [`Event::Gap`]s are dropped, because
+//! they report missing accesses outside the counted part.
 
 use std::collections::BTreeMap;
 use std::ops::DerefMut;
@@ -19,15 +19,16 @@ use sha2::{Digest, Sha256};
 use crate::switches::Switches;
 use crate::{Batch, Error, Event, Header, Placed, Process, Source};
 
-/// Which accesses of a source are given, and which of these are counted.
+/// Which accesses of a source are returned, and which of the returned accesses are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bounds {
     /// The number of accesses that are skipped at the beginning.
     pub skip: u64,
-    /// The number of accesses after these that are simulated but not counted.
+    /// The number of accesses after the skipped ones that are simulated but not counted.
     pub warmup: u64,
-    /// The number of accesses after the warm-up at which the trace ends; `None`: all of them.
+    /// The number of accesses after the warm-up, after which the trace ends; `None`: the trace does
+    /// not end early.
     #[serde(rename = "max_accesses")]
     pub accesses_max: Option<u64>,
 }
@@ -38,7 +39,7 @@ impl Bounds {
         *self == Bounds::default()
     }
 
-    /// The index of the first access that is no longer given.
+    /// The index of the first access that is not returned because the trace ends before it.
     fn end(&self) -> u64 {
         let max = self.accesses_max.unwrap_or(u64::MAX);
         self.skip.saturating_add(self.warmup).saturating_add(max)
@@ -52,25 +53,29 @@ impl Bounds {
         }
         if self.warmup > 0 {
             let next = if self.skip > 0 { "next" } else { "first" };
-            parts.push(format!("the {next} {} warm the machine and are not counted", self.warmup));
+            parts.push(format!(
+                "the {next} {} warm up the machine and are not counted",
+                self.warmup
+            ));
         }
         if let Some(max) = self.accesses_max {
-            parts.push(format!("it ends after {max} accesses that count"));
+            parts.push(format!("it ends after {max} counted accesses"));
         }
         format!("a part of the trace: {}", parts.join("; "))
     }
 }
 
-/// A source of which only a part is given. `P` is a box of the source, or a reference to it.
+/// A source that returns only a part of another source. `P` is a box of the other source, or a
+/// reference to it.
 pub struct Window<P> {
     source: P,
     header: Header,
     bounds: Bounds,
     /// The index, in the source, of the next access.
     at: u64,
-    /// Events before the first access to be given.
+    /// Events before the first access that is returned.
     before: Vec<Placed>,
-    /// Whether [`Event::WarmupEnd`] has still to be given.
+    /// Whether [`Event::WarmupEnd`] has not been returned yet.
     warming: bool,
     /// The number of switches between programs in the counted part, by cause.
     switched: BTreeMap<&'static str, u64>,
@@ -99,7 +104,7 @@ impl<P: DerefMut<Target: Source>> Window<P> {
         let length = batch.len() as u64;
         let within = |index: u64| index.saturating_sub(self.at).min(length) as u32;
         let (from, to) = (within(self.bounds.skip), within(self.bounds.end()));
-        // A switch before the first access that counts has been done then.
+        // A switch before the first counted access happened before counting began.
         let first = self.bounds.skip.saturating_add(self.bounds.warmup);
         for &(at, cause) in &batch.switches {
             let index = self.at + u64::from(at);
@@ -108,7 +113,7 @@ impl<P: DerefMut<Target: Source>> Window<P> {
             }
         }
         if (from, u64::from(to)) != (0, length) {
-            // Events after the last access of the window are outside of it.
+            // Events after the last access of the window are outside the window.
             batch.events.retain(|placed| placed.at < to || u64::from(to) == length);
             batch.keep(from, to);
         }
@@ -127,13 +132,15 @@ impl<P: DerefMut<Target: Source>> Window<P> {
         let end = self.bounds.skip.saturating_add(self.bounds.warmup);
         let stop = self.at.min(self.bounds.end());
         let first = stop - batch.len() as u64;
-        // At the end of a batch it waits: events before the next access may be in the next one.
+        // If the warm-up ends at the end of a batch, the event is inserted into the next batch,
+        // which may have events before its first access.
         if !self.warming || end > stop || (end == stop && stop < self.bounds.end()) {
             return;
         }
         self.warming = false;
         let at = (end - first) as u32;
-        // Behind the events before that access, so that their changes belong to the warm-up.
+        // The event is inserted after the other events before this access, so that their effects
+        // belong to the warm-up.
         let place = batch.events.partition_point(|placed| placed.at <= at);
         let thread = batch.segments.first().map_or(0, |segment| segment.thread);
         batch.events.insert(place, Placed { at, thread, event: Event::WarmupEnd });
@@ -150,8 +157,8 @@ impl<P: DerefMut<Target: Source>> Window<P> {
         }
         if warmup > 0 && self.at <= skip.saturating_add(warmup) {
             return Err(Error::Parameters(format!(
-                "--warmup {warmup}: the trace ends after {} accesses, so that none would count; \
-                 warm up with fewer",
+                "--warmup {warmup}: the trace ends after {} accesses, so that no access would be \
+                 counted; give a smaller number",
                 self.at
             )));
         }
@@ -180,7 +187,7 @@ impl<P: DerefMut<Target: Source>> Source for Window<P> {
                 self.before.append(&mut batch.events);
                 continue;
             }
-            // Both hold few events, and only the first batch that is given has any before it.
+            // Both lists are short, and only the first returned batch has events before it.
             let before = self.before.drain(..).map(|placed| Placed { at: 0, ..placed });
             batch.events.splice(0..0, before);
             if !more {
@@ -197,7 +204,7 @@ impl<P: DerefMut<Target: Source>> Source for Window<P> {
 
     fn total(&self) -> Option<u64> {
         let total = self.source.total().map(|total| total.min(self.bounds.end()));
-        // A source of unknown length gives at most what there is room for.
+        // The total is unknown if the source's total is unknown.
         total.map(|total| total.saturating_sub(self.bounds.skip))
     }
 

@@ -12,32 +12,33 @@
 //!   usual 18                                    tag       tag
 //! ```
 //!
-//! A *fixed* block performs the same operations each time, and its words have only their addresses,
-//! without derived ones. If the block was left before its end, its first word says so, or
-//! operations that were not reached have [`WORD_NONE`].
+//! A *fixed* block performs the same operations each time. Its words have only the addresses of
+//! these operations, except derived addresses. If the block was left before its end, its first word
+//! says so, or the words of operations that were not reached are [`WORD_NONE`].
 //!
-//! Other blocks nearly always behave in the same way. A [`crate::Sink`] gets the *usual* shape of a
-//! block once. From then on the sink takes the block's words as they are, with one lookup of its own
-//! data about the block.
+//! Other blocks nearly always perform the same operations too. A [`crate::Sink`] gets the *usual*
+//! shape of a block once. From then on the sink processes the block's words without decoding each,
+//! with one lookup of its own data about the block.
 
 use rustc_hash::FxHashMap;
 
 use crate::ShapeId;
 
-/// The number of bits of a word below the block's number or the address.
+/// The number of bits in a word below the block's number or the address.
 pub const WORD_SHIFT: u32 = 16;
 /// The tag of a block. The tag of an operation has the highest bit clear.
 pub const WORD_BLOCK: u16 = 1 << 15;
 /// The tag of a fixed block.
 pub const WORD_FIXED: u16 = WORD_BLOCK + 3;
-/// Tags from [`WORD_BLOCK`] up to, but not including, this one begin something new, so that the block before has
-/// ended. Tags from this one up can be between a block and its operations.
+/// A word with a tag from [`WORD_BLOCK`] up to, but not including, this value does not belong to
+/// the block before it, which has therefore ended. Words with tags from this value up can come
+/// between a block and its operations.
 pub const WORD_AMID: u16 = WORD_BLOCK + 6;
 /// The number of bits of a fixed block's word below the count of its operations.
 pub const WORD_COUNT_SHIFT: u32 = 56;
 /// The lowest of the eight bits below the count, which are 0 unless a fixed block was left early.
 pub const WORD_MADE_SHIFT: u32 = 48;
-/// The most rows of a block per word, for a block that can be decoded as having run as usual.
+/// The most rows per word of a block that can be decoded by its usual shape.
 pub const WORD_ROWS_MAX: usize = 128;
 /// The value instead of an address for an operation of a fixed block that was not reached.
 pub const WORD_NONE: u64 = u64::MAX;
@@ -47,7 +48,7 @@ pub const WORD_NONE: u64 = u64::MAX;
 pub struct Taken {
     /// The number of words processed.
     pub words: usize,
-    /// The number of accesses they contained.
+    /// The number of accesses that these words contained.
     pub accesses: u64,
 }
 
@@ -55,10 +56,11 @@ pub struct Taken {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usual {
     blocks: Vec<Option<Known>>,
-    /// The last declaration for each shape: the shape of some blocks changes back and forth.
+    /// The last declaration for each shape. It is kept because the shape of some blocks changes
+    /// back and forth.
     shapes: FxHashMap<ShapeId, Known>,
     tags: Vec<u16>,
-    /// The most rows per word of any block so far; 0 before the first.
+    /// The largest number of rows per word of any block so far; 0 before the first block.
     rows_per_word: usize,
 }
 
@@ -76,7 +78,7 @@ pub(crate) struct Known {
 pub(crate) struct Ready<T> {
     /// The blocks by number, including those that are not ready.
     blocks: Vec<Block<T>>,
-    /// The numbers of the blocks that became ready since all were reset.
+    /// The numbers of the blocks that became ready since the last reset of all blocks.
     numbers: Vec<usize>,
 }
 
@@ -91,13 +93,13 @@ struct Block<T> {
     own: T,
 }
 
-/// How far words were processed.
+/// How many words were processed, and the last block among them that has operations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Followed {
     /// The number of words processed.
     pub(crate) words: usize,
-    /// The position of the last block that has operations, if there is one: each block after it has
-    /// one word.
+    /// The position of the last block that has operations, if there is one. Each block after it
+    /// consists of one word.
     busy: usize,
 }
 
@@ -110,7 +112,8 @@ pub(crate) trait Take<T> {
 
 /// An index beyond all words.
 const NOWHERE: usize = usize::MAX;
-/// How many words are prefetched: they are in the cache of the processor that wrote them.
+/// How many words ahead words are prefetched, since they are in the cache of the processor that
+/// wrote them.
 const AHEAD: usize = 128;
 
 impl Usual {
@@ -135,12 +138,12 @@ impl Usual {
         self.blocks[number] = Some(known);
     }
 
-    /// A number of words that never have more than `rows` rows.
+    /// A number of words that can never stand for more than `rows` rows.
     pub(crate) fn words_of(&self, rows: usize) -> usize {
         rows / self.rows_per_word.max(1)
     }
 
-    /// The most rows that `words` words have.
+    /// The most rows that `words` words can stand for.
     pub(crate) fn rows_of(&self, words: usize) -> usize {
         words * self.rows_per_word.max(1)
     }
@@ -174,8 +177,8 @@ impl Usual {
         }
     }
 
-    /// Passes to `taker` the blocks at the beginning of `words` that are `ready` and whose end is
-    /// in `words`.
+    /// Passes the blocks at the beginning of `words` to `taker`, up to the first block that is not
+    /// `ready` or whose end is not in `words`.
     #[inline(always)]
     pub(crate) fn follow<T>(
         &self,
@@ -183,12 +186,12 @@ impl Usual {
         ready: &Ready<T>,
         taker: &mut impl Take<T>,
     ) -> Followed {
-        // Before this index, two more words follow.
+        // At an index below this one, at least two more words follow.
         let two = words.len().saturating_sub(2);
         let (mut at, mut busy) = (0, NOWHERE);
         while let Some(&block) = words.get(at) {
             prefetch(words.as_ptr().wrapping_add(at + AHEAD));
-            // SAFETY: it is asked for 1 and 2, where `at` is below `two`.
+            // SAFETY: it is called only with 1 and 2, and only if `at` is below `two`.
             let word = |index: usize| unsafe { *words.get_unchecked(at + index) };
             let known = ready.blocks.get(block_number(block));
             let Some(known) = known.filter(|known| known.word == block) else { break };
@@ -210,7 +213,7 @@ impl Usual {
                     taker.take::<0>(&known.own, &[word(1), word(2)]);
                     3
                 }
-                // It is not a fixed one.
+                // The block is not a fixed block.
                 0 => {
                     let Some(own) = self.usual(&words[at + 1..], known) else { break };
                     busy = if own.is_empty() { busy } else { at };
@@ -229,8 +232,8 @@ impl Usual {
         Followed { words: at, busy }
     }
 
-    /// The words of a block's operations, if they are as `known` to be usual and another block
-    /// follows; otherwise this block might continue.
+    /// The words of a block's operations, if their tags are the usual ones of `known` and another
+    /// block follows. Without a following block, this block might continue.
     #[inline(always)]
     fn usual<'a, T>(&self, words: &'a [u64], known: &Block<T>) -> Option<&'a [u64]> {
         let (own, after) = words.split_at_checked(known.ops.into())?;
@@ -254,8 +257,8 @@ impl<T: Copy + Default> Ready<T> {
         self.numbers.push(number);
     }
 
-    /// The data of the last of the blocks that were `followed` in `words`, and the last address of
-    /// an operation.
+    /// The data of the last block that [`Usual::follow`] processed in `words`, and the address of
+    /// the last operation.
     pub(crate) fn last(&self, words: &[u64], followed: Followed) -> Option<(&T, Option<u64>)> {
         let of = |word| &self.blocks[block_number(word)];
         let words = &words[..followed.words];
@@ -292,8 +295,8 @@ impl<T> Default for Ready<T> {
     }
 }
 
-/// The address in `word`, of which the lowest `64 - SHIFT` bits are stored: those above extend the highest of them,
-/// as those of the addresses of a kernel do.
+/// The address in `word`. Only the lowest `64 - SHIFT` bits of an address are stored. The upper
+/// bits are copies of the highest stored bit, so that addresses of a kernel are correct too.
 #[inline(always)]
 pub(crate) fn address<const SHIFT: u32>(word: u64) -> u64 {
     (word as i64 >> SHIFT) as u64
@@ -302,7 +305,7 @@ pub(crate) fn address<const SHIFT: u32>(word: u64) -> u64 {
 /// The number of the block in `word`.
 #[inline(always)]
 fn block_number(word: u64) -> usize {
-    // A recorder numbers blocks with 32 bits; a fixed one's count is above them.
+    // A recorder numbers blocks with 32 bits; the count of a fixed block is in the bits above.
     (word >> WORD_SHIFT) as u32 as usize
 }
 
@@ -312,7 +315,7 @@ fn count(word: u64) -> usize {
     (word >> WORD_COUNT_SHIFT) as usize
 }
 
-/// Whether `word` begins something new, so that the block before has ended.
+/// Whether `word` does not belong to the block before it, which has therefore ended.
 #[inline(always)]
 fn begins(word: u64) -> bool {
     (WORD_BLOCK..WORD_AMID).contains(&(word as u16))
@@ -322,7 +325,7 @@ fn begins(word: u64) -> bool {
 #[inline(always)]
 fn prefetch(words: *const u64) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint; nothing is read, and no address is wrong.
+    // SAFETY: a prefetch is only a hint; it reads nothing, and every address is allowed.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(words.cast());

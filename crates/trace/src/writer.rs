@@ -4,7 +4,7 @@
 //!   Sink calls --> Encoder --full chunk--> NAME.part --finish--> NAME
 //! ```
 //!
-//! The file appears under its name only when all of it is written and synced to disk.
+//! The file gets its final name only when all of it has been written and synced to disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,9 +23,8 @@ pub struct Options {
     /// take 0.05 to 0.25 bytes per access. At 1 files are two fifths smaller; writing takes 0.3 ns per access
     /// more, and reading 0.1 ns. Below 0, streams that shrink little get faster settings.
     pub level: i32,
-    /// The approximate number of accesses per chunk, at most 2 Mi. A chunk is what a killed
-    /// recorder may lose, and the unit in which a range is located. 256 Ki makes files 10 to 50 %
-    /// larger.
+    /// The approximate number of accesses per chunk, at most 2 Mi. A recorder that is killed may
+    /// lose one chunk, and reading a range begins at a chunk. 256 Ki makes files 10 to 50 % larger.
     pub chunk_accesses: u32,
 }
 
@@ -35,7 +34,7 @@ impl Default for Options {
     }
 }
 
-/// What has been written.
+/// A summary of the written file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Summary {
     /// The finished file.
@@ -54,9 +53,9 @@ pub struct Summary {
 
 /// A [`Sink`] that encodes into a file: a trace, or a process of a [`crate::Recording`].
 ///
-/// It writes `NAME.part`, which is renamed to the name of the file when it is complete. A trace that is dropped
-/// before it is complete removes this file. If the process is killed, the part remains, and [`crate::Reader`] reads
-/// its complete chunks.
+/// It writes `NAME.part`, and renames this file when it is complete. If the writer is dropped
+/// before that, it removes the file. If the process is killed, the file remains, and
+/// [`crate::Reader`] can read its complete chunks.
 #[derive(Debug)]
 pub struct Writer {
     output: Arc<Mutex<Output>>,
@@ -69,8 +68,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts a trace at `path`. If it exists, this is an error unless `options` allow replacing
-    /// it.
+    /// Starts a trace at `path`. If the file exists, this is an error, unless `options` allow
+    /// replacing it.
     pub fn create(path: &Path, header: Header, options: Options) -> Result<Writer, Error> {
         let output = Output::create(path, &header, VERSION, options.overwrite, false)?;
         Writer::new(Arc::new(Mutex::new(output)), &options)
@@ -183,7 +182,7 @@ impl Sink for Writer {
         match shape.check() {
             Ok(()) => {
                 let mut rows = Rows::from(shape);
-                // Recordings alone are of a version that knows links.
+                // Only the version of recordings has links.
                 if self.encoder.head().owner.is_none() {
                     rows.links = None;
                 }

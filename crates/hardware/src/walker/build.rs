@@ -59,8 +59,8 @@ impl Walker {
         }
         let lowest_only = description.walker.lowest_only;
         if lowest_only && (cached || host.is_some() || !is_hardware) {
-            let what = "walker.lowest_only does not work with an MMU cache, a host or a software \
-                        handler: leave them out, or leave walker.lowest_only out";
+            let what = "walker.lowest_only excludes [mmu_cache], [nested] and \
+                        walker.kind=software: leave those out, or leave walker.lowest_only out";
             return Err(Refusal::new("walker.lowest_only", what.to_owned()));
         }
         let page_table = description.page_table.as_ref();
@@ -140,7 +140,10 @@ fn check_shared(
     let refuse = |key: &str, what: &str| Err(Refusal::new(key, what.to_owned()));
     let cache = description.mmu_cache.as_ref().filter(|cache| cache.design != "none");
     let Some(cache) = cache else {
-        return refuse("nested.shared", "there is no [mmu_cache] to share: give it a design");
+        return refuse(
+            "nested.shared",
+            "the machine has no MMU cache that could be shared: set mmu_cache.design",
+        );
     };
     let has_own = |cache: &description::MmuCache| cache.design != "none";
     if nested.mmu_cache.as_ref().is_some_and(has_own) {
@@ -154,8 +157,8 @@ fn check_shared(
         return refuse("nested.format", what);
     }
     if description.core.asid_bits == 16 {
-        let what = "with contexts of 16 bits no context is left for the host, which shares the \
-                    guest's MMU cache: write 0 to 15";
+        let what = "with contexts of 16 bits, no context is left for the host, which shares the \
+                    guest's MMU cache (nested.shared): write 0 to 15";
         return refuse("core.asid_bits", what);
     }
     if nested.shared >= Shared::NestedTlb {
@@ -165,7 +168,8 @@ fn check_shared(
             return refuse("nested.tlb", what);
         }
         if cache.design != Design::Utc.name() {
-            let what = "only a utc, whose entries have any prefix, can hold pages too: write \
+            let what = "only a cache of design utc, whose entries have prefixes of any length, \
+                        can hold pages too: write \
                         mmu_cache.design=utc, or nested.shared=mmu-cache";
             return refuse("mmu_cache.design", what);
         }
@@ -178,7 +182,8 @@ fn check_virtual(description: &Description, address_bits: Option<u32>) -> Result
     let refuse = |what: &str| Err(Refusal::new("core.virtual_caches", what.to_owned()));
     if address_bits != Some(VIRTUAL_CACHE_BITS) {
         return refuse(
-            "virtual caches need a page table for addresses of 32 bits: use one, or write false",
+            "virtual caches need a page table for addresses of 32 bits: choose another \
+             page_table.format, or write false",
         );
     }
     if description.cache.l2.is_some() || description.cache.l3.is_some() {
@@ -209,7 +214,7 @@ fn check_virtual(description: &Description, address_bits: Option<u32>) -> Result
     }
 }
 
-/// A tree shape that covers both trees, for an MMU cache that both use.
+/// A tree shape that covers both trees, for an MMU cache that the guest and the host share.
 fn of_both(guest: TreeShape, host: TreeShape) -> TreeShape {
     let entry_shift = guest.entry_shift.min(host.entry_shift);
     let table_shift = guest.table_shift.min(host.table_shift);
@@ -300,13 +305,14 @@ fn mmu_cache_params(
     if tree.spans.is_none() && design.is_split() {
         let format = page_table.map_or("", |table| &table.format);
         let what = format!(
-            "a page table of format {format} has no fixed levels to split by: choose uptc, utc or tpc"
+            "a page table of format {format} has no fixed levels by which an MMU cache could be \
+             split: choose uptc, utc or tpc"
         );
         return refuse("design", what);
     }
     if tree.spans.is_none() && design == Design::Tpc && cache.ways != Ways::Full {
-        let what = "without fixed levels, a tpc compares paths of any length, which must be in one \
-                    set: write \"full\"";
+        let what = "this page table has no fixed levels, so the paths in a tpc have any length \
+                    and must all be in one set: write \"full\"";
         return refuse("ways", what.to_owned());
     }
     for (level, key, _) in cache.by_level() {

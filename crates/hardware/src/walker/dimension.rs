@@ -27,7 +27,7 @@ pub struct Dimension {
     pub(super) searches_timed: u64,
     /// The number of searches of the dimension's MMU cache in completed walks.
     pub searches: u64,
-    /// The number of real walks that each simulated walk represents.
+    /// The number of equal walks for which each simulated walk counts.
     pub(super) times: u64,
     /// References by level (the index) and by the cache or memory that served them.
     pub served: Vec<[u64; Served::COUNT]>,
@@ -69,8 +69,9 @@ impl Dimension {
         new * self.search_cycles
     }
 
-    /// The number of references from the root down that the walk skips. The error is a node that is
-    /// not on their path.
+    /// The number of references, from the root down, that the walk skips because of the MMU cache.
+    /// The error is a stale node to which the cache leads, and which is not on the path of the
+    /// references.
     #[inline]
     pub(super) fn start(&mut self, walk: &Walk, references: &[Reference]) -> Result<usize, Node> {
         let start = self.cache.start(walk.va, walk.asid, walk.root);
@@ -90,8 +91,8 @@ impl Dimension {
         for reference in skipped.iter().filter(|reference| !reference.write) {
             self.upper(reference.level, true);
         }
-        // An accessed bit set in the entry that led to the start costs nothing extra: it is written
-        // with the read.
+        // Setting the accessed bit in the entry that leads to the start node costs nothing extra,
+        // as the bit is written together with the read.
         let marks = rest.iter().take_while(|reference| reference.level > start.level).count();
         Ok(skipped.len() + marks)
     }
@@ -131,7 +132,7 @@ impl Dimension {
         !matches!(self.cache, AnyWalkCache::None)
     }
 
-    /// Moves the MMU cache to `other`, which has none, or back.
+    /// Exchanges the MMU caches of both dimensions; only one of them has a cache.
     pub(super) fn lend(&mut self, other: &mut Dimension) {
         std::mem::swap(&mut self.cache, &mut other.cache);
     }

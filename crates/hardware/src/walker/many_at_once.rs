@@ -35,8 +35,8 @@ impl Walker {
     /// tables, in the order in which its walks read them from the root down. The MMU cache held the
     /// steps in `spared`, or let the walks skip them.
     ///
-    /// The walker must have neither data caches nor a host, so that misses with equal steps are
-    /// equal in all counts.
+    /// The walker must have neither data caches nor a host; misses with equal steps then have equal
+    /// counts.
     pub fn replay(&mut self, miss: &Miss, spared: Steps, times: u64) {
         self.dimension.times = times;
         let (mut references, mut spared) = (miss.references.as_slice(), spared);
@@ -46,7 +46,7 @@ impl Walker {
             spared = self.dimension.learn(&made.walk, own, spared);
             let walked =
                 self.walk(&made.walk, Way { references: own, host: &[], host_references: &[] });
-            debug_assert!(walked.is_ok(), "it was given nodes of this way");
+            debug_assert!(walked.is_ok(), "the MMU cache holds only nodes of this path");
         }
         self.refilled(miss.refill);
     }

@@ -46,7 +46,7 @@ use super::{
 use speculation::{DeviceFrames, Made};
 use virtual_machine::page_node;
 
-/// The cycles of a reference by what serves it.
+/// The cycles of a reference, by the cache or memory that serves it.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies {
     /// Whether the machine file gives all cycles that its caches and memory need.
@@ -121,8 +121,8 @@ pub struct Port {
     pub latencies: Latencies,
     /// References to memory by node, if memory has nodes.
     pub nodes: Option<References>,
-    /// log2 of the line size, in bytes, of the cache that references reach first; the next field
-    /// has the number of lines touched beyond one per reference.
+    /// log2 of the line size, in bytes, of the cache that references reach first. The next field
+    /// counts the additional lines of references that touch more than one line.
     line_shift: u32,
     pub further_lines: u64,
     /// Reads and writes that changed nothing in the first cache they reached, and that this cache
@@ -183,7 +183,7 @@ impl Walker {
         }
     }
 
-    /// Records that a device owns the frame from now on, or no longer.
+    /// Records that a device owns the frame from now on or, if `lent` is false, no longer owns it.
     pub fn device(&mut self, frame: PhysAddr, lent: bool) {
         self.devices.lend(frame, lent);
     }
@@ -287,7 +287,7 @@ impl Walker {
         let _ = self.follow(walk, way, 0);
     }
 
-    /// Completes a refill: the walks since the last refill were for this one.
+    /// Completes a refill. The walks since the last refill belong to this one.
     pub fn refilled(&mut self, refill: Refill) {
         let Refill { region, cold, data, instead, dirtied, sized } = refill;
         if let Some(handler) = &self.handler {
@@ -483,8 +483,9 @@ impl Port {
         }
     }
 
-    /// Makes the first of the `references`, as long as they change nothing in the cache they reach
-    /// first: a faster [`Port::fetch`] for several. Returns their number.
+    /// Makes the first of the `references`, up to the first that would change the cache that it
+    /// reaches first. This is faster than [`Port::fetch`] for each. Returns the number of
+    /// references made.
     #[inline]
     fn repeat(&mut self, references: &[Reference], dimension: &mut Dimension) -> usize {
         let Some(caches) = self.caches.as_ref().filter(|_| self.made.is_none()) else { return 0 };

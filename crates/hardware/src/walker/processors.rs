@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Each processor has a walker with its caches, except `l3`, which all processors share: `l3` is
-//! moved to the running processor. A line that another processor has written stays in the nearer
-//! caches: coherence is not modelled.
+//! moved to the running processor. Coherence is not modelled: a line that one processor has written
+//! stays in the nearer caches of the other processors.
 
 use addr::{Kind, PageSize, PhysAddr};
 use description::{Description, Refusal};
@@ -44,7 +44,8 @@ impl Walkers {
         Ok(InTurn::new(walker(0)?, others.into_iter()))
     }
 
-    /// Reports all accesses that changed nothing to the caches, before counts are read.
+    /// Counts the accesses that changed nothing in a cache in the counts of the caches. Must be
+    /// called before counts are read.
     pub fn settle(&mut self) {
         self.for_each(Walker::settle);
     }

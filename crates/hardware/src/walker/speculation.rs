@@ -29,7 +29,8 @@ pub(super) struct Made {
     /// The cache or memory that served the last entry of the walk.
     pub(super) pte: Option<Served>,
     pub(super) cycles: u64,
-    /// The number of references of walks of the host whose end was predicted correctly.
+    /// The number of references that a walk need not wait for: those of walks of the host whose end
+    /// was predicted correctly.
     pub(super) spared: u64,
 }
 
@@ -249,8 +250,8 @@ impl Speculator {
             return Err(own(Refusal::new(key, what)));
         }
         if described.fill == OFFSETS {
-            let what = "offsets are kept per instruction, and walks of the host belong to no \
-                        instruction: write heuristic";
+            let what = "with fill = offsets, entries are for instructions, but walks of the host \
+                        belong to no instruction: write heuristic";
             return Err(own(Refusal::new("fill", what.to_owned())));
         }
         let params = params(described, sizes, false).map_err(own)?;
@@ -269,7 +270,7 @@ impl Speculator {
         }
     }
 
-    /// Updates the predictor after a walk. The walk found the page `there`; with `faulted` it
+    /// Updates the predictor after a walk that found the page `there`. If `faulted`, the walk
     /// faulted, and `there` is the page that forbids the access, if there is one.
     pub(super) fn walked(
         &mut self,
@@ -319,12 +320,12 @@ impl Speculator {
 /// A table of offsets.
 fn offsets(described: &description::SpecTlb) -> Result<Offsets, Refusal> {
     if described.keeps_absent {
-        let what = "with offsets by instruction, entries are always kept after a wrong prediction: \
-                     leave keeps_absent out";
+        let what = "with fill = offsets, entries are always kept after a wrong prediction: leave \
+                    keeps_absent out";
         return Err(Refusal::new("keeps_absent", what.to_owned()));
     }
     if described.replacement.parse() != Ok(Policy::Lru) {
-        let what = "entries for offsets are replaced by no policy other than lru: write lru";
+        let what = "with fill = offsets, the only replacement policy is lru: write lru";
         return Err(Refusal::new("replacement", what.to_owned()));
     }
     if described.pages_min > Spot::RUN_MAX {
@@ -335,8 +336,8 @@ fn offsets(described: &description::SpecTlb) -> Result<Offsets, Refusal> {
     Offsets::new(params).map_err(|error| Refusal::new("entries", error.to_string()))
 }
 
-/// The predictor's parameters, for a page table with pages of `sizes`, in which pages can be marked if
-/// `has_marks`.
+/// The predictor's parameters, for a page table with pages of `sizes`. `has_marks` says whether the
+/// operating system marks the entries of pages in reservations.
 fn params(
     described: &description::SpecTlb,
     sizes: &[PageSize],
@@ -346,8 +347,8 @@ fn params(
     let larger: Vec<String> = sizes.iter().skip(1).map(ToString::to_string).collect();
     if !sizes.iter().skip(1).any(|size| *size == page_size) {
         let what = match larger.as_slice() {
-            [] => "the page table has only base pages, which cannot fill a large page: \
-                   choose another page_table.format, or leave [spec_tlb] out"
+            [] => "the page table has no pages larger than base pages, in which base pages could \
+                   have positions: choose another page_table.format, or leave [spec_tlb] out"
                 .to_owned(),
             _ => format!(
                 "the page table has no large pages of {page_size}: choose one of {}",

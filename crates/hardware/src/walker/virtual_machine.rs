@@ -11,9 +11,9 @@
 //! and is moved to the host's dimension during each walk of the host. The shared cache can also
 //! hold the host's pages, in place of the nested TLB.
 //!
-//! A hit in the nested TLB replaces a whole walk of the host's table (B10 §4.7). The host never unmaps a page, so
-//! that the nested TLB is never flushed; the host's MMU cache is flushed only for tables that move when a page is
-//! mapped.
+//! A hit in the nested TLB replaces a whole walk of the host's table (B10 §4.7). The host never
+//! unmaps a page, so the nested TLB is never flushed. The host's MMU cache is flushed only for
+//! tables that move when a page is mapped.
 
 use addr::{Asid, Kind, PageSize, PhysAddr, Rights};
 use description::Shared;
@@ -33,16 +33,16 @@ pub struct HostSide {
     pub shared: Shared,
     /// The predictor of the page at which a walk of the host ends.
     pub speculator: Option<Speculator>,
-    /// References of walks in both dimensions that no correct prediction overlaps, if the guest has
-    /// no predictor.
+    /// References of walks in both dimensions that no correct prediction hides; counted here if the
+    /// guest has no predictor.
     pub critical: u64,
     /// The number of walks of the host's table.
     pub walks: u64,
 }
 
 impl HostSide {
-    /// The physical address of a guest-physical address. `references` are those of its walk from
-    /// the root.
+    /// Translates a guest-physical address to a physical address. `references` are the references
+    /// of its walk in the host's table, from the root down.
     #[inline]
     pub(super) fn place(
         &mut self,
@@ -104,7 +104,11 @@ impl HostSide {
 
     fn walk(&mut self, host: &HostWalk, references: &[Reference], port: &mut Port) {
         let skipped = self.dimension.start(&host.walk, references);
-        debug_assert!(skipped.is_ok(), "what moves in the host is forgotten: {skipped:?}");
+        debug_assert!(
+            skipped.is_ok(),
+            "moved tables of the host were flushed from the cache: \
+                                        {skipped:?}"
+        );
         let is_held = self.holds_pages() && skipped == Ok(references.len());
         if is_held {
             return;
@@ -113,7 +117,11 @@ impl HostSide {
         let before = port.made.unwrap_or_default();
         for reference in &references[skipped.unwrap_or(0)..] {
             let needed = self.dimension.needs(&host.walk, reference);
-            debug_assert!(needed.is_ok(), "what moves in the host is forgotten: {needed:?}");
+            debug_assert!(
+                needed.is_ok(),
+                "moved tables of the host were flushed from the cache: \
+                                           {needed:?}"
+            );
             if needed.unwrap_or(true) {
                 port.fetch(reference, &mut self.dimension);
             }

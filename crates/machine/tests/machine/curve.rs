@@ -121,7 +121,10 @@ fn what_cannot_be_counted_is_refused() {
     };
     let small = PageSize::from_shift(10).unwrap();
     assert_eq!(refused(&[small], 1), "a page of 1K is too small for a curve: write 4K or more");
-    assert_eq!(refused(&[], 0), "0 entries: give 1 to 4194304");
+    assert_eq!(
+        refused(&[], 0),
+        "a curve of TLBs with up to 0 entries is not possible: write 1 to 4194304"
+    );
 }
 
 const ENTRIES: u32 = 1 << 16;

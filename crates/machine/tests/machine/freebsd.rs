@@ -140,9 +140,12 @@ fn what_is_wrong_is_said() {
             &["os.manager=base", "os.reservations={eager=true}"],
             "the manager `base` has no reservations",
         ),
-        (&["os.place=heap=2M"], "the manager `freebsd` takes no requests for page sizes"),
-        (&["os.page_size=2M"], "has base pages of 4K, and larger ones where reservations fill"),
-        (&["tlb.l1d.page_sizes=[\"4K\"]"], "2M is not there: write page_sizes = [\"4K\", \"2M\"]"),
+        (&["os.place=heap=2M"], "the manager `freebsd` ignores requests for page sizes"),
+        (
+            &["os.page_size=2M"],
+            "has base pages of 4K, and larger pages where reservations become full",
+        ),
+        (&["tlb.l1d.page_sizes=[\"4K\"]"], "2M is missing: write page_sizes = [\"4K\", \"2M\"]"),
         (
             &["os.reservations={size=\"2M\"}"],
             "there is no key `size` here; the keys are sizes, eager, marks, source",

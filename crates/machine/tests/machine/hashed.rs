@@ -282,7 +282,7 @@ fn what_is_wrong_is_said() {
     };
     let managers = [
         ("freebsd", "keeps its free blocks for reservations"),
-        ("irix", "has lists by the sizes of pages"),
+        ("irix", "has free lists by page size"),
         ("first-touch", "gives frames at the first touch"),
         ("recorded", "uses the frames of the trace"),
         ("ca", "places regions itself"),
@@ -307,7 +307,10 @@ fn what_is_wrong_is_said() {
         (&["os.utopia={}", "restseg={}", "range_tlb={}"], "restseg: [range_tlb] and [restseg]"),
         (&["os.utopia.size=4K"], "os.utopia.size: a segment of 4K with sets of 8 pages"),
         (&["os.utopia.size=7G"], "os.utopia: segments take more than three quarters"),
-        (&["os.utopia.large_size=4M"], "os.utopia.large_size: the manager `base` gives no pages"),
+        (
+            &["os.utopia.large_size=4M"],
+            "os.utopia.large_size: the manager `base` does not map pages",
+        ),
         (&["os.utopia={}", "memory.numa.nodes=2"], "os.utopia: memory.numa and os.utopia"),
     ] {
         let base = ["os.manager=base", "memory.size=8G"];

@@ -352,14 +352,14 @@ fn what_is_wrong_is_said() {
         (&["os.place=heap=64K,heap=1M"], "overlaps"),
         (
             &["os.manager=base", "os.place=heap=64K"],
-            "the manager `base` takes no requests for page sizes",
+            "the manager `base` ignores requests for page sizes",
         ),
         (
             &[
                 "os.manager=base",
                 "os.coalesced={period_cycles=1,mild_share=0.1,strong_after=1,moves=1}",
             ],
-            "the manager `base` has no daemon that brings free memory together: use os.manager = \"irix\"",
+            "the manager `base` has no daemon that makes large free blocks: use os.manager = \"irix\"",
         ),
         (&["os.page_size=64K"], "os.page_size"),
         (&["memory.allocator=slab"], "there is no allocator `slab`"),

@@ -211,14 +211,17 @@ fn what_the_kernel_would_refuse_is_refused() {
             &["os.linux.hugepages-64kB.enabled=yes"],
             "os.linux.hugepages-64kB.enabled: there is no `yes` here: write ",
         ),
-        (&["os.linux.cycles_per_ms=0"], "os.linux.cycles_per_ms: with 0, time would stand still"),
+        (
+            &["os.linux.cycles_per_ms=0"],
+            "os.linux.cycles_per_ms: with 0, the kernel's time would not advance",
+        ),
         (
             &["os.manager=base", "os.linux.enabled=never"],
             "the manager `base` does not have the settings of os.linux: use os.manager = \"linux\"",
         ),
         (&["os.place=heap=64K"], "line 1: this machine has no pages of 64K: write one of 4K, 2M"),
         (&["os.place=heap=2M wait"], "line 1: no fault waits for a large page"),
-        (&["os.page_size=2M"], "has base pages of 4K, and larger ones where os.linux allows them"),
+        (&["os.page_size=2M"], "has base pages of 4K, and larger pages where os.linux allows them"),
         (
             &["os.linux.use_zero_page=2"],
             "os.linux.use_zero_page: the kernel refuses 2: write 0 or 1",
@@ -253,7 +256,7 @@ fn what_the_kernel_would_refuse_is_refused() {
         (&["os.manager=ca", "os.ca.offsets_max=0"], "os.ca.offsets_max: a region needs one"),
         (
             &["os.manager=ca", "memory.allocator=size-lists"],
-            "memory.allocator: its lists do not show which free frames are adjacent",
+            "memory.allocator: os.manager = \"ca\" must know which free frames are adjacent",
         ),
         (&["os.manager=base", "os.ranger.moves=5"], "use os.manager = \"translation-ranger\""),
         (
@@ -263,7 +266,7 @@ fn what_the_kernel_would_refuse_is_refused() {
                 "os.coalesced.strong_after=2",
                 "os.coalesced.moves=10",
             ],
-            "os.coalesced: the manager `linux` has a daemon of its own",
+            "os.coalesced: the manager `linux` has its own daemon",
         ),
         (&["page_table.format=x86-32"], "base pages of 4K and large ones of 2M"),
     ] {

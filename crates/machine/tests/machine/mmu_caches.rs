@@ -184,7 +184,7 @@ fn a_result_says_whether_there_is_one() {
     assert!(!say(&cached) && cached.mmu_cache.is_some());
     let bare = with("none", &[], &rows);
     assert!(say(&bare) && bare.mmu_cache.is_none());
-    assert!(cached.not_modelled.iter().any(|note| note.contains("several walks under way")));
+    assert!(cached.not_modelled.iter().any(|note| note.contains("walks that overlap")));
 }
 
 fn remap(addr: u64, old_bytes: u64, new: u64, new_bytes: u64) -> Row {

@@ -204,7 +204,11 @@ fn what_a_host_cannot_be_is_refused_with_a_reason() {
             "nested.mmu_cache.entries: the number of entries is missing",
         ),
         ("opteron-2008", &["nested.memory=1K"], "nested.memory: "),
-        ("opteron-2008", &["nested.shared=mmu-cache"], "nested.shared: there is no [mmu_cache]"),
+        (
+            "opteron-2008",
+            &["nested.shared=mmu-cache"],
+            "nested.shared: the machine has no MMU cache",
+        ),
         ("opteron-2008", &["nested.shared=all"], "nested.shared"),
         (
             "opteron-2008",

@@ -253,9 +253,17 @@ fn what_cannot_be() {
             vec!["memory.numa={nodes=2,processors=[0,2]}"],
             "write a node, 0 to 1, for each of the 2 processors of core.count",
         ),
-        ("origin-200qc", vec!["os.numa={placement=\"local\"}"], "os.numa: memory is one node"),
-        ("origin-200qc", vec!["os.place=data=64K node 1"], "line 1: memory is one node"),
-        ("tlb-only", vec!["memory.numa={nodes=2}"], "a machine of TLBs alone has no frames"),
+        (
+            "origin-200qc",
+            vec!["os.numa={placement=\"local\"}"],
+            "os.numa: this policy needs several memory nodes",
+        ),
+        (
+            "origin-200qc",
+            vec!["os.place=data=64K node 1"],
+            "line 1: the machine has only one memory node",
+        ),
+        ("tlb-only", vec!["memory.numa={nodes=2}"], "a machine without a page table has no frames"),
         (
             "epyc-9005",
             [&base[..], &["os.manager=linux", "os.numa={migrate_after=9}"]].concat(),
@@ -269,12 +277,12 @@ fn what_cannot_be() {
         (
             "origin-200qc",
             [&base[1..], &["os.numa={placement=\"node 2\"}"]].concat(),
-            "os.numa.placement: there is no node 2: the last one is 1",
+            "os.numa.placement: there is no node 2: the highest node is 1",
         ),
         (
             "origin-200qc",
             [&base[1..], &["os.place=data=64K node 7"]].concat(),
-            "line 1: there is no node 7: the last one is 1",
+            "line 1: there is no node 7: the highest node is 1",
         ),
         (
             "origin-200qc",

@@ -319,9 +319,9 @@ fn what_no_event_tells_and_what_is_uniform() {
         let notes = run("epyc-9005", settings, &rows).not_modelled;
         notes.iter().any(|note| note.contains(what))
     };
-    assert!(says(&["os.page_size=2M", "os.uniform=true"], "no operating system can"));
-    assert!(!says(&["os.page_size=2M"], "no operating system can"));
-    assert!(!says(&["os.uniform=true"], "no operating system can"));
+    assert!(says(&["os.page_size=2M", "os.uniform=true"], "no operating system could do"));
+    assert!(!says(&["os.page_size=2M"], "no operating system could do"));
+    assert!(!says(&["os.uniform=true"], "no operating system could do"));
 }
 
 /// What an address gets that no event explains is decided once, wherever the first event is: in a trace with mappings a

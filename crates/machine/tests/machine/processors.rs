@@ -362,8 +362,8 @@ fn a_schedule_for_more_processors_is_refused() {
     let error = run_trace(&machine("epyc-9005", &["core.count=2"]), mix).unwrap_err().to_string();
     assert_eq!(
         error,
-        "the trace's schedule is for 3 processors and the machine has 2 (core.count): give it as \
-         many with --set core.count=3, or schedule the trace for fewer (mix:cpus=2,...)"
+        "the trace's schedule is for 3 processors, but the machine has 2 (core.count): write \
+         --set core.count=3, or schedule the trace for fewer processors (mix:cpus=2,...)"
     );
     let rows = vec![Row::Event(Event::Run { cpu: Some(1), space: 0 })];
     let options = RunOptions { check: false, progress: &mut |_| true };

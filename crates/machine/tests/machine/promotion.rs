@@ -262,7 +262,10 @@ fn a_sweep_promotes_as_a_run_does() {
 #[test]
 fn what_is_wrong_is_said() {
     for (settings, expected) in [
-        (["os.promotion={sizes=[\"2M\"]}"], "os.promotion.sizes: pages cannot become 2M here"),
+        (
+            ["os.promotion={sizes=[\"2M\"]}"],
+            "os.promotion.sizes: pages cannot be promoted to 2M on this machine",
+        ),
         (["os.promotion={miss_cycles=0}"], "os.promotion.miss_cycles: write 1 or more"),
         (["os.promotion={page_cycles=0}"], "os.promotion.page_cycles: write 1 or more"),
         (["os.promotion={size=\"64K\"}"], "there is no key `size` here"),

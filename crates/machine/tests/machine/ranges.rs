@@ -137,7 +137,11 @@ fn what_is_wrong_is_said() {
     for (name, settings, expected) in [
         ("opteron-2008", &["os.manager=freebsd", "os.eager_paging=true"][..], "for reservations"),
         ("opteron-2008", &["os.manager=first-touch", "os.eager_paging=true"], "at the first touch"),
-        ("opteron-2008", &["os.manager=irix", "os.eager_paging=true"], "sizes of pages only"),
+        (
+            "opteron-2008",
+            &["os.manager=irix", "os.eager_paging=true"],
+            "only of the sizes of pages",
+        ),
         ("opteron-2008", &["os.manager=recorded", "os.eager_paging=true"], "of the trace"),
         ("opteron-2008", &["range_tlb.from=walk"], "range_tlb.from: there is no `walk`"),
         ("opteron-2008", &["range_tlb.entries=0"], "range_tlb.entries: it has no entries"),
@@ -146,7 +150,7 @@ fn what_is_wrong_is_said() {
         (
             "opteron-2008",
             &["range_tlb={}", "page_table.format=linear"],
-            "range_tlb: a linear page table is read through the TLB",
+            "range_tlb: the entries of a linear page table are read through the TLB",
         ),
         ("r4700", &["range_tlb={}"], "range_tlb: a range TLB needs a hardware walker"),
         ("tlb-only", &["range_tlb={}"], "range_tlb: a range TLB needs a hardware walker"),

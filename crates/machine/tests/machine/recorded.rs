@@ -323,7 +323,7 @@ fn what_it_needs_and_does_not_get_is_told() {
     let error = fails(&[], |row, addr| if row < 2 { addr } else { 0 });
     assert!(error.starts_with("access 2:") && error.contains("no physical address"), "{error}");
     let error = fails(&[], |_, addr| addr + 8);
-    assert!(error.contains("differ within a page of 4K"), "{error}");
+    assert!(error.contains("must have equal offsets in a page of 4K"), "{error}");
     let error = fails(&["memory.size=64M"], |_, addr| addr);
     assert!(error.contains("memory of 64 MiB") && error.contains("memory.size=2G"), "{error}");
     assert!(attempt(&["memory.size=2G"], &pages(3), |_, addr| addr).is_ok());

@@ -319,10 +319,16 @@ fn what_cannot_be_is_refused() {
     let unknown = rows(&["os.small.members=[\"mysqld\"]"], load(0));
     has(unknown.unwrap_err(), &["os.small.members", "mysqld"]);
     let missing = rows(&["os.small.members=[\"7\"]"], load(0));
-    has(missing.unwrap_err(), &["os.small.members", "no space 7", "it has 0"]);
+    has(
+        missing.unwrap_err(),
+        &["os.small.members", "no space with the number 7", "the spaces that ran are 0"],
+    );
     let groups = |lists: &str| {
         rows(&["os.small.revoke=groups", &format!("os.small.groups={lists}")], load(0)).unwrap_err()
     };
-    has(groups("[[0, 7]]"), &["os.small.groups", "no space 7", "it has 0"]);
+    has(
+        groups("[[0, 7]]"),
+        &["os.small.groups", "no space with the number 7", "the spaces that ran are 0"],
+    );
     has(groups("[[0, 1], [2, 0]]"), &["os.small.groups", "`0` is in more than one group"]);
 }

@@ -245,7 +245,8 @@ fn what_is_wrong_is_said() {
         (&["spec_tlb.fill=guess"], "there is no `guess`: choose one of heuristic, marks, offsets"),
         (
             &["spec_tlb={fill=\"offsets\",keeps_absent=true}"],
-            "spec_tlb.keeps_absent: with offsets by instruction, entries are always kept after a wrong prediction",
+            "spec_tlb.keeps_absent: with fill = offsets, entries are always kept after a wrong \
+             prediction",
         ),
         (&["spec_tlb={fill=\"offsets\",pages_min=65}"], "spec_tlb.pages_min: write 64 or less"),
         (&["spec_tlb={fill=\"offsets\",replacement=\"fifo\"}"], "spec_tlb.replacement"),

@@ -433,7 +433,7 @@ fn what_ran_and_what_it_ran_on() {
     let order: Vec<u32> = told.processes.iter().map(|process| process.number).collect();
     assert_eq!(order, [1, 3, 0, 2]);
     for note in [
-        "fetches: the machine looks at data accesses only",
+        "fetches: the machine simulates only data accesses",
         "accesses that the page16 filter dropped",
         "a note",
     ] {

@@ -303,7 +303,7 @@ fn memory_knows_its_peak() {
 #[test]
 fn a_result_says_what_was_left_out() {
     let results = run("tlb-only", &[], &loads([BASE]));
-    assert!(results.not_modelled.iter().any(|note| note.contains("TLBs alone")));
+    assert!(results.not_modelled.iter().any(|note| note.contains("has only TLBs")));
     assert!(results.not_modelled.iter().any(|note| note.contains("inferred")));
     assert_eq!(results.time, None);
 }

@@ -6,9 +6,10 @@
 //!                       the layout, with what the event under way has changed
 //! ```
 //!
-//! The regions of the memory manager differ from those that a trace reports: the manager joins adjacent mappings, so
-//! that a page can span two of the reported regions. Each decision is therefore recorded with its address, and
-//! counted when the operation is over.
+//! The regions of the memory manager differ from those that a trace reports: the manager joins
+//! adjacent mappings, so that a page can span two of the reported regions. Each decision is
+//! therefore recorded with its address. It is counted when the operation is over, by the trace's
+//! region at this address.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +64,8 @@ impl Decisions {
             if ram.hat_space(self.number) != Some(space) {
                 let named = ram.hat_spaces().find(|(_, known)| *known == space);
                 let number = named.map(|(number, _)| number).or(self.forked.get(&space).copied());
-                self.number = number.expect("a space is the trace's, or of a fork in it");
+                self.number =
+                    number.expect("each space has a number in the trace, or was created by a fork");
             }
             let of_region = (layout.label_within(self.number, range), decision);
             match (of, &mut self.last) {

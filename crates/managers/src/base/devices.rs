@@ -29,7 +29,7 @@ pub(super) struct Devices {
     faults: u32,
     /// The lent frames, in the order in which they were lent.
     lent: VecDeque<FrameId>,
-    /// Free frames of the blocks that are reserved for devices.
+    /// Free frames in the blocks that are reserved for devices.
     own: Vec<FrameId>,
     /// The number of all frames that belong to devices.
     frames: u64,
@@ -47,7 +47,7 @@ impl Devices {
             return refuse("pages", what);
         }
         if asked.faults == 0 {
-            let what = "write the number of faults from one lent page to the next: 1 or more";
+            let what = "write the number of faults between two lent frames: 1 or more";
             return refuse("faults", what.to_owned());
         }
         Ok(Some(Devices {

@@ -129,15 +129,15 @@ impl Base {
         let unexplained = self.files.label(UNEXPLAINED);
         let is_told = |region: &Region| region.label != unexplained;
         if from.start() != to.start() && !self.vm.any_region(space, from, is_told) {
-            // No event describes the moved mapping, so that its unused pages are not holes. The pages at
-            // the whole new range are therefore unmapped.
+            // No event describes the moved mapping, so it is unknown which of its pages are holes.
+            // Therefore everything in the new range is unmapped first.
             self.with(ask.platform, |kernel| kernel.unmap(space, to))?;
         }
         let (to, bytes) = (to.start(), to.bytes());
         self.with(ask.platform, |kernel| kernel.move_pages(space, from, to, bytes))
     }
 
-    /// Empties a space, which may be used again: its page table stays.
+    /// Unmaps everything in a space. Its page table stays, since the space may be used again.
     fn empty(&mut self, ask: Ask<'_>) -> Result<(), Failure> {
         let access = ask.platform.access();
         self.look_at_end(access, ask.platform.ram());
@@ -312,7 +312,7 @@ impl Base {
             Backing::Anonymous => Source::Anonymous,
             Backing::SharedMemory => Source::SharedMemory,
             Backing::File { file, path, offset, shared } => {
-                // Without an offset, pages of a file are distinguished by their addresses.
+                // If the offset is not known, pages of a file are distinguished by their addresses.
                 let first = self.first(offset.unwrap_or(start) / FILE_PAGE_BYTES);
                 let key = self.files.key(file, path);
                 key.map_or(Source::Anonymous, |key| Source::File { key, first, shared })

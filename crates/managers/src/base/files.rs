@@ -9,7 +9,8 @@ use vm::FileKey;
 const BY_PATH: u64 = u64::MAX;
 /// The device number of shared-memory segments that the trace identifies only by number.
 const BY_SEGMENT: u64 = u64::MAX - 1;
-/// The largest number of names with counts of their own; all others are counted together.
+/// The largest number of region names that are counted separately; all other regions are counted
+/// together.
 const NAMES_MAX: usize = 256;
 
 /// The numbers of files and names.

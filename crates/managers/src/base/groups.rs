@@ -20,7 +20,7 @@ pub(super) struct Groups {
     programs: Vec<(u32, Vec<String>)>,
 }
 
-/// The limits of the groups that `os` has, in base pages. The error has the key that is wrong.
+/// The limits of the groups of `os`, in base pages. The error has the key that is wrong.
 pub(super) fn limits(os: &Os, base: PageSize) -> Result<Vec<Limits>, Refusal> {
     let Some(asked) = linux(os) else { return Ok(Vec::new()) };
     let refuse = |key: String, what: &str| Err(Refusal::new(key, what.to_owned()));
@@ -35,7 +35,7 @@ pub(super) fn limits(os: &Os, base: PageSize) -> Result<Vec<Limits>, Refusal> {
         if group.members.is_empty() {
             let key = format!("os.linux.group.{place}.members");
             let what = "a group without members limits nothing: name programs, or numbers of address spaces, \
-                        or \"*\" for all that no other group has";
+                        or \"*\" for all processes that are in no other group";
             return refuse(key, what);
         }
         let of = Limits {
@@ -44,7 +44,7 @@ pub(super) fn limits(os: &Os, base: PageSize) -> Result<Vec<Limits>, Refusal> {
             swap_max: pages(group.swap_max),
         };
         if of.max == 0 {
-            let what = "the group has no room for a page: write a size of 4K or more";
+            let what = "the limit is smaller than a page: write a size of 4K or more";
             return refuse(format!("os.linux.group.{place}.memory_max"), what);
         }
         limits.push(of);
@@ -72,7 +72,8 @@ impl Groups {
         self.programs = processes.iter().map(programs).collect();
     }
 
-    /// The group of the space `number`, from 1; `None` if no group has it.
+    /// The number of the group to which the space `number` belongs, from 1; `None` if it belongs to
+    /// no group.
     fn group_of(&self, number: u32) -> Option<u8> {
         let text = number.to_string();
         let programs = self.programs.iter().find(|(of, _)| *of == number);

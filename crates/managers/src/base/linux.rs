@@ -20,7 +20,7 @@ use super::{Base, versions};
 
 /// The base page size, which a machine with these settings must have.
 const BASE: PageSize = PageSize::SIZE_4K;
-/// The large page size of the second level.
+/// The size of the pages that an entry of level 2 maps.
 pub(super) const HUGE: PageSize = PageSize::SIZE_2M;
 /// The number of base pages per large page.
 const HUGE_PAGES: u64 = 512;
@@ -92,7 +92,7 @@ pub(super) fn thp(description: &Description, sizes: &[PageSize]) -> Result<Optio
         }
     }
     if asked.cycles_per_ms == 0 {
-        let what = "with 0, time would stand still: write 1 or more".to_owned();
+        let what = "with 0, the kernel's time would not advance: write 1 or more".to_owned();
         return refuse("os.linux.cycles_per_ms", what);
     }
     let (mut always, mut madvise) = (0, 0);
@@ -125,7 +125,7 @@ pub(super) fn thp(description: &Description, sizes: &[PageSize]) -> Result<Optio
         },
         use_zero_page: asked.use_zero_page == 1,
         shmem: shmem(&asked),
-        // The kernel rounds it down.
+        // The kernel rounds this value down to a power of two.
         fault_around: 1 << around.ilog2(),
         compacting: Compacting {
             compaction_proactiveness: asked.compaction_proactiveness,
@@ -174,8 +174,10 @@ fn rivals(description: &Description, thp: &mut Thp) -> Result<(), Refusal> {
         Some(Huge::Ingens) => {
             let asked = os.ingens.clone().unwrap_or_default();
             if !(1..=100).contains(&asked.util_threshold) {
-                let what =
-                    format!("{} is not a share in per cent: write 1 to 100", asked.util_threshold);
+                let what = format!(
+                    "{} is not a percentage of a block: write 1 to 100",
+                    asked.util_threshold
+                );
                 return refuse("os.ingens.util_threshold", what);
             }
             if !matches!(asked.deferred_mode, 1 | 2) {
@@ -464,8 +466,8 @@ impl Base {
         Ok(())
     }
 
-    /// Bytes of frames that are unmapped but not free, because the large page that they were part
-    /// of has not been split.
+    /// Bytes of frames that are unmapped but not free, because they belong to a large page that has
+    /// not been split.
     pub(super) fn held_bytes(&self) -> u64 {
         self.vm.folios().0 << self.vm.base().shift()
     }

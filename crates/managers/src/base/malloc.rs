@@ -1,5 +1,5 @@
-//! Settings of glibc's allocator, in place of those of the recording (`malloc/malloc.c` of glibc 2.41:
-//! `sysmalloc`, `sysmalloc_mmap`, `madvise_thp`).
+//! Settings of glibc's allocator that replace the settings in the recording (`malloc/malloc.c` of
+//! glibc 2.41: `sysmalloc`, `sysmalloc_mmap`, `madvise_thp`).
 //!
 //! ```text
 //!   recorded   brk |-->|-->|-->|          steps of 132K and more
@@ -60,7 +60,8 @@ impl Heaps {
             1 => Asks::Advice,
             2 if knobs.hugetlb.is_some() => Asks::Pool,
             2 => {
-                let what = "2 takes memory from a pool, and the machine has none: set \
+                let what = "2 takes memory from a pool of large pages, but the machine has no \
+                            pool: set \
                             os.linux.hugetlb.hugepages-2048kB.nr_hugepages";
                 return Err(Refusal::new("os.linux.malloc.hugetlb", what.to_owned()));
             }

@@ -66,7 +66,7 @@ use settings::settings;
 const BLOCK: PageSize = PageSize::SIZE_2M;
 /// The name in results of memory that no event has mapped.
 const UNEXPLAINED: &str = "unexplained";
-/// The largest number of samples of memory over time; when there are more, every second one is
+/// The largest number of samples of memory over time. When there are more, every second sample is
 /// dropped.
 const SAMPLES_MAX: usize = 512;
 
@@ -81,23 +81,24 @@ pub(super) struct Base {
     prices: Prices,
     files: Files,
     decisions: Decisions,
-    /// The space that was used last, if the manager has it.
+    /// The space that was used last, if it still exists in the manager.
     known: Option<HatSpace>,
     /// The process identifiers of the trace's processes that a fork created.
     forked: BTreeSet<i64>,
     /// The spaces of forked children, from the fork until the trace uses them.
     children: VecDeque<HatSpace>,
-    /// The numbers, in the trace, of spaces that began as a copy of their parent's.
+    /// The numbers, in the trace, of spaces that began as a copy of their parent's space.
     inherited: BTreeSet<u32>,
     unexplained: u64,
     /// Whether pages should be evicted as soon as that is possible.
     scarce: bool,
     sizes: Sizes,
-    /// How marks of pages are treated when their reservation is broken, if pages are marked.
+    /// What happens to marks of pages when their reservation is broken; `None` if pages are not
+    /// marked.
     marks: Option<MarksOfBroken>,
     /// The number of frames whose marks were cleared when their reservation was broken.
     marks_cleared: u64,
-    /// The frames of devices, if they get some.
+    /// The frames lent to devices, if the machine has devices.
     devices: Option<Devices>,
     /// Whether new mappings get all their frames immediately (eager paging).
     eager: bool,
@@ -109,13 +110,13 @@ pub(super) struct Base {
     can_collapse: bool,
     /// Whether the results have the kernel's counters by page size.
     stats: bool,
-    /// Groups of processes with limits, if there are some.
+    /// Groups of processes with limits, if there are any.
     groups: Option<Box<Groups>>,
     /// The heaps, if the machine file has other settings of the allocator than the recording.
     heaps: Option<Box<Heaps>>,
     /// Reserved large pages, if there are pools of them.
     pools: Option<Box<Pools>>,
-    /// The state of memory at the end of a program, with most memory in use.
+    /// The state of memory at the end of that program at whose end most memory was in use.
     end: Option<EndOfProgram>,
     samples: Vec<MemorySample>,
     /// The number of operations per sample; the next field has the number since the last sample.
@@ -131,7 +132,7 @@ enum Larger {
     None,
     /// Programs and rules request them.
     Wished,
-    /// Full reservations are promoted.
+    /// Reservations become large pages when they are full.
     Reserved,
     /// Pages that miss often in the TLB are promoted.
     Promoted,
@@ -146,11 +147,12 @@ struct Sizes {
     larger: Larger,
     /// The numbers of the spaces that have requested large pages.
     asked: BTreeSet<u32>,
-    /// Whether a call of the trace has collapsed pages, so that the kernel of the recording supports
-    /// it.
+    /// Whether a call of the trace has collapsed pages, which shows that the kernel of the
+    /// recording supports `MADV_COLLAPSE`.
     knows_collapse: bool,
     moves_per_us: f64,
-    /// The sizes above the base page; the next field says whether a TLB has pages in pairs.
+    /// The page sizes above the base page to which pages can be promoted. The next field says
+    /// whether a TLB holds pages in pairs.
     promotes_to: Vec<PageSize>,
     is_paired: bool,
     daemon: Option<Daemon>,
@@ -173,8 +175,8 @@ struct Daemon {
 #[derive(Default)]
 struct Board {
     forget: Vec<Flush>,
-    /// The bytes of a page; the next fields have the page that was transferred last, and the number
-    /// of disk requests.
+    /// The bytes of a base page. The next fields have the page that was transferred last, and the
+    /// number of disk requests.
     page_bytes: u64,
     last: Option<Io>,
     requests: u64,
@@ -267,10 +269,10 @@ impl Base {
                 "the manager `{name}` has base pages of {base}{}: write \"{base}\"",
                 match larger {
                     Larger::None => "",
-                    Larger::Wished => ", and larger ones where os.place requests them",
-                    Larger::Reserved => ", and larger ones where reservations fill",
-                    Larger::Promoted => ", and larger ones where they have missed often",
-                    Larger::Transparent => ", and larger ones where os.linux allows them",
+                    Larger::Wished => ", and larger pages where os.place requests them",
+                    Larger::Reserved => ", and larger pages where reservations become full",
+                    Larger::Promoted => ", and larger pages where base pages have missed often",
+                    Larger::Transparent => ", and larger pages where os.linux allows them",
                 }
             );
             return refuse("os.page_size", what);
@@ -408,7 +410,7 @@ impl Base {
         }
     }
 
-    /// The HAT layer's space for the space that the trace calls `number`.
+    /// The HAT layer's space for the space that has the number `number` in the trace.
     fn space(&mut self, number: u32, platform: &mut dyn Platform) -> Result<HatSpace, Failure> {
         if self.pools.is_some() {
             self.fill_pools(platform)?;
@@ -440,7 +442,7 @@ impl Base {
         Ok(made)
     }
 
-    /// Maps a region at the page of `addr`, which no event has mapped.
+    /// Creates a region at the address of the access `ask`, which no event has mapped.
     fn explain(
         &mut self,
         ask: &Ask,
@@ -492,7 +494,7 @@ impl Base {
         let wired = Bytes(wired << self.vm.base().shift());
         let swap = match self.swap {
             Bytes(0) => "there is no swap".to_owned(),
-            size => format!("{} of swap.size, {size}, are in use", Bytes(swapped)),
+            size => format!("{} of {size} of swap (swap.size) are in use", Bytes(swapped)),
         };
         let aged = match ram.aged_bytes() {
             0 => String::new(),

@@ -6,12 +6,12 @@ use vm::{Module, Placement};
 
 use crate::wish::Wish;
 
-/// The policy for ranges without a rule.
+/// The NUMA policy for ranges without a place rule.
 pub(super) fn policy(description: &Description) -> NumaPolicy {
     description.os.numa.clone().unwrap_or_default()
 }
 
-/// The module of a range without a rule.
+/// The policy module of a range without a place rule.
 pub(super) fn module(policy: &NumaPolicy) -> Module {
     Module {
         placement: placement(policy.placement),
@@ -22,7 +22,7 @@ pub(super) fn module(policy: &NumaPolicy) -> Module {
     }
 }
 
-/// `module` with the NUMA settings that `wish`, from a place rule, sets.
+/// `module`, changed by the NUMA settings in `wish`, the request of a place rule.
 pub(super) fn wished(module: Module, wish: &Wish) -> Module {
     let Wish { placement: on, fallback, rather, migrate_after, .. } = *wish;
     Module {

@@ -68,7 +68,7 @@ impl Prices {
         (*io_cycles, *requests, *charged_requests) = (0, 0, 0);
     }
 
-    /// Sets the cost of disks to that in `description`.
+    /// Sets the cost of disk requests to the cost in `description`.
     pub(super) fn set_io(&mut self, description: &Description) {
         self.io = io_cycles(description);
     }

@@ -15,8 +15,8 @@ use super::{Base, Larger};
 /// The usage bit that marks a page whose frame is in a reservation.
 const MARK: Usage = Usage { referenced: false, dirty: false, marked: true };
 
-/// How marks are treated when their reservation is broken, if pages are marked. The error has the
-/// key that is wrong.
+/// What happens to marks when their reservation is broken; `None` if pages are not marked. The
+/// error has the key that is wrong.
 pub(super) fn marks(description: &Description) -> Result<Option<MarksOfBroken>, Refusal> {
     let marks = reservations(&description.os).and_then(|asked| asked.marks);
     let format = description.page_table.as_ref().map(|table| table.format.as_str());

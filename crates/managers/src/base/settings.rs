@@ -34,7 +34,7 @@ pub(super) fn settings<'a>(
         let what = format!("there is no `{name}`: choose {}", names.join(", "));
         return refuse("os.replacement", what);
     };
-    // A walker in hardware sets bits in the entries; a handler in software does not.
+    // A hardware walker sets accessed and dirty bits in the entries; a software handler does not.
     let hardware = description.walker.kind == WalkerKind::Hardware && !ram.is_linear();
     let reference = if hardware { Reference::Hardware } else { Reference::ValidBit };
     let reserving = reservations(&description.os).map(|asked| Reserving { eager: asked.eager });
@@ -65,7 +65,7 @@ fn colors(description: &Description) -> Result<u32, Refusal> {
     }
 }
 
-/// The requested marks, for memory of `size`, or why they are not possible.
+/// The requested watermarks, for memory of `size`; the error says why they are not possible.
 fn marks(asked: &description::Marks, size: Bytes, base: PageSize) -> Result<Marks, String> {
     let named =
         [("min", asked.min), ("low", asked.low), ("high", asked.high), ("memory.size", size)];

@@ -16,7 +16,8 @@ use crate::{
     wish::Wish,
 };
 
-/// The largest number of samples of the daemon over time; when there are more, pairs are merged.
+/// The largest number of samples of the daemon's work over time. When there are more, pairs of
+/// samples are merged.
 const SAMPLES_MAX: usize = 256;
 /// The size that `MADV_HUGEPAGE` requests: 2M, as in Linux on x86-64. If the machine does not have
 /// it, the next smaller size is requested.
@@ -43,12 +44,16 @@ fn check_rules(rules: &Rules, description: &Description, larger: Larger) -> Resu
     let (first, named) = rules.nodes();
     if let (Some(line), 1) = (first, nodes) {
         return Err(format!(
-            "line {line}: memory is one node: write [memory.numa] with nodes = 2 or more, or leave \
+            "line {line}: the machine has only one memory node: write [memory.numa] with nodes = \
+             2 or more, or leave \
              the node out"
         ));
     }
     if let Some((line, node)) = named.filter(|(_, node)| *node >= nodes) {
-        return Err(format!("line {line}: there is no node {node}: the last one is {}", nodes - 1));
+        return Err(format!(
+            "line {line}: there is no node {node}: the highest node is {}",
+            nodes - 1
+        ));
     }
     if let (Some(line), Larger::Transparent) = (rules.migrates(), larger) {
         return Err(format!(
@@ -59,7 +64,8 @@ fn check_rules(rules: &Rules, description: &Description, larger: Larger) -> Resu
 }
 
 impl Sizes {
-    /// The state as in `description`, with larger pages from the source `larger`.
+    /// The initial state that `description` requests. `larger` says why the manager makes larger
+    /// pages.
     pub(super) fn new(
         description: &Description,
         vm: &Vm,
@@ -89,7 +95,8 @@ impl Sizes {
             if let Some(size) = sizes.iter().find(|size| level == 1 && !held.contains(size)) {
                 let all: Vec<String> = sizes.iter().map(|size| format!("\"{size}\"")).collect();
                 let what = format!(
-                    "it must list each size that the manager maps, and {size} is not there: write \
+                    "it must list each page size that the manager maps, but {size} is missing: \
+                     write \
                      page_sizes = [{}]",
                     all.join(", ")
                 );
@@ -280,7 +287,8 @@ impl Base {
         nodes::wished(module, &wish)
     }
 
-    /// Attaches a module to a range of a space, which uses pages of several sizes from now on.
+    /// Attaches a module to a range of a space. The space counts as using pages of several sizes
+    /// from now on.
     pub(super) fn attach(
         &mut self,
         number: u32,
@@ -296,7 +304,8 @@ impl Base {
         self.with(platform, |kernel| kernel.attach(space, range, module))
     }
 
-    /// The size that advice requests: the largest one up to Linux's.
+    /// The size that advice requests: the largest page size that is not larger than the size in
+    /// Linux.
     pub(super) fn advised(&self) -> PageSize {
         let sizes = self.sizes.promotes_to.iter().rev();
         let size = sizes.copied().find(|size| *size <= ADVISED);

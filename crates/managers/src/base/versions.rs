@@ -84,8 +84,8 @@ pub(super) fn check(manager: &str, asked: &Linux, thp: &mut Thp) -> Result<(), R
     }
     if manager != "linux" && asked.version.is_some() {
         let what = format!(
-            "the manager `{manager}` models one version of the kernel only: leave \
-                            the version out"
+            "the manager `{manager}` models only one version of the kernel: leave \
+             os.linux.version out"
         );
         return refuse("version", what);
     }

@@ -62,9 +62,9 @@ pub(super) struct FirstTouch {
     large_everywhere: bool,
     /// The rules that request page sizes for parts of memory.
     rules: Rules,
-    /// For each large page, by space and page number: how many base pages are mapped in its place.
+    /// By space and number of a large page: how many base pages are mapped inside it.
     crowded: FxHashMap<(u32, u64), u32>,
-    /// The placement of pages by the trace, if this manager does not choose frames.
+    /// The frames that the trace gives for pages; `None` if this manager chooses the frames.
     recorded: Option<Recorded>,
 }
 
@@ -142,7 +142,7 @@ impl FirstTouch {
         Ok(())
     }
 
-    /// The frame for a page: a newly allocated one, or that given by the trace.
+    /// The frame for a page: a newly allocated frame, or the frame that the trace gives.
     fn frame_for(
         &mut self,
         who: Who,
@@ -347,7 +347,8 @@ impl System for FirstTouch {
     }
 }
 
-/// The range whose pages a request removes: their recorded translations are dropped.
+/// The range whose pages a request removes, so that the translations recorded for this range are
+/// dropped.
 fn gone(request: &Request<'_>) -> Option<(u64, u64)> {
     match *request {
         Request::Map { start, bytes, .. }

@@ -14,7 +14,9 @@ pub(super) fn rules(os: &description::Os, held: &[PageSize]) -> Result<Rules, St
     }
     if os.uniform {
         return Err(
-            "os.uniform gives all pages one size: leave os.uniform or os.place out".to_owned()
+            "os.uniform gives all pages one size, so os.place has no effect: leave os.uniform or \
+             os.place out"
+                .to_owned(),
         );
     }
     let mut sizes = vec![os.base(), description::Os::ADVISED];
@@ -37,7 +39,7 @@ pub(super) fn rules(os: &description::Os, held: &[PageSize]) -> Result<Rules, St
 }
 
 impl FirstTouch {
-    /// The size requested for the page of `addr`, if it is not that of base pages.
+    /// The page size that a rule requests at `addr`, if it is larger than the base page.
     pub(super) fn wished(&mut self, who: Who, addr: VirtAddr, layout: &Layout) -> Option<PageSize> {
         let large = self.large?;
         let everywhere = self.large_everywhere;

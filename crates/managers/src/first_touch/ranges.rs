@@ -52,8 +52,8 @@ impl FirstTouch {
         VirtRange::new(VirtAddr::new(first), end.checked_sub(first)?).ok()
     }
 
-    /// Unmaps all pages in `range`. Hardware may still hold translations of these pages, and their
-    /// frames stay allocated.
+    /// Removes all pages in `range` from the page table. Hardware may still hold translations of
+    /// these pages, and their frames stay allocated.
     pub(super) fn take(
         &mut self,
         space: Space,
@@ -125,7 +125,7 @@ impl FirstTouch {
         let mut flushes = vec![flush];
         for Mapping { translation, usage, .. } in moved {
             let Translation { page, frame, .. } = translation;
-            // A page that would not be aligned at its new address moves in base pages.
+            // A page that would not be aligned at its new address is moved as base pages.
             let size = if distance & page.size().mask() == 0 { page.size() } else { self.base };
             for part in VirtRange::of_page(page).pages(size) {
                 let offset = part.start().get() - page.start().get();

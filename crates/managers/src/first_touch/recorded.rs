@@ -9,9 +9,9 @@
 //!   fault --> the frame that was told, taken from memory by its number
 //! ```
 //!
-//! A trace can also contain events that describe translations ([`trace::Event::Translation`]). Then pages have
-//! the sizes and the frames of these events, unless rows give other frames (`translated`). If an event gives
-//! no frame, any free frame is used.
+//! A trace can also contain events that describe translations ([`trace::Event::Translation`]). Then
+//! pages have the sizes and the frames that these events give, unless rows give other frames
+//! (module `translated`). If an event gives no frame, any free frame is used.
 //!
 //! Everything else is as in [`FirstTouch`]: a page is unmapped with its region. If `os.page_size`
 //! is larger than the base page, a page gets this size if its region allows it and if its virtual
@@ -53,8 +53,8 @@ pub(crate) struct Recorded {
     known: Box<[(u32, u64, u64); KNOWN]>,
     /// The number of pages in each mapped frame.
     users: FxHashMap<u64, u32>,
-    /// The frames of pages without a row; the next fields have the frame used last and the largest
-    /// number of frames.
+    /// The frames given to pages without a row. The next fields have the frame used last, and the
+    /// largest number of such frames.
     untold: BTreeSet<u64>,
     last_untold: u64,
     untold_max: usize,
@@ -106,8 +106,8 @@ impl Recorded {
         self.told.insert((number, page), paddr.get() >> self.base.shift());
     }
 
-    /// The frame of `page` in the space `number`, if the trace has given it, and if a page of that
-    /// size can be there.
+    /// The frame of `page` in the space `number`, if the trace has given a frame for it, and if the
+    /// frame is aligned for a page of this size.
     pub(super) fn frame_of(
         &mut self,
         number: u32,
@@ -151,7 +151,7 @@ impl Recorded {
         Err(Failure::OutOfFrames)
     }
 
-    /// Adds a user of the frame of a page; the first one allocates it.
+    /// Adds a user of the frame of a page. The first user allocates the frame.
     pub(super) fn take(
         &mut self,
         frame: PhysAddr,
@@ -172,7 +172,7 @@ impl Recorded {
         Ok(())
     }
 
-    /// A frame for `page`, for which there was no row.
+    /// Allocates a frame for `page`, for which there was no row yet.
     pub(super) fn take_untold(&mut self, page: Page, ram: &mut Ram) -> Result<PhysAddr, Failure> {
         let shift = self.base.shift();
         let is_full = self.untold.len() >= self.untold_max;
@@ -197,7 +197,7 @@ impl Recorded {
         after.or_else(|| self.untold.first()).copied()
     }
 
-    /// Removes a user of a frame; the last one frees it.
+    /// Removes a user of a frame. The last user frees the frame.
     pub(super) fn release(&mut self, frame: PhysAddr, size: PageSize, ram: &mut Ram) {
         for part in self.parts(frame, size) {
             let users = self.users.get_mut(&part);
@@ -223,8 +223,9 @@ impl Recorded {
         let least = (frame.get() + self.base.bytes()).div_ceil(15) * 16;
         let gib = least.div_ceil(1 << 30);
         format!(
-            "the trace has a page in the frame at {frame}, which no page can have in a memory of {} \
-             MiB, because its last sixteenth is for page tables: set memory.size={gib}G",
+            "the trace has a page in the frame at {frame}, which is beyond the frames for pages \
+             in a memory of {} MiB (the last sixteenth is for page tables): set \
+             memory.size={gib}G",
             all >> 20
         )
     }
@@ -248,9 +249,10 @@ impl os::Recorded for Recorded {
                 continue;
             }
             if paddr == 0 {
-                let what = "the access has no physical address, which the manager `recorded` needs \
-                            to map its page, and no event before it says how pages are translated: \
+                let what = "the manager `recorded` needs the physical address of each access, but \
+                            this access has none, and no event before it gives translations: \
                             choose another os.manager, or a trace with physical addresses or with \
+                            \
                             the pages of its program (record --pages)";
                 return Err((row, what.to_owned()));
             }
@@ -261,8 +263,8 @@ impl os::Recorded for Recorded {
             }
             if (addr ^ paddr) & mask != 0 {
                 let what = format!(
-                    "the row's address {addr:#x} and its physical address {paddr:#x} differ within \
-                     a page of {}",
+                    "the access's address {addr:#x} and its physical address {paddr:#x} must have \
+                     equal offsets in a page of {}: correct the trace",
                     self.base
                 );
                 return Err((row, what));
@@ -284,7 +286,8 @@ impl os::Recorded for Recorded {
 }
 
 impl FirstTouch {
-    /// Records that the page at `addr` is at `paddr` from now on, if it is mapped.
+    /// Records that the page at `addr` is in the frame of `paddr` from now on, and unmaps it if it
+    /// is mapped to another frame.
     pub(super) fn moved(
         &mut self,
         who: Who,

@@ -57,7 +57,7 @@ fn check_keys(table: &description::PageTable, own: &[&str]) -> Result<(), Refusa
     }
 }
 
-/// `table` as an object without its static type.
+/// `table` as a trait object.
 pub(super) fn mounted(table: impl Mounted + 'static) -> Mounting {
     Ok(Hat::new(Box::new(table)))
 }

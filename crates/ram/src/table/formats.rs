@@ -50,7 +50,8 @@ pub struct Relocation {
     pub entry_bytes: u64,
     /// The address after the last slot.
     pub end: u64,
-    /// The default bytes of all slots; the next field has the default bytes of one slot.
+    /// The default size of all slots together in bytes; the next field has the default size of one
+    /// slot.
     pub area: u64,
     pub slot: u64,
     /// Whether the size of slots is fixed by the hardware.
@@ -443,7 +444,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
         },
     ];
 
-    /// The format with that name.
+    /// The format that is called `name`.
     pub fn named(name: &str) -> Option<Format<M>> {
         Format::ALL.into_iter().find(|format| format.name == name)
     }

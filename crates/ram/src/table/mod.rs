@@ -1,8 +1,8 @@
 //! The page tables that a machine can have: their names, and how each is built.
 //!
-//! A machine chooses its table when it is built, so that each table is
-//! [`Mounted`](pagetable::Mounted) in the memory that holds it; only misses, faults and events use
-//! this interface.
+//! A machine's table is chosen when the machine is built, so each table is used through the trait
+//! [`Mounted`](pagetable::Mounted): a table in the memory that holds it. Only misses, faults and
+//! events call it, so the indirect calls cost little.
 
 mod build;
 mod flat;

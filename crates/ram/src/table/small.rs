@@ -14,8 +14,8 @@ pub fn relocation(description: &Description) -> Result<Relocation, Refusal> {
         let all = Format::ALL.into_iter().filter(|format| format.relocation.is_some());
         let names: Vec<&str> = all.map(|format| format.name).collect();
         let what = format!(
-            "only processors of 32 bits have segments or PID registers: use a page_table.format of \
-             {}, without page_table.software_tlb",
+            "small spaces need segments or a PID register, which only processors of 32 bits have: \
+             choose page_table.format from {}, without page_table.software_tlb",
             names.join(", ")
         );
         Refusal::new("os.small", what)
@@ -88,7 +88,7 @@ pub fn layout(description: &Description) -> Result<Option<SlotLayout>, Refusal> 
             refuse(".area", what)
         }
         Ok(layout) => Ok(Some(layout)),
-        Err(LayoutError::Slot { .. }) => unreachable!("the slot's size has been looked at"),
+        Err(LayoutError::Slot { .. }) => unreachable!("the size of a slot has been checked above"),
         Err(LayoutError::Area(_)) => {
             let what = format!(
                 "the area has {area}, which is not a multiple of a slot's {slot}: write a multiple \

@@ -143,8 +143,8 @@ impl History {
         }
     }
 
-    /// The history up to the access `end`, with a bin for every interval of it. Owners in the map
-    /// are still given by their labels.
+    /// The history up to the access `end`, with a bin for each interval up to there. Regions in the
+    /// map are still given by their labels.
     pub fn finish(mut self, end: u64) -> (Timeline, MissMap) {
         if let Some(last) = (end - self.from).checked_sub(1) {
             self.begin_bin(last);

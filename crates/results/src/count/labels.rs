@@ -1,7 +1,7 @@
 //! The regions of each address space, from the events of the trace, and the region to which an address belongs.
 //!
-//! It only observes: an operating system reads it ([`Layout::regions`]), and the counts of a run
-//! are kept by its labels.
+//! A layout only observes events. Operating systems read it ([`Layout::regions`]), and the counts
+//! of a run are kept by its labels.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use trace::{Event, Location, Region, RegionId, Regions};
 
 use crate::count::census::SHARED;
 
-/// Stands for a region that has no label yet.
+/// Stands for the label of a region that has no label yet.
 const UNLABELED: u32 = u32::MAX;
 
 /// The number of slots for parts of regions that were looked up: enough for misses that alternate
@@ -44,9 +44,9 @@ pub struct Layout {
     last: Option<(u32, usize)>,
     /// For each label the numbers of its space and region.
     labels: Vec<(u32, RegionId)>,
-    /// The part that was found last, by slot.
+    /// For each slot, the part of a region that was found last.
     recent: [Recent; RECENT],
-    /// The properties that were determined before the run.
+    /// For which spaces events describe mappings, as determined before the run.
     foreseen: Told,
 }
 
@@ -154,7 +154,8 @@ impl Layout {
         self.find_label(number, addr)
     }
 
-    /// The label of the region in which `range` begins, or else of the first region in it.
+    /// The label of the region in which `range` begins or, if it begins in none, of the first
+    /// region in `range`.
     pub fn label_within(&mut self, number: u32, range: VirtRange) -> u32 {
         let (first, last) = (range.start().get(), range.last().get());
         if first == last {
@@ -176,7 +177,8 @@ impl Layout {
             Some(&label) if label != UNLABELED => label,
             _ => self.label(number, place, region),
         };
-        // An inferred region grows with each lookup, so it is looked up each time.
+        // Inferred regions have no fixed extent: they grow with each lookup, so they are not kept
+        // in a slot.
         if let Some((first, last)) = self.spaces[place].regions.extent_of(addr.get()) {
             self.recent[recent_index(addr)] = Recent { first, last, space: number, label };
         }
@@ -239,7 +241,8 @@ impl Layout {
         if is_single { region } else { SHARED }
     }
 
-    /// The labeled regions by label: each with the number of its space.
+    /// The regions that have labels, in the order of their labels, each with the number of its
+    /// space.
     pub fn labeled(&self) -> impl Iterator<Item = (u32, &Region)> {
         self.labels
             .iter()

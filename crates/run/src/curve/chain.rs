@@ -20,8 +20,8 @@ pub(super) struct Chain {
     /// The number of accesses that touch one page, whatever the page size. Each such access is one
     /// lookup for every page size.
     single: u64,
-    /// The trace's numbers of the spaces, in the order in which they first ran, with the tag of
-    /// each.
+    /// The tag of each space, by the trace's number of the space. Tags are given in the order in
+    /// which spaces first run.
     spaces: FxHashMap<u32, u64>,
     space: u64,
 }
@@ -107,7 +107,10 @@ impl Chain {
         self.space = *self.spaces.entry(space).or_insert(next);
         if self.space >= (1 << SPACE_BITS) - 1 {
             let most = (1 << SPACE_BITS) - 1;
-            return Err(Error::Curve(format!("the trace has more than {most} address spaces")));
+            return Err(Error::Curve(format!(
+                "the trace has more than {most} address spaces, more than a curve can tell apart: \
+                 use a shorter part of the trace"
+            )));
         }
         Ok(())
     }
@@ -135,7 +138,8 @@ impl Chain {
         }
     }
 
-    /// Looks up an access within one of the smallest pages, another page than the one used last.
+    /// Looks up an access that touches only one page of the smallest size, and not the page used
+    /// last.
     #[inline(never)]
     fn moved(&mut self, addr: u64, tag: u64) {
         for level in &mut self.levels {

@@ -135,7 +135,10 @@ fn check(options: &CurveOptions) -> Result<(), Error> {
     }
     if options.entries_max == 0 || options.entries_max > ENTRIES_MAX {
         let entries = options.entries_max;
-        return Err(Error::Curve(format!("{entries} entries: give 1 to {ENTRIES_MAX}")));
+        return Err(Error::Curve(format!(
+            "a curve of TLBs with up to {entries} entries is not possible: write 1 to \
+             {ENTRIES_MAX}"
+        )));
     }
     Ok(())
 }

@@ -11,16 +11,16 @@
 //!                                                                        ... and so for each page size
 //! ```
 //!
-//! Either all accesses to a page are sampled or no access to it, so that reuse distances scale with
-//! the share of pages in the sample. The share begins at all pages, and is halved whenever the
+//! Of each page, either all accesses are sampled or none. So reuse distances in the sample scale
+//! with the share of pages in the sample. The share begins at all pages, and is halved whenever the
 //! sample has more than [`PAGES_MAX`] pages. This is fixed-size SHARDS (Waldspurger, Park,
 //! Garthwaite and Ahmad, *Efficient MRC Construction with SHARDS*, FAST 2015, sections 3 and 4). As
-//! in that paper's SHARDS-adj, the difference between the estimated and the known number of lookups
-//! is added to the smallest reuse distance. Three things differ from the paper. Shares are powers
-//! of two, so half of the sampled pages are removed from the sample at a time. Each count is
-//! weighted by the share at the time of counting, and later changes of the share do not rescale it.
-//! To save time, the share is also halved if too many accesses are to sampled pages and the sample
-//! has more than [`PAGES_MIN`] pages.
+//! in SHARDS-adj of this paper, the difference between the estimated and the known number of
+//! lookups is added to the count of the smallest reuse distance. Three things differ from the
+//! paper. Shares are powers of two, so half of the sampled pages are removed from the sample at a
+//! time. Each count is weighted by the share at the time of counting; counts are not rescaled when
+//! the share changes later. To save time, the share is also halved if too many accesses are to
+//! sampled pages and the sample has more than [`PAGES_MIN`] pages.
 //!
 //! Accesses are looked up only in windows, which are distributed over the whole trace, however long
 //! it is ([`Windows`]):
@@ -158,13 +158,14 @@ impl Forward for Sampled<'_> {
 /// The stacks of all page sizes.
 struct Sampler {
     levels: Vec<Level>,
-    /// Accesses of the open period that were looked up and touch one page, whatever the page size.
+    /// Accesses of the open period that were looked up and touch only one page, even of the
+    /// smallest size.
     single: u64,
-    /// The number of accesses that were looked up and touch one page in all earlier periods, scaled
-    /// up to all accesses of these periods.
+    /// The estimated number of accesses in all earlier periods that touch only one page, scaled up
+    /// from the accesses that were looked up.
     single_before: u64,
-    /// The trace's numbers of the spaces, in the order in which they first ran, and the tag of the
-    /// space that is running.
+    /// For each space, by its number in the trace, its place in the order in which spaces first
+    /// ran. The next field is the tag of the running space.
     spaces: BTreeMap<u32, u64>,
     space: u64,
     /// Accesses since the last check of [`ACCESSES_PER_USE`].
@@ -174,10 +175,10 @@ struct Sampler {
     /// The number of accesses until the next window or gap begins. Accesses that batches only count
     /// are not included.
     left: u64,
-    /// The numbers of accesses of the open period that were looked up, and of all accesses.
+    /// How many accesses of the open period were looked up, and how many there were.
     seen: Seen,
-    /// The number of counted accesses before the end of the first window; the next field says
-    /// whether an access of a gap has followed.
+    /// The number of accesses since counting began up to the end of the first window. The next
+    /// field says whether an access in a gap has followed.
     whole: u64,
     has_gaps: bool,
 }
@@ -200,8 +201,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// The expected count of all accesses, if `count` is the count for the accesses that were
-    /// looked up.
+    /// `count`, a count of accesses that were looked up, scaled up to an estimate for all accesses.
     fn scale(self, count: u64) -> u64 {
         if self.looked == self.all {
             return count;
@@ -252,7 +252,7 @@ impl Counts {
 /// The sample of pages of one size.
 struct Level {
     shift: u32,
-    /// The page looked up last, sampled or not.
+    /// The page looked up last, whether or not it is sampled.
     last: u64,
     /// One in `2^halvings` pages is sampled.
     halvings: u32,
@@ -359,7 +359,7 @@ impl Sampler {
         }
     }
 
-    /// Counts accesses of the open period. Returns whether they are to be looked up.
+    /// Counts accesses of the open period. Returns whether these accesses must be looked up.
     fn passes(&mut self, accesses: u64) -> bool {
         let is_looked_at = self.stretch != Stretch::Gap;
         self.seen.all += accesses;
@@ -443,7 +443,7 @@ impl Sampler {
         }
     }
 
-    /// Adds hits of the first TLB that a batch counts.
+    /// Counts hits of the first TLB that a batch only counts.
     fn counted(&mut self, Hits { kind, page, count, .. }: Hits) {
         if !self.passes(count) || kind == Kind::Fetch || count == 0 {
             return;
@@ -575,7 +575,8 @@ impl Level {
         }
     }
 
-    /// Halves the sample if it had more than `allowed` uses and would not become too small.
+    /// Halves the sample if its pages were used more than `allowed` times, unless the sample would
+    /// become too small.
     fn look(&mut self, allowed: u64) {
         if std::mem::take(&mut self.uses) > allowed && self.pages.len() > PAGES_MIN {
             self.halve();

@@ -20,8 +20,8 @@ use trace::{Batch, Meta};
 
 use super::{Run, miss::AllMissed};
 
-/// The caches behind the TLBs for the program's accesses: none, caches that are looked up by
-/// physical address, or caches that are looked up by the address with which the TLB is looked up.
+/// The kinds of data caches for the program's accesses: no caches; caches that are looked up by
+/// physical address; caches that are looked up by the address that the TLB looks up.
 pub(super) const UNCACHED: u8 = 0;
 pub(super) const PHYSICAL: u8 = 1;
 pub(super) const VIRTUAL: u8 = 2;
@@ -39,9 +39,9 @@ pub(super) struct Lookup<'a> {
 
 impl Run {
     /// Runs the accesses of `span`: hits in a fast loop, all other accesses one by one. Stops after
-    /// an access if the operating system has then requested to be woken and, if `to_miss`, after
-    /// the first access that is no hit. Returns the index of the next access, and the number of
-    /// fetches that the trace cache delivered.
+    /// an access during which the operating system has requested to be woken. If `to_miss`, also
+    /// stops after the first access that does not hit. Returns the index of the next access, and
+    /// the number of fetches that the trace cache delivered.
     pub(super) fn accesses<const CHECK: bool, const CACHES: u8>(
         &mut self,
         batch: &Batch,
@@ -299,7 +299,10 @@ impl Run {
                 return Ok(());
             }
             let Some(next) = addr.checked_add(part) else {
-                let what = format!("{bytes} bytes at {} run past the end of the space", place.addr);
+                let what = format!(
+                    "an access of {bytes} bytes at {} extends beyond the end of the address space",
+                    place.addr
+                );
                 return Err(Error::Access { access: place.access, what });
             };
             addr = next;
@@ -325,7 +328,7 @@ impl Run {
             (None, _) => "nothing".to_owned(),
         };
         Err(Error::Check(format!(
-            "access {}: tlb.{} translates {} to {} for a {}, the page table says {said}",
+            "access {}: tlb.{} translates {} to {} for a {}, but the page table says {said}",
             place.access,
             self.processors.here.hardware.units[place.unit].name,
             place.addr,

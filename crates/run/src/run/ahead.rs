@@ -7,10 +7,11 @@
 //!                         +----------> where that entry says it lies: what a large cache knows of that line
 //! ```
 //!
-//! If misses follow each other closely, much of the time is spent waiting for the host's own memory: a walk
-//! reads the simulated page table, then the tags of the last simulated cache for the line of the entry and
-//! for the line that is accessed. The addresses in a batch are known, so all this data is
-//! prefetched while earlier accesses are simulated. Prefetching changes no count.
+//! Here the host is the computer that runs Pagewalk. If misses follow each other closely, much of
+//! its time is spent waiting for its own memory: a walk reads the simulated page table, then the
+//! tags of the last simulated cache for the line of the entry and for the line that is accessed.
+//! The addresses in a batch are known, so all this data is prefetched while earlier accesses are
+//! simulated. Prefetching changes no count.
 
 use addr::{PageSize, PhysAddr, VirtAddr};
 use hardware::behind::Behind;
@@ -45,8 +46,8 @@ pub(super) struct Ahead {
     entries: [u64; RECENT],
     /// Lines whose cache tags were prefetched.
     lines: [u64; RECENT],
-    /// By page, in whichever space: the physical address found last. This address may be out of
-    /// date, as it is only used for prefetching.
+    /// For recent pages of any space: the physical address that was found last. This address may be
+    /// out of date, since it is used only for prefetching.
     places: [(u64, Option<PhysAddr>); RECENT],
 }
 
@@ -82,8 +83,8 @@ impl Ahead {
         self.caches_are_far
     }
 
-    /// Prefetches for accesses soon after the one at `next`, which `who` is about to run with the
-    /// addresses of `view`. Called while many accesses miss.
+    /// Prefetches data for accesses soon after the access at `next`. The space `who` is about to
+    /// run these accesses; `view` relocates their addresses. Called while many accesses miss.
     #[inline(always)]
     pub(super) fn soon<const CACHES: u8>(
         &mut self,

@@ -11,10 +11,10 @@
 //! does. The `full` clock depends on the TLBs of the machine; the `instructions` clock is equal for
 //! all TLBs.
 //!
-//! The clock is computed from the counts on demand, so that it costs nothing if the operating system has no
-//! deadline. While a deadline is so far away that misses cannot reach it, an interval of accesses
-//! ends only after a fault. Near the deadline, an interval ends after each miss, and at the access
-//! at which instructions alone would reach the deadline:
+//! The clock is computed from the counts on demand, so that it costs nothing if the operating
+//! system has no deadline. While the deadline is so far away that misses cannot reach it, accesses
+//! run in intervals that end only after a fault. Near the deadline, an interval ends after each
+//! miss, and at the access at which instructions alone would reach the deadline:
 //!
 //! ```text
 //!   hit miss hit miss hit fault | hit hit miss | hit hit hit | tick | hit miss ...
@@ -237,8 +237,8 @@ impl Run {
         }
     }
 
-    /// Whether every miss without a fault adds a lookup and a walk at the nominal price to the clock
-    /// and nothing else, and the TLBs look up the addresses of the trace.
+    /// Whether every miss without a fault adds only a lookup and a walk at the nominal price to the
+    /// clock, and the TLBs look up the addresses of the trace without relocation.
     fn misses_are_priced_alike(&self) -> bool {
         self.hooks.leave_prices() && self.processors.here.trace_cache.is_none()
     }
@@ -269,9 +269,10 @@ impl Run {
             .ask(access, behind, |system, platform| system.change(what, &description, platform));
         self.seen.changed.push(ChangedSetting { access, time, key: key.to_owned(), value });
         done.map_err(|error| match error {
-            Error::Access { access, what } => {
-                Error::Access { access, what: format!("os.at, {key} at {time}: {what}") }
-            }
+            Error::Access { access, what } => Error::Access {
+                access,
+                what: format!("the change of {key} at the time {time} (os.at) failed: {what}"),
+            },
             other => other,
         })
     }
@@ -292,7 +293,7 @@ impl Run {
             (true, true) => self.accesses::<CHECK, VIRTUAL>(batch, span, to_miss, behind)?,
         };
         self.count(batch, from..end);
-        // Fetches that the trace cache delivered did not reach a TLB.
+        // Fetches that the trace cache delivered were not looked up in a TLB.
         self.processors.here.counts.accesses[Kind::Fetch as usize] -= delivered;
         Ok(end)
     }

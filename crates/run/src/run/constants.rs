@@ -21,18 +21,20 @@ pub struct Constants {
     pub(super) always_sized: bool,
     /// Whether the kernel's pages are global.
     pub(super) has_global_pages: bool,
-    /// Whether caches are looked up by virtual address, and the next field whether contexts
-    /// (address-space identifiers) distinguish their lines.
+    /// Whether caches are looked up by virtual address. The next field says whether contexts
+    /// (address-space identifiers) distinguish the lines of these caches.
     pub(super) virtual_caches: bool,
     pub(super) has_contexts: bool,
-    /// How much the replacement policies of first-level TLBs use hits: the maximum over these TLBs.
+    /// What the replacement policies of the first-level TLBs need to know about hits (`NOTHING`,
+    /// `TIME` or `EACH`): the maximum over these TLBs.
     pub(super) learns: u8,
     /// The page sizes of the shortcuts of the TLBs.
     pub(super) granules: (PageSize, Option<PageSize>),
 }
 
 impl Constants {
-    /// The properties of the machine of `description`, with these TLBs and this page table.
+    /// Computes the properties of the machine of `description`, with these TLBs and this page
+    /// table.
     pub(super) fn of(
         description: &Description,
         hardware: &TlbUnits,

@@ -1,5 +1,4 @@
-//! Accesses that a batch counts without holding them, as they are guaranteed to hit the first-level
-//! TLB.
+//! Accesses that a batch only counts, as they are guaranteed to hit the first-level TLB.
 //!
 //! ```text
 //!   rows     | a | b |           | c | d |         |
@@ -15,8 +14,8 @@
 //! requests the contents of the TLBs once ([`Batch::asks`]), and can then compute which page is
 //! evicted.
 //!
-//! Histograms over time need the time of a miss: this is the number of all accesses before it,
-//! including those that the batch does not hold.
+//! Histograms over time need the time of a miss. The time is the number of all accesses before the
+//! miss, including accesses that batches only count.
 
 use std::{ops::Range, slice};
 
@@ -89,9 +88,9 @@ impl Run {
         Ok(())
     }
 
-    /// Runs the accesses between counted hits one by one, as most of them miss. Called only if nothing is due
-    /// by the clock, no cache needs to see hits, and no structure is looked up before the TLBs; in
-    /// all other cases the recorder sends all accesses.
+    /// Runs the accesses between counted hits one by one, as most of them miss. Called only if (1)
+    /// the clock has no deadline, (2) no data cache needs to see hits, and (3) no structure is
+    /// looked up before the TLBs. In all other cases the recorder sends all accesses.
     fn rows<const CHECK: bool>(
         &mut self,
         batch: &Batch,
@@ -132,7 +131,10 @@ impl Run {
         let unit = here.hardware.first[kind as usize];
         let Some(label) = here.hardware.units[unit].tlb.hits(addr, here.asid, kind, count, goes)
         else {
-            let what = format!("{count} accesses to {addr} were counted as hits, but would miss");
+            let what = format!(
+                "the recorder counted {count} accesses to {addr} as guaranteed hits, but the TLB \
+                 does not have the page"
+            );
             return Err(Error::Check(what));
         };
         if label == SHARED {

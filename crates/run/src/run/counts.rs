@@ -17,9 +17,9 @@ pub(super) struct MissCounts<'a> {
 }
 
 impl MissCounts<'_> {
-    /// Counts a miss of `addr`: the access at `index` of `batch`, with `when` accesses before it. `region` is
-    /// the label of the region, `page` the size of the page; `cold` says whether this is the first touch of
-    /// the page.
+    /// Counts a miss of the access at `index` of `batch`, to `addr`. There were `when` accesses
+    /// before it. `region` is the label of the region, and `page` the size of the page; `cold` says
+    /// whether this is the first touch of the page.
     #[inline(always)]
     pub(super) fn count(
         self,

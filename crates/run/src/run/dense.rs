@@ -52,7 +52,8 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Counts a lookup that misses, for a page of `size`, and the eviction of an entry for it.
+    /// Counts a lookup that misses, for a page of `size`. The entry of the page evicts another
+    /// entry, which is counted too.
     #[inline(always)]
     fn missed(&mut self, kind: Kind, size: PageSize) {
         self.counts.evictions += 1;
@@ -162,8 +163,8 @@ impl Run {
             if hits >= APART_MAX || linear.offset_in(size) + u64::from(bytes) > size.bytes() {
                 break;
             }
-            // The state of a line's cache set can be far away in the host's memory even if the
-            // line's page hits.
+            // Even if the page of a line hits the TLB, the simulated cache set of the line may not
+            // be in the host's caches.
             if hits == 0 || ahead.caches_are_far() {
                 ahead.soon::<CACHES>((addrs, ran), (*who, *view), stack, behind);
             }

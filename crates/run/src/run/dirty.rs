@@ -36,7 +36,7 @@ impl Hook for Traps {
 }
 
 impl Run {
-    /// The part of a page's `rights` that a TLB entry gets after an access of this kind.
+    /// The rights that a TLB entry gets after an access of this kind to a page with `rights`.
     #[inline]
     pub(super) fn rights_to_hold(&self, addr: VirtAddr, kind: Kind, rights: Rights) -> Rights {
         if self.constants.tracks_dirty && kind != Kind::Store {
@@ -46,8 +46,8 @@ impl Run {
         }
     }
 
-    /// Whether the walk for an access that an entry denied sets the dirty bit of a clean page: a
-    /// hardware assist.
+    /// Whether the walk for an access that a TLB entry denied is a hardware assist: it sets the
+    /// dirty bit of a clean page.
     pub(super) fn takes_assist(&mut self, place: Lookup<'_>, why: Miss) -> bool {
         let takes = self.constants.marks
             && self.constants.tracks_dirty

@@ -43,7 +43,7 @@ pub(super) struct Flushing {
     pub(super) next_sweep: Option<u64>,
 }
 
-/// A flush that is left to a processor.
+/// A flush that one processor has left to another one, to be made in its next sweep.
 #[derive(Debug)]
 struct Left {
     space: u32,
@@ -71,7 +71,8 @@ impl Flushing {
         let core = &description.core;
         let are_shared = matches!(core.contexts, ContextPolicy::Lru | ContextPolicy::Generation);
         if asked.by != FlushBy::Interrupts && (core.asid_bits == 0 || !are_shared) {
-            let what = "broadcasts need contexts (ASIDs) that are the same on all processors: set \
+            let what = "broadcast flushes need contexts (ASIDs) that are equal on all processors: \
+                        set \
                         core.asid_bits to 1 or more and core.contexts to \"lru\" or \"generation\"";
             return refuse(".by", what);
         }
@@ -91,7 +92,7 @@ impl Flushing {
             (".states", asked.states as u64),
         ] {
             if value == 0 {
-                return refuse(key, "0 would flush nothing: write 1 or more");
+                return refuse(key, "0 is not possible: write 1 or more");
             }
         }
         let mut flushing = Flushing { asked: asked.clone(), ..Flushing::default() };
@@ -148,7 +149,7 @@ impl Flushing {
         Reach::Broadcast { instructions: pages.div_ceil(self.asked.broadcast_pages).max(1) }
     }
 
-    /// Leaves a flush to `processor`.
+    /// Defers a flush to the next sweep of `processor`.
     pub(super) fn leave(
         &mut self,
         processor: usize,
@@ -228,7 +229,7 @@ fn mapped_by(event: &Event, before: Option<u64>) -> Option<VirtRange> {
 }
 
 impl Run {
-    /// Whether flushes can be left to a sweep.
+    /// Whether flushes can be deferred to a sweep.
     #[inline]
     pub fn defers(&self) -> bool {
         self.flushing.asked.deferred
@@ -267,7 +268,7 @@ impl Run {
         }
     }
 
-    /// Makes every processor do the flushes that were left to it.
+    /// Makes every processor do the flushes that were deferred to it.
     #[cold]
     pub(super) fn sweep_all(&mut self, behind: &mut impl Behind) {
         for processor in 0..self.processors.count() {
@@ -275,8 +276,8 @@ impl Run {
         }
     }
 
-    /// Makes `processor` do the flushes that were left to it, before it enters a space or at its
-    /// tick.
+    /// Makes `processor` do the flushes that were deferred to it, before it enters a space or at
+    /// its tick.
     #[cold]
     pub(super) fn sweep(&mut self, processor: usize, behind: &mut impl Behind) {
         for (space, flush) in self.flushing.take(processor) {

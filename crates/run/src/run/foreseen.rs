@@ -52,7 +52,7 @@ impl<'a> Foreseen<'a> {
                     break;
                 }
                 match placed.event {
-                    // Traces never have mapping events for the kernel's space.
+                    // Traces have no mapping events for the kernel's space.
                     Event::Run { space: KERNEL, .. } => {}
                     Event::Run { space, .. } => {
                         number = space;

@@ -47,7 +47,8 @@ pub(super) trait Hook {
         false
     }
 
-    /// Whether the feature adds no price of its own to a miss that does not fault.
+    /// Whether a miss that does not fault keeps its normal price: the feature adds no price of its
+    /// own.
     fn leaves_prices(&self) -> bool {
         false
     }
@@ -63,7 +64,7 @@ pub(super) trait Hook {
     /// Called when hardware flushes the entries of `space` that `flush` names.
     fn on_flush(&mut self, _space: u32, _flush: &Flush) {}
 
-    /// Called when pages of `space` are unmapped or mapped anew.
+    /// Called when pages of `space` are unmapped or replaced.
     fn on_gone(&mut self, _space: u32, _gone: &Gone) {}
 }
 
@@ -214,7 +215,7 @@ impl Hooks {
         self.small.as_ref().and_then(Small::unmet)
     }
 
-    /// Called before accesses run with `behind`.
+    /// Called before accesses run, with the hardware `behind` the TLBs.
     pub(super) fn look(&mut self, behind: &impl Behind) {
         if self.spots.is_some() != behind.speculates() {
             self.spots = behind.speculates().then_some(Spots);

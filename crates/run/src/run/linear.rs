@@ -44,7 +44,7 @@ impl Hook for Array {
 }
 
 impl Run {
-    /// Walks the array, and adds the walk's references to `references`.
+    /// Walks the array of page-table entries, and adds the walk's references to `references`.
     pub(super) fn walk_array(
         &mut self,
         place: Lookup<'_>,
@@ -58,8 +58,8 @@ impl Run {
         let known = self.stack.query(self.who.space, addr);
         if self.constants.check && found.ok() != known.filter(|page| page.rights.allows(kind)) {
             return Err(Error::Check(format!(
-                "access {access}: the TLB has a table of level {} for {addr} at {}, which the \
-                 page table does not have there",
+                "access {access}: the TLB has an entry for a table of level {} for {addr} at {}, \
+                 but the page table has no table there: a flush is missing",
                 start.level, start.table
             )));
         }
@@ -73,7 +73,7 @@ impl Run {
             nested_misses,
         };
         let walked = behind.walk(&walk, self.stack.way(references));
-        debug_assert!(walked.is_ok(), "no MMU cache stands in front of an array");
+        debug_assert!(walked.is_ok(), "a linear page table has no MMU cache in front of it");
         for table in references.iter().filter_map(|reference| reference.next()) {
             self.fill_table(addr, table);
         }
@@ -114,8 +114,8 @@ impl Run {
         Some(hit.frame())
     }
 
-    /// Fills the TLBs with the page of the array that is `table`, on the walk path to `addr`; TLBs
-    /// that hold pairs also get the other page of its pair.
+    /// Fills the TLBs with the page of the array that is the table `table` on the walk path to
+    /// `addr`. TLBs that hold pairs also get the other page of the pair.
     fn fill_table(&mut self, addr: VirtAddr, table: Node) {
         let neighbour = VirtAddr::new(addr.get() ^ 1 << table.shift);
         let mut references: Vec<Reference> = Vec::new();

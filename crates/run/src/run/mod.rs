@@ -83,7 +83,7 @@ pub struct Progress {
     pub total: Option<u64>,
 }
 
-/// The parts of a run that the description names: memory, and the operating system.
+/// The parts of a run that are built from the description: memory, and the operating system.
 pub struct Parts {
     /// The text of the machine file, to show the wrong line if an error is found only with the
     /// trace.

@@ -60,7 +60,8 @@ impl Nodes {
         if let description::Placement::Node(node) = policy.placement
             && usize::from(node) >= topology.count()
         {
-            let what = format!("there is no node {node}: the last one is {}", topology.count() - 1);
+            let what =
+                format!("there is no node {node}: the highest node is {}", topology.count() - 1);
             return Err(Refusal::new("os.numa.placement", what));
         }
         let migrates = system.moves_to_nodes();

@@ -15,8 +15,8 @@ const SPAN_MIN: u32 = 12;
 /// After this many hits in a row, a span is likely to begin soon. Shortcuts to the entries are
 /// therefore made, as a span finds only entries that have a shortcut.
 pub(super) const APART_MAX: u32 = SPAN_MIN / 2;
-/// Misses are sparse if at least this many hits lie between two of them on average: at this
-/// distance, running the hits one by one takes as long as a span.
+/// Misses are sparse if there are on average at least this many hits between two misses. With this
+/// number, running the hits one by one takes as long as a span.
 const SPARSE_MIN: u32 = 4;
 /// The average is taken over about this many misses.
 const AVERAGED: u32 = 8;

@@ -14,7 +14,7 @@
 //! the paper, which does not count TLB entries that a larger page would have evicted.
 //!
 //! A first touch is not charged to any candidate. If a promotion fails, the candidate's charge is
-//! reset. Charges of pages that are unmapped or mapped anew are dropped.
+//! reset. Charges of pages that are unmapped or replaced are dropped.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ pub struct Promotion {
 #[derive(Clone, Copy, Default)]
 struct Charge {
     misses: u64,
-    /// A page of the candidate that a TLB held at the last check.
+    /// The address of a page of the candidate that a TLB held at the last check.
     seen: u64,
 }
 
@@ -93,8 +93,10 @@ impl Promotion {
         for size in asked.sizes.iter().map(|size| size.0) {
             if !all.contains(&size) {
                 let names: Vec<String> = all.iter().map(PageSize::to_string).collect();
-                let what =
-                    format!("pages cannot become {size} here: choose from {}", names.join(", "));
+                let what = format!(
+                    "pages cannot be promoted to {size} on this machine: choose from {}",
+                    names.join(", ")
+                );
                 return refuse(".sizes", what);
             }
         }
@@ -129,7 +131,8 @@ impl Promotion {
         }))
     }
 
-    /// The range that is promoted to pages of `size` together with `addr`.
+    /// The range that is promoted together with the page at `addr`, if this page is promoted to the
+    /// size `size`.
     fn candidate(&self, addr: VirtAddr, size: PageSize) -> Option<VirtRange> {
         let bytes = size.bytes() << u32::from(self.paired);
         VirtRange::new(VirtAddr::new(addr.get() & !(bytes - 1)), bytes).ok()
@@ -278,8 +281,8 @@ impl Run {
     }
 }
 
-/// An address in `block` that a TLB for `kind` translates; the result is `seen` if a TLB still
-/// translates that address.
+/// An address in `block` that a TLB for `kind` translates. The address `seen`, which was returned
+/// before, is tried first.
 fn holds_part(processor: &Processor, block: VirtRange, kind: Kind, seen: u64) -> Option<u64> {
     let Processor { hardware, asid, .. } = processor;
     let units = || {

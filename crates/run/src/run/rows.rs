@@ -27,13 +27,13 @@ use super::{Run, small::View};
 #[derive(Default)]
 pub(super) struct Rows {
     uops_per_instruction: f64,
-    /// The number of the first access of the span from which the rows were prepared.
+    /// The number, in the trace, of the first access of the span whose rows were prepared.
     from: u64,
     to: u64,
     addrs: Vec<u64>,
     metas: Vec<Meta>,
-    /// By row: the distance of its access from the first access of the span. Empty if every access
-    /// has a row.
+    /// For each row, the number of accesses between the first access of the span and the access of
+    /// the row. Empty if every access has a row.
     places: Vec<u32>,
 }
 
@@ -56,7 +56,8 @@ impl Rows {
     }
 
     /// Prepares the accesses of `span` up to the first access beyond the limit of the space,
-    /// without fetches that `cache` delivers. `from` is the number of the first access.
+    /// without fetches that `cache` delivers. `from` is the number of the first access in the
+    /// trace.
     fn filter(
         &mut self,
         batch: &Batch,
@@ -89,7 +90,7 @@ impl Rows {
         (self.from, self.to) = (from, from + u64::from(place));
     }
 
-    /// The distance of the access of row `row` from the first access.
+    /// The number of accesses between the first access and the access of row `row`.
     fn place(&self, row: usize, is_whole: bool) -> usize {
         let end = (self.to - self.from) as usize;
         if is_whole { row } else { self.places.get(row).map_or(end, |place| *place as usize) }

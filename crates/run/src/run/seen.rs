@@ -27,15 +27,16 @@ pub struct Seen {
     /// First touches of pages, including accesses for which the operating system had to grant
     /// rights first.
     pub first_touches: u64,
-    /// Faults on pages that had a frame before and get one again.
+    /// Faults on pages that had a frame before and get a frame again.
     pub returns: u64,
     pub protection_faults: u64,
-    /// By number of the thread: whether it has run.
+    /// For each thread, by its number: whether it has run.
     pub threads: Vec<bool>,
     /// Accesses that the trace declares missing.
     pub gap_accesses: u64,
-    /// Whether the trace has had events for mappings, for physical addresses of pages, and for names of
-    /// regions; and whether the kernel ran.
+    /// Facts about the trace so far: whether it had events that describe mappings (`mappings`),
+    /// physical addresses of accesses (`physical`), events for system calls that use files
+    /// (`calls`), and accesses of the kernel (`kernel`).
     pub mappings: bool,
     pub physical: bool,
     pub calls: bool,

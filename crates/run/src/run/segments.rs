@@ -7,7 +7,7 @@ use pagetable::{Fault, Translation};
 
 use super::{Run, hooks::Hook};
 
-/// The feature that pages may be in restrictive segments.
+/// The feature of machines whose pages may be in restrictive segments.
 pub(super) struct Segments;
 
 impl Segments {

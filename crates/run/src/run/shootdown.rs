@@ -33,7 +33,7 @@ use super::{
     small::moved,
 };
 
-/// A run as the operating system sees it.
+/// The interface of a run to the operating system.
 pub(super) struct Hosted<'a, B> {
     stack: &'a mut Stack,
     layout: &'a Layout,
@@ -45,7 +45,7 @@ pub(super) struct Hosted<'a, B> {
     hooks: &'a mut Hooks,
     flushing: &'a mut Flushing,
     access: u64,
-    /// The clock, if flushes can be left to a sweep.
+    /// The time of the clock, which is needed if flushes can be deferred to a sweep.
     now: u64,
 }
 
@@ -235,7 +235,7 @@ impl<B: Behind> Hosted<'_, B> {
 }
 
 impl Run {
-    /// The operating system, and the run as it sees it at `access`.
+    /// The operating system, and the interface of the run to it, at `access`.
     pub(super) fn hosted<'a, B: Behind>(
         &'a mut self,
         access: u64,
@@ -288,16 +288,15 @@ impl Run {
         match failure {
             Failure::OutOfFrames if self.stack.guest.has_refused() => {
                 let what = "os.inject made the allocation of a frame fail, and the run cannot \
-                            continue without this frame";
+                            continue without this frame: choose a later allocation, or leave \
+                            os.inject out";
                 Error::Access { access, what: what.to_owned() }
             }
             Failure::OutOfFrames => {
                 Error::OutOfFrames { access, frames_bytes: self.stack.guest.frame_bytes().0 }
             }
             Failure::OutOfMemory(what) => {
-                let what = format!(
-                    "out of memory: {what}; give the machine a larger memory.size or swap.size"
-                );
+                let what = format!("out of memory: {what}. Set a larger memory.size or swap.size");
                 Error::Access { access, what }
             }
             Failure::OutOfHostFrames => Error::OutOfHostFrames { access },

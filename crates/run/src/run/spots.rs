@@ -48,7 +48,8 @@ impl Run {
         behind.found(self.instruction(place, wants_runs), spot);
     }
 
-    /// The physical address of `addr` by `translation`, and the other data that predictors use.
+    /// The physical address to which `translation` maps `addr`, with the other data that predictors
+    /// use.
     fn spot(&self, addr: VirtAddr, translation: Translation, wants_runs: bool) -> Spot {
         let mapping = self.stack.guest.mapping(self.who.space, addr);
         let guest = mapping.map(|mapping| mapping.translation.apply(addr));
@@ -87,8 +88,9 @@ impl Run {
         run
     }
 
-    /// The address of the instruction that makes an access, at the precision of the fetch's block; `None` if
-    /// it is not wanted or the batch does not hold the fetch.
+    /// The address of the instruction that makes an access, or rather of its basic block, as
+    /// fetches are recorded by block. `None` if it is not wanted, or if the batch does not have the
+    /// fetch.
     fn instruction(&self, place: Lookup<'_>, is_wanted: bool) -> Option<u64> {
         if !is_wanted {
             return None;

@@ -64,8 +64,8 @@ impl Run {
         }
     }
 
-    /// Lets the next accesses be made in the space `number`, on the processor `cpu` if a schedule gives one,
-    /// and otherwise on the processor of `thread`.
+    /// Makes `number` the space of the next accesses. They run on the processor `cpu` if a schedule
+    /// gives one, and otherwise on the processor of `thread`.
     pub(super) fn goes_on(
         &mut self,
         cpu: Option<u32>,

@@ -151,8 +151,8 @@ impl Run {
         let Err(stale) = behind.walk(&walk, self.stack.way(references)) else { return Ok(found) };
         if self.constants.check {
             return Err(Error::Check(format!(
-                "access {access}: the MMU cache leads the walk of {addr} to a table of level \
-                 {} at {}, which the page table does not have there",
+                "access {access}: the MMU cache leads the walk of {addr} to a table of level {} \
+                 at {}, but the page table has no table there: a flush is missing",
                 stale.level, stale.table
             )));
         }

@@ -97,8 +97,8 @@ impl Hook for Watch {
     }
 }
 
-/// A TLB entry for a page that `flush` named which differs from the page table, as an error
-/// message.
+/// An error message for a TLB entry of a page named by `flush`, if the entry differs from the page
+/// table.
 fn stale(
     processor: usize,
     hardware: &TlbUnits,
@@ -145,8 +145,8 @@ fn stale(
             let said =
                 said.map_or("nothing".to_owned(), |(phys, allowed)| format!("{phys} ({allowed})"));
             Some(format!(
-                "tlb.{} of processor {processor} still translates {at} to {frame} ({rights}) after \
-                 a shootdown, the page table says {said}",
+                "tlb.{} of processor {processor} still translates {at} to {frame} ({rights}) \
+                 after a shootdown, but the page table says {said}",
                 unit.name
             ))
         })

@@ -70,7 +70,7 @@ impl Family {
         })
     }
 
-    /// Processes the log of a round.
+    /// Processes the log that the front recorded in one round.
     pub(super) fn hear(&mut self, log: &FamilyLog) {
         let (mut steps, mut forgotten) = (log.steps.as_slice(), log.forgotten.as_slice());
         let mut stale_entries = log.stale_entries.iter();

@@ -35,7 +35,8 @@ pub(super) enum Message {
     On { processor: u32 },
     /// A processor flushes this number of nodes.
     Forget { processor: u32, nodes: u32 },
-    /// A node that is no longer on the walk path to its addresses, although it was not flushed.
+    /// A node that is no longer on the walk path to its addresses, although it was not flushed: a
+    /// stale node.
     Stale { node: u32 },
     /// Resets the counts to zero.
     ForgetCounts,

@@ -142,9 +142,9 @@ impl std::fmt::Display for StaleEntry {
         let StaleEntry { walk, node } = self;
         write!(
             f,
-            "the MMU cache starts the walk of {} at a table of level {} at {}, which the page \
-             table does not have there: a flush is missing. A sweep cannot repeat such a walk: \
-             run this design alone",
+            "the MMU cache starts the walk of {} at a table of level {} at {}, but the page table \
+             has no table there: a flush is missing. A sweep cannot simulate such a walk: run \
+             this design alone",
             walk.va, node.level, node.table
         )
     }
@@ -169,7 +169,7 @@ impl Behind for Log {
             self.for_families.on(&mut self.known, processor);
         }
         if self.whole {
-            // A machine has 64 processors at most.
+            // A machine has at most 64 processors.
             self.messages.push(Message::On(processor as u8));
         }
     }

@@ -52,7 +52,8 @@ struct Filter {
 }
 
 impl Repeats {
-    /// Filters that are correct for all of `walkers`, which have the same number of processors.
+    /// Creates filters that are correct for all of `walkers`, which must have the same number of
+    /// processors.
     pub(super) fn new<'a>(walkers: impl Iterator<Item = &'a Walkers> + Clone) -> Repeats {
         let count = walkers.clone().map(|all| all.count()).max().unwrap_or(1);
         let mut filters = Filters::default();
@@ -73,12 +74,12 @@ impl Repeats {
         Repeats(InTurn::new(filters, others.into_iter()))
     }
 
-    /// Lets `processor` make the next accesses.
+    /// Makes `processor` the processor of the next accesses.
     pub(super) fn on(&mut self, processor: usize) {
         self.0.turn_to(processor, |_, _| ());
     }
 
-    /// Empties the filters of a processor, as it has flushed lines.
+    /// Empties the filters of a processor after it has flushed lines.
     pub(super) fn flushed(&mut self, processor: usize) {
         self.0.of(processor).filters.iter_mut().for_each(|filter| filter.slots.fill(NONE));
     }
@@ -133,7 +134,7 @@ impl Default for Repeats {
 }
 
 impl Filter {
-    /// The filter for accesses of `kind`; `None` if `walkers` differ too much.
+    /// The filter for accesses of `kind`; `None` if the caches of `walkers` differ too much.
     fn new<'a>(kind: Kind, walkers: impl Iterator<Item = &'a Walker> + Clone) -> Option<Filter> {
         let caches = || walkers.clone().filter_map(|walker| walker.port.caches.as_ref());
         let entrances = || caches().map(|caches| caches.entrance(Requester::Program(kind)));

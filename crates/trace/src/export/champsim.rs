@@ -6,11 +6,11 @@
 //!   ip 0x1000            ip 0x1004  loads A      ip 0x1008  stores B, branch taken
 //! ```
 //!
-//! A trace has blocks, with the number of their instructions but not their addresses: the addresses
-//! are spread evenly over the block's bytes. The last instruction is a taken branch if the next
-//! block does not follow directly; branches that were not taken are unknown. An instruction with
-//! more accesses than a record can hold is written several times. The format has no threads, so
-//! each export has one thread of a trace.
+//! For each basic block, a trace has the number of its instructions but not their addresses. The
+//! exporter spreads the addresses of the instructions evenly over the block's bytes. The last
+//! instruction is a taken branch if the next block does not follow directly; branches that were not
+//! taken are unknown. An instruction with more accesses than a record can hold is written several
+//! times. The format has no threads, so each export has one thread of a trace.
 
 use std::path::Path;
 
@@ -24,8 +24,9 @@ const RECORD_BYTES: usize = 64;
 const LOADS: usize = 4;
 const STORES: usize = 2;
 
-/// Registers by which ChampSim recognises a conditional branch: it reads and writes the instruction
-/// pointer and reads the flags. Source: ChampSim `inc/instruction.h`, `champsim::REG_*`.
+/// ChampSim recognises a conditional branch by its registers: the branch reads and writes the
+/// instruction pointer and reads the flags. Source: ChampSim `inc/instruction.h`,
+/// `champsim::REG_*`.
 const REG_FLAGS: u8 = 25;
 const REG_IP: u8 = 26;
 
@@ -41,8 +42,8 @@ pub fn champsim(
 ) -> Result<Option<Summary>, Error> {
     if !source.header().fetches {
         return Err(Error::Parameters(
-            "the trace has no instruction fetches, and each ChampSim record is an instruction with \
-             its address; record the program without --no-fetch"
+            "the trace has no instruction fetches, but each ChampSim record is an instruction \
+             with its address; record the program without --no-fetch"
                 .to_owned(),
         ));
     }
@@ -68,7 +69,12 @@ pub fn champsim(
             "accesses before the first fetch have",
             "no instruction",
         ),
-        (export.zero, "access is", "accesses are", "at address 0, which stands for no access"),
+        (
+            export.zero,
+            "access is",
+            "accesses are",
+            "at address 0, which in ChampSim's format means that there is no access",
+        ),
     ]);
     Ok(Some(Summary { records: export.records, bytes: export.output.finish()?, warnings }))
 }
@@ -133,7 +139,8 @@ impl Export {
         Ok(())
     }
 
-    /// Whether `thread` is exported. An error if there is a second thread and none was requested.
+    /// Whether `thread` is exported. Returns an error if the trace has a second thread and the user
+    /// has requested no thread.
     fn wants(&mut self, thread: u32) -> Result<bool, Error> {
         let only = *self.thread.get_or_insert(thread);
         if only != thread && !self.named {
@@ -179,8 +186,9 @@ impl Export {
         let accesses = std::mem::take(&mut self.block.accesses);
         let block = &self.block;
         let (pc, bytes) = (block.pc, block.bytes.max(1));
-        // An instruction has at least one byte. Instructions beyond that number were skipped,
-        // unless accesses prove that they ran.
+        // An instruction has at least one byte, so a block cannot have more instructions than
+        // bytes. Further instructions were skipped by the program, unless accesses show that they
+        // ran.
         let needed = accesses.last().map_or(1, |&(index, ..)| index + 1);
         let count = block.begun.clamp(needed, bytes.max(needed));
         let branches = next.is_some_and(|next| next != pc.wrapping_add(bytes));
@@ -216,7 +224,8 @@ impl Export {
     }
 }
 
-/// The record of an instruction at `ip`, and how many of `accesses` it has room for.
+/// The record of an instruction at `ip`, and the number of `accesses` for which the record has
+/// room.
 fn record(ip: u64, accesses: &[(u64, Kind, u64)]) -> ([u8; RECORD_BYTES], usize) {
     let mut record = [0; RECORD_BYTES];
     record[..8].copy_from_slice(&ip.to_le_bytes());

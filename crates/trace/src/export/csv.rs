@@ -60,7 +60,7 @@ pub fn csv(
     Ok(Some(Summary { records: table.rows, bytes: output.finish()?, warnings }))
 }
 
-/// Text that has not been written yet, and the state of the table.
+/// The text that has not been written to the file yet, and the state of the table.
 #[derive(Default)]
 struct CsvText {
     text: Vec<u8>,

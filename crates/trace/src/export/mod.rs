@@ -24,19 +24,19 @@ pub struct Options {
     pub thread: Option<u32>,
 }
 
-/// The amounts that were written.
+/// What an export has written.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
     /// The number of records or lines.
     pub records: u64,
     /// The number of bytes before compression.
     pub bytes: u64,
-    /// Records that could not be written, with counts.
+    /// Sentences about accesses and events that the format cannot hold, with their numbers.
     pub warnings: Vec<String>,
 }
 
-/// Sentences about dropped records, for counts that are not zero. Each element has the count, the
-/// noun in singular and plural, and the reason.
+/// Sentences about dropped accesses and events, for counts that are not zero. Each element of
+/// `counts` has the count, the noun with its verb in singular and in plural, and the reason.
 fn left_out(counts: &[(u64, &str, &str, &str)]) -> Vec<String> {
     let counts = counts.iter().filter(|(n, ..)| *n > 0);
     counts.map(|(n, one, many, why)| format!("{}: left out", counted(*n, one, many, why))).collect()

@@ -1,4 +1,4 @@
-//! A text or binary file, compressed as the end of its name says.
+//! A text or binary output file, compressed in the format that the end of its name selects.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::part::PartFile;
 const STDOUT: &str = "<stdout>";
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// The file. It appears under its name when it is finished.
+/// An output file. It gets its final name when it is finished.
 pub(crate) struct Output {
     path: PathBuf,
     encoder: Encoder,

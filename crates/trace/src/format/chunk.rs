@@ -10,7 +10,7 @@ use crate::Shape;
 
 /// The number of streams of a chunk.
 pub(super) const STREAMS: usize = 9;
-/// The number of streams that every chunk has: all but the stamps and the translations.
+/// The number of streams that every chunk has: all except the stamps and the translations.
 pub(super) const STREAMS_ALONE: usize = 7;
 /// The names of the streams, in order.
 pub(super) const NAMES: [&str; STREAMS] = [
@@ -76,7 +76,7 @@ pub(crate) struct Head {
     pub(crate) physical: bool,
     /// Whether addresses in shapes may be derived from others.
     pub(crate) linked: bool,
-    /// The process that the accesses belong to, in a recording.
+    /// In a recording of processes, the process to which the accesses belong.
     pub(crate) owner: Option<Owner>,
 }
 
@@ -148,7 +148,7 @@ impl Head {
         Ok(head)
     }
 
-    /// The largest size of each stream that these counts allow, in bytes.
+    /// For each stream, the largest size in bytes that the counts allow.
     fn stream_bytes_max(&self) -> [usize; STREAMS] {
         let [accesses, executions, ops, shapes, segments] =
             [self.accesses, self.executions, self.ops, self.shapes, self.segments]
@@ -212,7 +212,9 @@ impl Head {
             entry[4..].copy_from_slice(&(stored as u32).to_le_bytes());
         }
         if out.len() > BODY_BYTES_MAX {
-            return Err(std::io::Error::other("a chunk grew beyond what the format allows"));
+            return Err(std::io::Error::other(
+                "a chunk became larger than the format allows, which is an error in Pagewalk",
+            ));
         }
         Ok(accesses_crc.finalize())
     }
@@ -235,7 +237,7 @@ impl Head {
 
     /// Splits a chunk's body into its counts, which are returned, and its `streams`.
     ///
-    /// No stream gets longer than the counts allow.
+    /// No stream becomes longer than the counts allow.
     pub(super) fn open(
         body: &[u8],
         decompressor: &mut Decompressor<'_>,
@@ -280,7 +282,8 @@ fn bounded(bytes: &mut Bytes<'_>, max: u32, name: &str) -> Result<u32, Damage> {
     Ok(count)
 }
 
-/// Whether the stream with that index describes accesses, and not events among them.
+/// Whether the stream with the index `index` describes accesses; the other streams describe events,
+/// stamps and translations.
 fn is_of_accesses(index: usize) -> bool {
     !matches!(index, EVENTS | STAMPS | TRANSLATIONS)
 }

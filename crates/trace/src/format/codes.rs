@@ -8,10 +8,10 @@
 //!   address 0x8010: a step of 0x100          code 3, residual 00 02   (zigzag 0x200, low first)
 //! ```
 //!
-//! Decoding has no branches, because whether a prediction holds is itself unpredictable. A writer
-//! may leave zeros at the end of a residual. Ours writes the fewest bytes that suffice, but at
-//! least one: the number follows from the highest bit set, which is cheaper than letting zstd
-//! compress zeros.
+//! Decoding has no branches, because a processor could not predict whether an address was predicted
+//! correctly. A writer may leave zeros at the end of a residual. Pagewalk's writer writes the
+//! fewest bytes that suffice, but at least one. It computes this number from the highest set bit,
+//! which is cheaper than letting zstd compress zeros.
 
 use super::Damage;
 use super::wire::{unzigzag, zigzag};
@@ -25,7 +25,7 @@ pub(super) const WORD: usize = 8;
 pub(super) struct Slot {
     /// The address of the operation's last execution.
     pub(super) last: u64,
-    /// The difference between the last address and the one before.
+    /// The difference between the last address and the address before it.
     pub(super) distance: u64,
 }
 
@@ -45,8 +45,8 @@ impl Slot {
         bytes
     }
 
-    /// The slot after an operation with `code`, if the rest of the residual begins with `word`; and
-    /// how many bytes of the residual it used.
+    /// The state of the slot after an operation with `code`. `word` has the next bytes of the
+    /// residual. Also returns how many bytes of the residual the operation used.
     #[inline]
     pub(super) fn decode(self, code: u8, word: u64) -> (Slot, usize) {
         let code = &CODES[usize::from(code & 15)];
@@ -59,7 +59,7 @@ impl Slot {
 /// The meaning of a code.
 #[derive(Clone, Copy)]
 struct Code {
-    /// A mask of those of the next eight residual bytes that are used.
+    /// A mask of the bytes used among the next eight bytes of the residual.
     residual: u64,
     /// All ones if the distance is repeated, otherwise zero.
     again: u64,
@@ -81,7 +81,7 @@ const CODES: [Code; 16] = {
     codes
 };
 
-/// The first eight of `bytes` as a number, or 0 if there are fewer.
+/// The first eight bytes of `bytes` as a number, or 0 if there are fewer than eight.
 #[inline]
 pub(super) fn word(bytes: &[u8]) -> u64 {
     bytes.first_chunk::<WORD>().map_or(0, |word| u64::from_le_bytes(*word))
@@ -90,15 +90,15 @@ pub(super) fn word(bytes: &[u8]) -> u64 {
 /// Appends `codes` to `out`, two per byte.
 pub(super) fn pack(codes: &[u8], out: &mut Vec<u8>) {
     let (pairs, rest) = codes.as_chunks::<2>();
-    // As one number, so that the compiler packs many pairs at a time.
+    // Packing through one number lets the compiler process many pairs at a time.
     let packed =
         |pair: &[u8; 2]| (u16::from_le_bytes(*pair) | u16::from_le_bytes(*pair) >> 4) as u8;
     out.extend(pairs.iter().map(packed));
     out.extend_from_slice(rest);
 }
 
-/// Unpacks the codes of `ops` operations to one per byte, followed by extra zeros. Checks that all
-/// are valid and that together they use `residual_bytes` bytes.
+/// Unpacks the codes of `ops` operations to one code per byte, followed by extra zeros. Checks that
+/// all codes are valid, and that together they use `residual_bytes` bytes of the residual.
 pub(super) fn unpack(
     pairs: &[u8],
     ops: usize,
@@ -111,7 +111,8 @@ pub(super) fn unpack(
         return Err(Damage::new("it does not have one address code per memory operation"));
     }
     codes.resize(ops.next_multiple_of(16) + WORD, 0);
-    // Sixteen at a time, so that their sum fits into a byte and the compiler into a register.
+    // Sixteen codes at a time, so that their sum fits into a byte and the compiler can hold them in
+    // one register.
     let (mut last, mut needed) = (0, 0);
     for codes in codes.as_chunks::<16>().0 {
         last = codes.iter().fold(last, |last, &code| code.max(last));

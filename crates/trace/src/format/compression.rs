@@ -12,8 +12,9 @@
 //!             shrank little     a faster level                                until a chunk shrinks well with that
 //! ```
 //!
-//! "Shrank" refers to the stream in the previous chunk, so that equal accesses are always stored equally. Any
-//! zstd decoder can read all of these. The measurements behind the limits are in docs/method/encoding.md.
+//! "Shrank" refers to the stream in the previous chunk. So the settings depend only on earlier
+//! accesses, and equal accesses are always stored equally. Any zstd decoder can read the streams
+//! with all settings. The measurements behind the limits are in docs/method/encoding.md.
 //!
 //! Miri cannot run C. Under Miri, streams are therefore stored uncompressed, which the format allows, so that
 //! it can check the code around them.
@@ -32,7 +33,7 @@ pub(crate) use stored::Decompressor;
 #[cfg(miri)]
 use stored::Zstd;
 
-/// The kinds of contents of streams that are compressed differently.
+/// The kinds of streams that are compressed with different settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Content {
     /// The local shape of each execution.
@@ -51,8 +52,8 @@ struct Settings {
     level: i32,
     /// The length of the shortest repetition that is searched for; 0 for the level's default.
     match_min: u32,
-    /// Whether bytes outside of repetitions are Huffman coded; at negative levels zstd otherwise stores them
-    /// as they are.
+    /// Whether bytes outside repetitions are Huffman coded. If not, zstd stores these bytes
+    /// unchanged at negative levels.
     huffman: bool,
 }
 
@@ -91,15 +92,16 @@ impl Compressor {
         Ok(Compressor { zstd, level, now, scratch, codes_unsearched: 0, residual_faster: false })
     }
 
-    /// The compressed bytes of `stream`, the next chunk's stream of that `content`; `None` if it does not get
-    /// smaller.
+    /// The compressed bytes of `stream`, which is the next chunk's stream with contents of kind
+    /// `content`; `None` if compression does not make it smaller.
     pub(super) fn compress(
         &mut self,
         content: Content,
         stream: &[u8],
     ) -> io::Result<Option<&[u8]>> {
         self.set(self.settings(content))?;
-        // zstd has room for whatever comes of it, since after a failure it takes no other settings.
+        // The buffer is large enough for every result, since zstd accepts no other settings after
+        // it has failed for lack of room.
         let bound = bound(stream.len());
         if self.scratch.len() < bound {
             self.scratch.resize(bound, 0);
@@ -175,7 +177,7 @@ mod stored {
     use std::io;
     use std::marker::PhantomData;
 
-    /// A stand-in that does not compress.
+    /// Replaces zstd's compressor under Miri; it does not compress.
     pub(crate) struct Zstd<'a>(PhantomData<&'a ()>);
 
     impl Zstd<'_> {
@@ -188,7 +190,7 @@ mod stored {
         }
     }
 
-    /// A stand-in that does not decompress.
+    /// Replaces zstd's decompressor under Miri; it does not decompress.
     pub(crate) struct Decompressor<'a>(PhantomData<&'a ()>);
 
     impl Decompressor<'_> {

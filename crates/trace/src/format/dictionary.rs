@@ -7,8 +7,9 @@ use super::wire::{Bytes, put_varint, unzigzag, zigzag};
 use crate::shape::{Link, Rows};
 use crate::{Meta, Shape};
 
-/// Appends the entry of `rows`. `pc` is the address of the previous entry and is set to that of this
-/// one. `linked` says whether addresses in the dictionary may be derived from others.
+/// Appends the entry of `rows`. `pc` is the address of the previous entry, and is set to the
+/// address of this entry. `linked` says whether addresses in the dictionary may be derived from
+/// others.
 pub(super) fn put(out: &mut Vec<u8>, rows: &Rows, linked: bool, pc: &mut u64) {
     put_varint(out, zigzag(rows.pc.wrapping_sub(*pc) as i64));
     *pc = rows.pc;
@@ -42,7 +43,8 @@ pub(super) fn put(out: &mut Vec<u8>, rows: &Rows, linked: bool, pc: &mut u64) {
 const SAID: u64 = 0;
 /// The source of an address: it is derived from the block's start.
 const FROM_START: u64 = 1;
-/// The source of an address: it is derived from the first coded address; higher numbers stand for later ones.
+/// The source of an address: it is derived from the first coded address. Higher numbers stand for
+/// later coded addresses.
 const FROM_SAID: u64 = 2;
 
 /// The data of an entry without its rows.
@@ -56,12 +58,12 @@ pub(super) struct ShapeHead {
     pub(super) ops: u16,
     /// The number of loads and stores whose address is coded.
     pub(super) said: u16,
-    /// Instructions that are counted by the next execution's first row.
+    /// Instructions after the last row, which the first row of the next execution counts.
     pub(super) trailing: u32,
 }
 
-/// Reads an entry and appends its rows to `metas`. If the dictionary is `linked`, it also appends
-/// one link per row; the link of a fetch has no meaning.
+/// Reads an entry and appends its rows to `metas`. If the dictionary is `linked`, also appends one
+/// link per row to the links; the link of a fetch has no meaning.
 pub(super) fn take(
     bytes: &mut Bytes<'_>,
     linked: bool,
@@ -128,7 +130,7 @@ fn take_links(bytes: &mut Bytes<'_>, ops: u16, links: &mut Vec<Link>) -> Result<
         };
         links.push(link);
     }
-    // The start stands behind all that are said.
+    // The block's start is stored after all coded addresses.
     links[first..].iter_mut().filter(|link| link.from == STARTS).for_each(|link| link.from = said);
     Ok(said)
 }

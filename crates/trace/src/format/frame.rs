@@ -1,4 +1,4 @@
-//! Frames, which contain every part of the file after its version.
+//! Frames: every part of the file after its version is in a frame.
 
 use super::{BODY_BYTES_MAX, Damage, HEAD_BYTES_MAX};
 
@@ -32,7 +32,7 @@ impl FrameKind {
 pub(crate) struct FrameHead {
     /// The type of the frame.
     pub(crate) kind: FrameKind,
-    /// The number of bytes of its body; checked against the largest that is allowed.
+    /// The number of bytes of the body; it has been checked against the allowed maximum.
     pub(crate) body_bytes: usize,
     /// The CRC that the frame should have.
     pub(crate) crc: u32,
@@ -52,7 +52,7 @@ impl FrameHead {
             FrameKind::Tail,
         ];
         let Some(kind) = kinds.into_iter().find(|kind| kind.tag() == bytes[..4]) else {
-            return Err(Damage::new("no part of a trace begins here"));
+            return Err(Damage::new("no part of a trace begins here: the file is damaged"));
         };
         let max = match kind {
             FrameKind::Head | FrameKind::Process => HEAD_BYTES_MAX,

@@ -1,4 +1,4 @@
-//! The index: data about every chunk that are available without reading the chunk.
+//! The index: data about each chunk, so that a reader need not read the chunk itself.
 
 use sha2::{Digest, Sha256};
 
@@ -8,13 +8,13 @@ use super::{BODY_BYTES_MAX, Damage};
 /// The index entry of one chunk or one PROC frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct IndexEntry {
-    /// The size of its frame, head and body, in bytes.
+    /// The size of the frame in bytes, including its head.
     pub(crate) bytes: u32,
-    /// The CRC of its frame.
+    /// The CRC of the frame.
     pub(crate) crc: u32,
-    /// The number of its accesses.
+    /// The number of accesses in the frame.
     pub(crate) accesses: u32,
-    /// The number of its events.
+    /// The number of events in the frame.
     pub(crate) events: u32,
     /// The number of instructions that its rows count.
     pub(crate) instructions: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Recorded {
     pub(crate) is_process: bool,
     /// The number of the process that the frame belongs to.
     pub(crate) process: u32,
-    /// The time of the last stamp before it.
+    /// The time of the last stamp before this frame.
     pub(crate) began_ns: u64,
     /// The CRC-32 of the streams that describe the accesses.
     pub(crate) accesses_crc: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Recorded {
     pub(crate) events_crc: u32,
 }
 
-/// The body of an INDX frame, or `None` if there are too many chunks for one.
+/// The body of an INDX frame; `None` if there are too many chunks for an index.
 pub(crate) fn index_body(entries: &[IndexEntry]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     for entry in entries {
@@ -101,7 +101,7 @@ pub(crate) fn digest(before: &[u8], entries: &[IndexEntry]) -> String {
             Some(_) => {}
         }
     }
-    // Chunks of several processes are in the file as they were full.
+    // In the file, chunks of several processes are in the order in which they became full.
     recorded.sort_by_key(|(more, _)| more.process);
     for (more, entry) in recorded {
         for word in [more.process, entry.accesses, more.accesses_crc, more.events_crc] {

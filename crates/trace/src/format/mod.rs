@@ -31,17 +31,19 @@
 //!   file   = magic  version 3  HEAD  (PROC | CHNK)*  INDX  TAIL
 //! ```
 //!
-//! Version 2 differs only in that it has no chunks with links.
+//! Version 2 differs only in that no chunk has links.
 //!
-//! A PROC frame comes before the first chunk of its process, and again when more is known of it: the last one of a
-//! process counts. Processes are numbered from 0 without gaps, parents before their children. Each chunk belongs to
-//! one process, and the index of its first access counts the accesses of that process only. Its flags have bit 1 set,
-//! and its seven u32 are followed by u32 number of the process, u32 stamps, u64 nanoseconds of the last stamp before
-//! the chunk, and its seven streams by an eighth:
+//! A PROC frame comes before the first chunk of its process. A process may have further PROC
+//! frames, with more information; the last of them is valid. Processes are numbered from 0 without
+//! gaps, parents before their children. Each chunk belongs to one process, and the index of its
+//! first access counts the accesses of that process only. The flags of the chunk have bit 1 set.
+//! Its seven u32 are followed by u32 number of the process, u32 stamps, u64 nanoseconds of the last
+//! stamp before the chunk. Its seven streams are followed by an eighth stream:
 //!
-//! 8. **stamps**. Each: varint accesses since the stamp before (or the chunk's first), varint nanoseconds since the
-//!    stamp before. All accesses of the process before a stamp were made by its time. All times are of one clock; the
-//!    file has no other information on the order of accesses of different processes.
+//! 8. **stamps**. Each: varint accesses since the stamp before (or the chunk's first), varint
+//!    nanoseconds since the stamp before. All accesses of the process before a stamp were made by
+//!    the time of the stamp. All processes use one clock. The file has no other information on the
+//!    order of accesses of different processes.
 //!
 //! An INDX has 48 bytes a PROC or CHNK frame: the 24 above (a PROC frame has no accesses, events and instructions),
 //! u32 1 for a PROC frame and 0 for a chunk, u32 number of the process, u32 CRC of a chunk's stored streams without
@@ -50,8 +52,8 @@
 //! ([`crate::Event`]): numbers of processes and threads, identities of files, all of a call, all translations.
 //!
 //! The digest is the SHA-256 of everything before the first PROC frame, followed by four u32 for
-//! every chunk, those of one process after those of the process before: its process, its accesses,
-//! and the two CRCs. So two recordings of the same accesses have one digest.
+//! every chunk: its process, its accesses, and the two CRCs. The chunks are in the order of their
+//! processes. So two recordings of equal accesses have equal digests.
 //!
 //! # A chunk
 //!
@@ -66,24 +68,24 @@
 //!   residual      a       b b c c c                    as many bytes as the codes say
 //! ```
 //!
-//! The body begins with u64 index of the first access, u64 instructions, then seven u32:
-//! accesses, executions, operations (loads and stores whose addresses are coded), local shapes,
-//! segments, events, flags (bit 0: the chunk has physical addresses; bit 2: its dictionary has links;
-//! bit 3: it has translations). If bit 3 is set, u32 number of translations follows (behind what bit 1
-//! adds), and the streams have one more at their end. Then, for each of seven streams, u32 its bytes and u32
-//! the bytes that are stored; then the stored bytes of the streams in the same order. A stream
-//! whose two lengths are equal is stored as it is, another one as a zstd frame. A reader refuses a
-//! chunk with a flag that it does not know.
+//! The body begins with u64 index of the first access, u64 instructions, then seven u32: accesses,
+//! executions, operations (loads and stores whose addresses are coded), local shapes, segments,
+//! events, flags (bit 0: the chunk has physical addresses; bit 2: its dictionary has links; bit 3:
+//! it has translations). If bit 3 is set, u32 number of translations follows (after the numbers
+//! that bit 1 adds), and there is one more stream at the end. Then, for each of seven streams, u32
+//! its bytes and u32 the bytes that are stored; then the stored bytes of the streams in the same
+//! order. A stream whose two lengths are equal is stored uncompressed; any other stream is stored
+//! as a zstd frame. A reader refuses a chunk with a flag that it does not know.
 //!
 //! 1. **dictionary**. Local shapes are numbered from 0 in the order in which the sequence first
-//!    uses them. Each: varint `pc` as the zigzag difference to the pc before (0 at first);
-//!    varint `2 * operations + f`, where `f` is 1 if there is a fetch row; varint `trailing`;
-//!    then for each row, the fetch first, varint `4 * size + kind` (fetch 0, load 1, store 2)
-//!    and varint instructions. The same shape may be there several times. If flagged, the second
-//!    varint is `2 * (2 * operations + f) + l`, and where `l` is 1, *links* follow the rows: for each
-//!    operation varint 0 if its address is coded, otherwise 1 if it follows from `pc`, `2 + n` if
-//!    it follows from the shape's coded address `n`, which comes before it, and then the zigzag
-//!    distance from there. Without links all addresses are coded.
+//!    uses them. Each: varint `pc` as the zigzag difference to the pc before (0 at first); varint
+//!    `2 * operations + f`, where `f` is 1 if there is a fetch row; varint `trailing`; then for
+//!    each row, the fetch first, varint `4 * size + kind` (fetch 0, load 1, store 2) and varint
+//!    instructions. Equal shapes may be listed several times. If flagged, the second varint is `2 *
+//!    (2 * operations + f) + l`, and where `l` is 1, *links* follow the rows: for each operation
+//!    varint 0 if its address is coded, otherwise 1 if it follows from `pc`, `2 + n` if it follows
+//!    from the shape's coded address `n`, which comes before it, and then the zigzag distance from
+//!    there. Without links all addresses are coded.
 //! 2. **segments**. Each: varint thread, varint executions, varint `carry`.
 //! 3. **sequence**. The local shape of each execution, as u8 if there are at most 256, else u16.
 //! 4. **codes**. Four bits per coded address, the low half of a byte first; the last half may be
@@ -98,22 +100,26 @@
 //! 9. **translations**. How pages are translated, as events among those of stream 6; see
 //!    `translations.rs`.
 //!
-//! **Addresses.** Each coded operation of each local shape has a *slot*: its last address, and the distance of that
-//! address from the address before it. Code 0 says that the distance is the same once more; code `1 + n` says that
-//! the next `n` bytes of the residual, 0 to 8, low ones first, are the zigzag distance from the last address. When a
-//! local shape is executed for the first time, each of its slots starts with the address that was coded before (0 at
-//! first) and distance 0, and keeps distance 0 afterwards.
+//! **Addresses.** Each coded operation of each local shape has a *slot*: its last address, and the
+//! distance of the last address from the address before it. Code 0 says that the new address has
+//! this distance from the last address. Code `1 + n` says that the next `n` bytes of the residual,
+//! 0 to 8, low ones first, are the zigzag distance from the last address. When a local shape is
+//! executed for the first time, each of its slots starts with the address that was coded before (0
+//! at first) and distance 0, and keeps distance 0 afterwards.
 //!
-//! **Instructions.** The instructions of a chunk are those of its rows and of its gaps of 0 accesses. The first row
-//! of an execution counts its own instructions and those that the executions before it in the segment left over: the
-//! `trailing` of a shape, which replaces what was left before, or adds to it if the shape has no row. A segment
-//! begins with `carry` left. Instructions left over at the end of a segment are in the `carry` of the thread's next
-//! segment, or became a [`crate::Event::Gap`] of 0 accesses.
+//! **Instructions.** The instructions of a chunk are those of its rows and of its gaps of 0
+//! accesses. The first row of an execution counts its own instructions, and the instructions that
+//! earlier executions in the segment left over. An execution leaves over the `trailing`
+//! instructions of its shape; if the shape has no row, they are added to the instructions left over
+//! before. A segment begins with `carry` left. Instructions left over at the end of a segment are
+//! in the `carry` of the thread's next segment, or became a [`crate::Event::Gap`] of 0 accesses.
 //!
-//! **Threads.** Segments are in the order of the merged trace. The same code run by two threads
-//! is written as two local shapes, so that each thread's addresses predict its own.
+//! **Threads.** Segments are in the order of the merged trace. If two threads run the same code, it
+//! is written as two local shapes, so that the addresses of each thread are predicted from the
+//! thread's own earlier addresses.
 //!
-//! Sizes that a reader may rely on, and checks before it allocates, are the constants below.
+//! The constants below are limits on sizes. A reader may rely on them, and checks them before it
+//! allocates memory.
 
 use std::ops::RangeInclusive;
 
@@ -142,11 +148,12 @@ pub(crate) use frame::{FRAME_BYTES, FrameHead, FrameKind, frame};
 pub(crate) use index::{IndexEntry, Recorded, digest, index_body, index_entries};
 pub(crate) use wire::Damage;
 
-/// How every trace begins. The odd bytes catch transfers that meant to be clever with text.
+/// The first bytes of every trace. The line ends and the byte above 127 in it show whether a
+/// transfer has changed the file as if it were text.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89PWT\r\n\x1a\n";
-/// The version of a trace of one process, or of none.
+/// The version of a trace that is not a recording of several processes.
 pub(crate) const VERSION: u32 = 1;
-/// The versions of a recording of several processes; the last is written.
+/// The versions of a recording of several processes; new files get the last one.
 pub(crate) const VERSIONS_RECORDING: RangeInclusive<u32> = 2..=3;
 /// Bytes of magic and version.
 pub(crate) const PREAMBLE_BYTES: usize = 12;
@@ -155,12 +162,12 @@ pub(crate) const PREAMBLE_BYTES: usize = 12;
 pub(crate) const HEAD_BYTES_MAX: usize = 1 << 20;
 /// The most bytes of any other body.
 pub(crate) const BODY_BYTES_MAX: usize = 1 << 28;
-/// The most accesses, and the most executions, after which a chunk is closed; one execution
-/// may go beyond it.
+/// The number of accesses, or of executions, after which a chunk is closed; the last execution may
+/// exceed it.
 pub(crate) const CHUNK_ACCESSES_MAX: u32 = 1 << 21;
 /// The most local shapes of a chunk.
 pub(crate) const LOCAL_SHAPES_MAX: usize = 1 << 16;
-/// Bytes of events, as JSON, after which a chunk is closed; one event may go beyond it.
+/// The bytes of events, as JSON, after which a chunk is closed; the last event may exceed it.
 pub(crate) const EVENT_BYTES_FULL: usize = 1 << 20;
 /// Stamps after which a chunk is closed.
 pub(crate) const STAMPS_MAX: u32 = 1 << 20;

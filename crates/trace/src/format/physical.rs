@@ -1,4 +1,4 @@
-//! The physical stream: the physical address of every row, if the trace has them.
+//! The physical stream: the physical address of every row, if the trace has physical addresses.
 //!
 //! ```text
 //!   page of the row's address --> table of 1024 (page, frame), by the low page-number bits
@@ -8,8 +8,8 @@
 //! Rows whose physical address is predicted correctly are only counted: the stream alternates
 //! between a varint number of such rows and the u64 physical address of the next row. The last
 //! count ends at the last row. An address that was not predicted replaces its table entry, unless
-//! it is 0, which stands for "not known". Pages are of 4 KiB; an address whose offset differs from
-//! the virtual one cannot be predicted.
+//! it is 0, which stands for "not known". Pages have 4 KiB. A physical address cannot be predicted
+//! if its offset in the page differs from that of the virtual address.
 
 use super::Damage;
 use super::wire::{Bytes, put_varint};
@@ -72,7 +72,7 @@ impl PhysicalEncoder {
         self.predicted = 0;
     }
 
-    /// Appends rows without a known physical address until there are `rows`.
+    /// Appends rows without a known physical address until there are `rows` rows.
     pub(super) fn pad(&mut self, rows: usize) {
         while self.rows < rows {
             put_varint(&mut self.out, std::mem::take(&mut self.predicted));

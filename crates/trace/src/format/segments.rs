@@ -10,7 +10,7 @@ pub(super) struct Segment {
     pub(super) thread: u32,
     /// The number of executions.
     pub(super) executions: u32,
-    /// The instructions that its first row counts in addition to its own.
+    /// The instructions that the first row of the segment counts in addition to its own.
     pub(super) carry: u64,
 }
 
@@ -21,7 +21,7 @@ pub(super) fn put(out: &mut Vec<u8>, segment: Segment) {
     put_varint(out, segment.carry);
 }
 
-/// Reads `count` segments, which must have `executions` executions in all.
+/// Reads `count` segments, which must have `executions` executions in total.
 pub(super) fn take_all(
     stream: &[u8],
     count: u32,

@@ -40,7 +40,7 @@ pub(super) const RECORD_BYTES_MIN: usize = 5;
 /// The last values of each field, from which the next record is predicted.
 #[derive(Clone, Debug, Default)]
 struct Before {
-    /// Accesses, and other events of the chunk.
+    /// The number of accesses. The next field has the number of other events of the chunk.
     at: u32,
     events: u32,
     thread: u32,
@@ -51,7 +51,7 @@ struct Before {
 }
 
 impl Before {
-    /// Takes note of the pages and frames of a record, which are possible.
+    /// Updates the values from a record whose pages and frames have been checked.
     fn pass(&mut self, translation: &Translation) {
         let units = translation.bytes().unwrap_or_default() >> UNIT_SHIFT;
         self.page = (translation.addr >> UNIT_SHIFT).wrapping_add(units);
@@ -109,7 +109,7 @@ impl TranslationsEncoder {
         self.count += 1;
     }
 
-    /// Whether the chunk is to be closed.
+    /// Whether the chunk must be closed.
     pub(super) fn is_full(&self) -> bool {
         self.out.len() >= EVENT_BYTES_FULL
     }
@@ -124,9 +124,9 @@ impl TranslationsEncoder {
 /// A translation at its place in a chunk.
 #[derive(Debug)]
 pub(super) struct PlacedTranslation {
-    /// The number of accesses before it.
+    /// The number of accesses before the translation.
     pub(super) at: u32,
-    /// The number of other events before it.
+    /// The number of other events before the translation.
     pub(super) events: u32,
     pub(super) thread: u32,
     pub(super) translation: Translation,

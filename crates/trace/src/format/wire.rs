@@ -82,7 +82,7 @@ impl<'a> Bytes<'a> {
         Err(Damage::new("one of its numbers has more than 64 bits"))
     }
 
-    /// The next varint, which must be at most `max`; `name` says in errors what it is.
+    /// The next varint, which must be at most `max`; errors call it `name`.
     pub(crate) fn varint_up_to(&mut self, max: u64, name: &str) -> Result<u64, Damage> {
         let value = self.varint()?;
         if value > max {

@@ -1,5 +1,5 @@
-//! A pointer chase: a list whose nodes are in random order is followed from node to node and around
-//! again. The order is one random cycle through all nodes.
+//! A pointer chase: a circular list, whose nodes are in random order in memory, is followed from
+//! node to node again and again.
 //!
 //! ```text
 //!   node    0    1    2    3    4          the list runs  P(0) -> P(1) -> ... -> P(n-1) -> P(0)

@@ -1,5 +1,5 @@
-//! The hash join of Barr 2010, §4.5.3: for each entry of table A in turn, look it up in the hash
-//! table of table B, and write a result.
+//! The hash join of Barr 2010, §4.5.3: each entry of table A in turn is looked up in the hash table
+//! of table B, and a result is written.
 //!
 //! ```text
 //!   table A       a0 a1 a2 ...           read one after the other
@@ -9,13 +9,13 @@
 //!
 //! Tables A and B have the same size, and so has the result, since the join finds each entry once.
 //! The hash table uses open addressing, and the share `fill` of its buckets is in use. As in the
-//! paper, the accesses are random ones and not those of real data: the first bucket is random, and
-//! with the probability of a collision there is a second one, also random.
+//! paper, there is no real data; accesses are random. The first bucket is random. With the
+//! probability of a collision, a second bucket is accessed, which is also random.
 //!
-//! That probability is the mean number of probes after the first in a successful search with
-//! uniform probing: `ln(1 / (1 - fill)) / fill - 1` (Knuth, The Art of Computer Programming 3, 2nd
-//! edition, §6.4, on open addressing with independent double hashing), 0.386 for a half-full table.
-//! Above a fill of 0.796 the formula exceeds 1, and 1 is used.
+//! The probability of a collision is the mean number of probes after the first in a successful
+//! search with uniform probing: `ln(1 / (1 - fill)) / fill - 1` (Knuth, The Art of Computer
+//! Programming 3, 2nd edition, §6.4, on open addressing with independent double hashing), 0.386 for
+//! a half-full table. Above a fill of 0.796 the formula exceeds 1, and 1 is used.
 
 use super::{ACCESS_BYTES, Chance, Fill, Metas, Region, Rng, Xoshiro256PlusPlus, below};
 use crate::Batch;

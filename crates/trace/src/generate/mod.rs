@@ -6,10 +6,10 @@
 //!             uniform | zipf | strided | chase | join | pingpong | syscall | packet
 //! ```
 //!
-//! The same parameters give the same trace on every machine. Each generator reports the regions that it
-//! uses by [`Event::Mapping`]s before the first access. Regions begin at multiples of 1 GiB, with at least
-//! 1 GiB between them, so that any page size fits (16 MiB with 32-bit addresses, 1 MiB with 25-bit
-//! addresses).
+//! Equal parameters give equal traces on every computer. Each generator reports the regions that it
+//! uses by [`Event::Mapping`]s before the first access. Regions begin at multiples of 1 GiB, with
+//! at least 1 GiB between them, so that any page size fits (16 MiB with 32-bit addresses, 1 MiB
+//! with 25-bit addresses).
 
 mod chase;
 mod join;
@@ -36,8 +36,8 @@ struct Room {
     bits: u32,
     /// The address of the first region.
     start: u64,
-    /// Each region begins at a multiple of this, and with at least this distance from the region
-    /// before.
+    /// Each region begins at a multiple of this number, and at least this number of bytes after the
+    /// end of the region before.
     apart: u64,
 }
 
@@ -48,17 +48,18 @@ impl Room {
     const NARROW: Room = Room { bits: 32, start: 1 << 28, apart: 1 << 24 };
     /// The addresses that a StrongARM's PID register relocates (U02 §6).
     const LOW: Room = Room { bits: 25, start: 1 << 24, apart: 1 << 20 };
-    /// The addresses at which 32-bit programs are linked, and that a slot of 256 MiB has (U02
+    /// The addresses at which 32-bit programs are linked, which fit into a slot of 256 MiB (U02
     /// §3.1).
     const LINKED: Room = Room { bits: 32, start: 1 << 27, apart: 1 << 22 };
 
-    /// The addresses for programs whose processes take turns: with 32-bit addresses, those at which
-    /// such programs are linked; otherwise those for a single process.
+    /// The addresses for programs whose processes take turns. For 32-bit addresses, these are the
+    /// addresses at which 32-bit programs are linked; otherwise they are the addresses for a single
+    /// process.
     fn of_programs(self) -> Room {
         if self.bits == Room::LINKED.bits { Room::LINKED } else { self }
     }
 
-    /// The addresses of `bits` bits, if that number is supported.
+    /// The addresses of `bits` bits; `None` if this number of bits is not supported.
     fn of(bits: u32) -> Option<Room> {
         [Room::WIDE, Room::NARROW, Room::LOW].into_iter().find(|room| room.bits == bits)
     }
@@ -129,7 +130,7 @@ fn below(bound: u64, bits: u64) -> u64 {
     ((u128::from(bits) * u128::from(bound)) >> 64) as u64
 }
 
-/// A probability, decided by the lowest 16 of random bits.
+/// An event with a probability; the lowest 16 of some random bits decide whether it happens.
 #[derive(Clone, Copy, Debug)]
 struct Chance(u64);
 

@@ -5,10 +5,10 @@
 //!                                                    again while y >= n
 //! ```
 //!
-//! Each step is invertible within k bits, so that all together are a permutation of 0..2^k, with
-//! the smallest k for which 2^k >= n. A value outside of 0..n is permuted again, which keeps it a
-//! permutation (cycle walking: Black and Rogaway 2002, §3) and takes fewer than two rounds on
-//! average.
+//! Each step is invertible within k bits, so the steps together are a permutation of 0..2^k; k is
+//! the smallest number for which 2^k >= n. If the result is not in 0..n, it is permuted again. The
+//! result is still a permutation (cycle walking: Black and Rogaway 2002, §3), and takes fewer than
+//! two rounds on average.
 
 use super::{Rng, Xoshiro256PlusPlus};
 

@@ -29,10 +29,10 @@ const CALL_INSTRUCTIONS: u32 = 20;
 /// Turns that are repeated without end.
 pub(super) struct Script {
     turns: Vec<Turn>,
-    /// For each space, its mapped regions, which are reported when it first runs. Those of space 0
-    /// are reported at the beginning.
+    /// For each space, its mapped regions. They are reported when the space first runs; the regions
+    /// of space 0 are reported at the beginning.
     regions: Vec<(u32, Vec<Region>)>,
-    /// The next turn, the piece in it, and the step in that.
+    /// The index of the next turn, the index of the piece in this turn, and the step in this piece.
     at: (usize, usize, u64),
     /// Pieces whose addresses move from round to round.
     drift: Drift,
@@ -107,12 +107,12 @@ pub(super) enum Sends {
     Nobody,
     /// By a microkernel, in this many instructions.
     Microkernel(u64),
-    /// By pipes of a Linux: one call writes, and one waits.
+    /// By pipes of a Linux: one system call writes, and another waits.
     Pipes(Linux),
 }
 
-/// Two processes of the same program. The turn of each consists of a call, nops, jumps and reads; that
-/// of the second only of the call if `is_idle`.
+/// Two processes of one program. The turn of a process consists of a call, nops, jumps and reads.
+/// If `is_idle`, the turn of the second process consists only of the call.
 pub(super) fn pingpong(
     [own_code, jumps, reads]: &[Region; 3],
     (nops, jump_count, read_count): (u64, u64, u64),
@@ -179,8 +179,8 @@ pub(super) fn calls(own: &Region, linux: Linux, place: Place) -> Script {
 /// A packet's path through a driver and a protocol stack.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Packet {
-    /// The number of pages of code, and also of data, of the driver; the next fields are for its
-    /// bottom half and for the protocol stack.
+    /// The number of pages of code, which is also the number of pages of data, of the driver. The
+    /// next fields are these numbers for the driver's bottom half and for the protocol stack.
     pub(super) driver: u64,
     pub(super) bottom: u64,
     pub(super) stack: u64,

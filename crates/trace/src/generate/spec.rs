@@ -18,8 +18,8 @@ use crate::{Error, Meta};
 /// The largest number of nops, jumps or reads in a turn of a process.
 const TURN_MAX: u64 = 1 << 20;
 
-/// The largest number of cycles of a part of a turn, of pages that it touches, and of bytes that a
-/// call copies.
+/// The largest number of cycles of a part of a turn. The next constants are the largest number of
+/// pages that a part touches, and of bytes that a call copies.
 const CYCLES_MAX: u64 = 60_000;
 const PAGES_MAX: u64 = 200;
 const COPIED_MAX: u64 = 64 << 10;
@@ -28,8 +28,8 @@ const COPIED_MAX: u64 = 64 << 10;
 const CALL: Linux =
     Linux { is_server: true, trap: 1200, work: 300, code: 3, data: 4, copied: 0, ipc: 266 };
 
-/// The access pattern of a generator. Unless stated otherwise, all accesses are of 8 bytes. Each
-/// parameter's default is at the end of its description.
+/// The access pattern of a generator. Unless stated otherwise, all accesses have 8 bytes. The
+/// description of each parameter ends with its default value.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Pattern {
     /// `uniform`: words of a region, all with the same probability.
@@ -84,9 +84,10 @@ pub enum Pattern {
         reads: u64,
         /// `idle`: 1 if the second process only replies, as in U02. 0.
         idle: u64,
-        /// `ipc`: the number of instructions of a message's path through a microkernel, of which one
-        /// third is the path itself and the rest is entering and leaving; 0: no kernel between the
-        /// processes. U02 has 100 and 166 cycles (section 3.2). 0.
+        /// `ipc`: the number of instructions that a microkernel executes for a message. One third
+        /// of them is the path of the message, and the rest is entering and leaving the kernel. 0:
+        /// there is no kernel between the processes. U02 gives 100 cycles for the path and 166 for
+        /// entering and leaving (section 3.2). 0.
         ipc: u64,
         /// `linux`: messages are calls that write to and read from pipes, of a Linux in the kernel (1) or
         /// at user level behind the microkernel (2); each call is one of [`Pattern::Syscall`]. 0.
@@ -101,11 +102,11 @@ pub enum Pattern {
         trap: u64,
         /// `work`: the number of instructions of the call itself, an assumption. 300.
         work: u64,
-        /// `code`: the number of pages of Linux's code that it touches, an assumption. 3.
+        /// `code`: the number of pages of Linux's code that a call touches, an assumption. 3.
         code: u64,
-        /// `data`: the number of pages of Linux's data that it touches, an assumption. 4.
+        /// `data`: the number of pages of Linux's data that a call touches, an assumption. 4.
         data: u64,
-        /// `copied`: the number of bytes that it copies for the program. 0.
+        /// `copied`: the number of bytes that a call copies for the program. 0.
         copied_bytes: u64,
         /// `ipc`: as in `pingpong`, if Linux is at user level. 266.
         ipc: u64,
@@ -113,13 +114,17 @@ pub enum Pattern {
     /// `packet`: a packet's path through the driver and the protocol stack of a multi-server system,
     /// SawMill (U02 section 4.10). The paper has only the sums of the footprints.
     Packet {
-        /// `driver`: the number of pages of code, and also of data, of the driver per run. 10.
+        /// `driver`: the number of pages of code that the driver touches per run; it touches as
+        /// many pages of data. 10.
         driver: u64,
-        /// `bottom`: the number of pages of code, and also of data, of the driver's bottom half. 6.
+        /// `bottom`: the number of pages of code that the driver's bottom half touches; it touches
+        /// as many pages of data. 6.
         bottom: u64,
-        /// `stack`: the number of pages of code, and also of data, of the protocol stack. 18.
+        /// `stack`: the number of pages of code that the protocol stack touches; it touches as many
+        /// pages of data. 18.
         stack: u64,
-        /// `ring`: the number of pages of buffers; each of 64 packets has different ones. 5.
+        /// `ring`: the number of pages of buffers per packet; 64 consecutive packets have different
+        /// buffers. 5.
         ring: u64,
         /// `each`: the number of instructions per page of code, an assumption. 64.
         each: u64,
@@ -139,7 +144,7 @@ pub struct Parameters {
     pub pattern: Pattern,
     /// `accesses`: the number of accesses. 10M.
     pub accesses: u64,
-    /// `seed`: the seed of everything random. 1.
+    /// `seed`: the seed of all random numbers. 1.
     pub seed: u64,
     /// `instructions`: the number of instructions per access, 1 to 65535. 3, since recorded
     /// programs load or store with every second to fourth instruction.
@@ -149,7 +154,7 @@ pub struct Parameters {
 }
 
 impl Pattern {
-    /// The names of all patterns.
+    /// The names of all access patterns.
     pub const NAMES: [&str; 8] =
         ["uniform", "zipf", "strided", "chase", "join", "pingpong", "syscall", "packet"];
 
@@ -256,13 +261,13 @@ impl Pattern {
         }
     }
 
-    /// The error that describes what is wrong with its parameters.
+    /// The error that `what` is wrong with the parameters of this pattern.
     fn refuse(&self, what: &str) -> Error {
         Error::Parameters(format!("generate {}: {what}", self.name()))
     }
 
-    /// The number of parts in a size, each of which must have room for an access, so that no access extends
-    /// beyond the region's end.
+    /// The number of parts into which a size is divided. Each part must have room for an access, so
+    /// that no access extends beyond the end of the region.
     fn parts(&self, (what, bytes): (&str, u64), (part, each): (&str, u64)) -> Result<u64, Error> {
         for (what, bytes) in [(what, bytes), (part, each)] {
             if bytes == 0 || bytes % ACCESS_BYTES != 0 {
@@ -387,7 +392,7 @@ fn pingpong(
     is_idle: bool,
     (linux, ipc): (u64, u64),
 ) -> Result<(Vec<Region>, Box<dyn Fill + Send>), Error> {
-    // A turn touches the first byte of the call's line at least.
+    // A turn touches at least the first byte of the call's cache line.
     let wanted = [
         ("call and nops", (nops + 128).next_multiple_of(4096)),
         ("jumps", (jumps * JUMP_BYTES + 64).next_multiple_of(4096)),
@@ -419,7 +424,7 @@ enum Field<'a> {
 }
 
 impl Field<'_> {
-    /// Sets the parameter to the value in `text`. The error says what a value looks like.
+    /// Sets the parameter to the value in `text`. The error says how to write a value.
     fn set(&mut self, text: &str) -> Result<(), String> {
         match self {
             Field::Bytes(bytes) => {
@@ -502,7 +507,7 @@ impl FromStr for Parameters {
 }
 
 impl fmt::Display for Parameters {
-    /// Writes all parameters, so that parsing the text gives the same ones.
+    /// Writes all parameters, so that parsing the text gives equal parameters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.pattern.name())?;
         for (name, field) in self.pattern.clone().fields() {
@@ -516,7 +521,8 @@ impl fmt::Display for Parameters {
         }
         let accesses = unit(self.accesses, &["", "k", "M", "G", "T"], 1000);
         write!(f, ",accesses={accesses},seed={},instructions={}", self.seed, self.instructions)?;
-        // Traces from before there was a choice keep their name and digest.
+        // The default is not written, so that traces made before this parameter existed keep their
+        // name and digest.
         if self.bits == Room::WIDE.bits { Ok(()) } else { write!(f, ",bits={}", self.bits) }
     }
 }

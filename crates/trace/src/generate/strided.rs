@@ -1,5 +1,5 @@
-//! A constant distance from each access to the next. At the end of the region the accesses continue at its
-//! beginning.
+//! Accesses at a constant distance from each other. After the end of the region, the accesses
+//! continue at its beginning.
 
 use super::{Chance, Fill, Metas, Region, Rng, Xoshiro256PlusPlus};
 use crate::Batch;

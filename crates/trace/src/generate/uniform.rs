@@ -1,4 +1,4 @@
-//! All 8-byte words of a region have the same probability, independently for each access.
+//! Each access is to a random 8-byte word of a region; all words have equal probability.
 
 use super::{ACCESS_BYTES, Chance, Fill, Metas, Region, Rng, Xoshiro256PlusPlus, below};
 use crate::Batch;

@@ -1,5 +1,6 @@
-//! Items of 64 bytes, of which few are popular: the item of rank k is accessed with a probability
-//! proportional to k^-exponent. Popular items are scattered over the region, as in a hash table.
+//! Accesses to items of 64 bytes, of which few are popular: the item of rank k is accessed with a
+//! probability proportional to k^-exponent. Popular items are scattered over the region, as in a
+//! hash table.
 
 use rand_distr::{Distribution, Zipf};
 

@@ -39,7 +39,8 @@ enum Message {
     Ended(Batch, End),
 }
 
-/// Data of the source that are complete at its end; before, as far as they were known at the start.
+/// Data about the source. Before the end of the source, these are the data that were known at its
+/// start; at the end they are complete.
 #[derive(Default)]
 struct End {
     warnings: Vec<String>,
@@ -50,7 +51,7 @@ struct End {
 
 impl Ahead {
     /// Runs `inner` in a thread of its own if there is a second processor, otherwise in the
-    /// caller's.
+    /// caller's thread.
     pub(crate) fn start(inner: Box<dyn Source + Send>) -> Result<Box<dyn Source + Send>, Error> {
         if thread::available_parallelism().map_or(1, usize::from) < 2 {
             return Ok(inner);
@@ -84,7 +85,7 @@ fn run(mut inner: Box<dyn Source + Send>, full: &SyncSender<Message>, empty: &Re
             Err(error) => Message::Failed(error),
         };
         let more = matches!(message, Message::Batch(_));
-        // The caller may have lost interest: then nobody receives.
+        // If the caller has dropped the source, the message cannot be sent.
         if full.send(message).is_err() || !more {
             return;
         }
@@ -92,7 +93,7 @@ fn run(mut inner: Box<dyn Source + Send>, full: &SyncSender<Message>, empty: &Re
 }
 
 impl Ahead {
-    /// The next message; a timeout if the caller has been interrupted.
+    /// The next message. The error is a timeout if the caller has been interrupted.
     fn receive(&mut self) -> Result<Message, RecvTimeoutError> {
         loop {
             let received = self.full.recv_timeout(PATIENCE);
@@ -116,7 +117,7 @@ impl Source for Ahead {
         }
         match self.receive() {
             Ok(Message::Batch(next)) => {
-                // The thread may have ended: then nobody needs the memory.
+                // If the thread has ended, the batch is not needed any more.
                 let _ = self.empty.send(std::mem::replace(batch, next));
                 Ok(true)
             }
@@ -135,8 +136,8 @@ impl Source for Ahead {
             Err(RecvTimeoutError::Disconnected) => {
                 self.done = true;
                 Err(Error::Recorder(
-                    "the decoder stopped in the middle of the trace; this is a fault of Pagewalk's, \
-                     please report it with the file"
+                    "the decoder stopped in the middle of the trace; this is an error in \
+                     Pagewalk; please report it together with the file"
                         .to_owned(),
                 ))
             }

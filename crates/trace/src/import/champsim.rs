@@ -81,7 +81,7 @@ impl ChampSim {
     pub(crate) fn header(layout: Layout, bytes: &[u8], fetches: bool) -> Header {
         let mut notes = vec![
             "ChampSim's format has no sizes of accesses, no threads and no system calls; each \
-             access counts one byte"
+             access counts as one byte"
                 .to_owned(),
         ];
         let mut seen = ChampSim::new(layout);
@@ -117,7 +117,7 @@ impl ChampSim {
                 && canonical
                 && operands(layout, record).all(|(_, addr)| matches!((addr as i64) >> 56, 0 | -1))
         });
-        // Following instructions are close together in any real program.
+        // In any real program, most consecutive instructions are close together.
         let near = records
             .clone()
             .zip(records.skip(1))
@@ -126,8 +126,8 @@ impl ChampSim {
         count > 0 && plausible && near * 2 + 1 >= count
     }
 
-    /// What `bytes`, which do not look like records of `layout`, appear to be instead, if that is
-    /// clear.
+    /// Called if `bytes` do not look like records of `layout`. Returns what they are instead, if
+    /// that is clear.
     pub(crate) fn mistaken(layout: Layout, bytes: &[u8]) -> Option<&'static str> {
         if ChampSim::is(layout, bytes) {
             return None;

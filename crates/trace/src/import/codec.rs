@@ -4,10 +4,10 @@
 //!   file --Hashing--> gzip | xz | bzip2 | zstd | lz4 | snappy | zip | none --> bytes of the trace
 //! ```
 //!
-//! Every decoder works in memory bounded by a constant, whatever the file claims. After the last
-//! stream, the same bytes are accepted as by the codec's own tool: `gzip` skips zeros, with which
-//! tapes and disks are padded, and warns of anything else; `bzip2` warns; `xz` accepts zeros in
-//! multiples of four. The tools of the other codecs refuse such a file.
+//! Every decoder works in memory bounded by a constant, whatever the file claims. Bytes after the
+//! last stream are treated as by the codec's own tool: `gzip` skips zeros, with which tapes and
+//! disks are padded, and warns of other bytes; `bzip2` warns of any bytes; `xz` accepts zeros in
+//! multiples of four. The tools of the other codecs refuse a file with further bytes.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -64,7 +64,7 @@ impl Codec {
             (&[0x04, 0x22, 0x4d, 0x18], Codec::Lz4),
             (&[0xff, 6, 0, 0, b's', b'N', b'a', b'P', b'p', b'Y'], Codec::Snappy),
             (b"PK\x03\x04", Codec::Zip),
-            // An archive without a member.
+            // This is a zip archive without a member.
             (b"PK\x05\x06", Codec::Zip),
         ];
         MAGICS
@@ -87,11 +87,11 @@ impl Codec {
         }
     }
 
-    /// An error message about the file for `error`, which decoding returned.
+    /// The error message for `error`, which decoding the file returned.
     #[cold]
     pub(crate) fn broken(self, error: &io::Error) -> String {
         let text = error.to_string();
-        // The libraries' words for a file that asks for more memory than it may have.
+        // These are the messages of the libraries if a file needs more memory than the limit.
         if text.contains("memory limit") || text.contains("too much memory") {
             return format!(
                 "unpacking it needs more memory than the {} MiB that are allowed; pack it again \
@@ -144,15 +144,15 @@ impl Codec {
     }
 }
 
-/// A decoder of one compressed stream, of which a file may hold several.
+/// A decoder of one compressed stream. A file may have several streams.
 trait Member: Read {
     /// The input type.
     type Input: BufRead;
     const CODEC: Codec;
     /// The first bytes of each stream.
     const MAGIC: &[u8];
-    /// The least number of bytes of a stream: a shorter one is truncated, whatever the decoder
-    /// reports.
+    /// The smallest number of bytes of a stream. A shorter stream is truncated, whatever the
+    /// decoder reports.
     const BYTES_MIN: usize;
     /// The bytes that may follow the last stream.
     const BEHIND: Behind;
@@ -166,9 +166,9 @@ trait Member: Read {
 enum Behind {
     /// Zeros are skipped, and other bytes ignored with a warning.
     Zeros,
-    /// Such bytes are ignored with a warning.
+    /// All further bytes are ignored with a warning.
     Anything,
-    /// The file is damaged.
+    /// Further bytes are an error: the file is damaged.
     Nothing,
 }
 
@@ -208,7 +208,7 @@ impl<R: BufRead> Member for FrameDecoder<Peeked<R>> {
     type Input = R;
     const CODEC: Codec = Codec::Lz4;
     const MAGIC: &[u8] = &[0x04, 0x22, 0x4d, 0x18];
-    // The decoder takes a shorter header for the end of the file.
+    // The decoder treats a shorter header as the end of the file.
     const BYTES_MIN: usize = 7;
     const BEHIND: Behind = Behind::Nothing;
 
@@ -232,7 +232,8 @@ impl<M: Member> Members<M> {
         Members { member: Some(M::begin(Peeked::new(file))), remark }
     }
 
-    /// The next stream in `input`; `None` if there is none, or only bytes that are skipped.
+    /// The next stream in `input`; `None` if there are no more bytes, or only bytes that are
+    /// skipped.
     fn next(&self, mut input: Peeked<M::Input>) -> io::Result<Option<M>> {
         let begin = input.peek(M::BYTES_MIN)?;
         if begin.len() == M::BYTES_MIN && begin.starts_with(M::MAGIC) {
@@ -245,7 +246,7 @@ impl<M: Member> Members<M> {
         if part > 0 && M::BEHIND == Behind::Nothing {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        // All of it is read, as the digest is of the whole file.
+        // All remaining bytes are read, since the digest covers the whole file.
         let (mut bytes, mut zeros) = (0, M::BEHIND == Behind::Zeros);
         loop {
             let rest = input.fill_buf()?;

@@ -106,7 +106,7 @@ pub(crate) fn header(format: &str, fetches: bool) -> Header {
     }
 }
 
-/// A source over columns that the caller reads: Parquet and Arrow on the Python side.
+/// A source over columns that the caller reads. Python reads Parquet and Arrow files in this way.
 pub struct ColumnSource<F> {
     header: Header,
     pull: F,
@@ -153,7 +153,8 @@ where
         ColumnSource { keep_going, ..self }
     }
 
-    /// Sets the instruction set of the program, whose rules then apply to addresses.
+    /// Sets the instruction set of the program. The rules of the instruction set, such as tags in
+    /// addresses, then apply.
     #[must_use]
     pub fn with_arch(self, arch: Option<Arch>) -> ColumnSource<F> {
         let header = Header { arch: arch.unwrap_or(self.header.arch), ..self.header };
@@ -173,7 +174,7 @@ where
                 }
                 continue;
             }
-            // A batch has physical addresses throughout or not at all.
+            // Either all rows of a batch have physical addresses or none has.
             if !batch.is_empty() && batch.paddr.is_empty() != self.columns.paddr.is_empty() {
                 break;
             }

@@ -1,4 +1,4 @@
-//! Text tables: a line of column names, then one line per access.
+//! Text tables: one line of column names, and then one line for each access.
 //!
 //! ```text
 //!   addr,size,kind,thread       names in any order; only addr is needed
@@ -7,12 +7,12 @@
 //! ```
 //!
 //! Fields are separated by commas, semicolons or tabs; the first line shows which. A field may be
-//! in double quotes. Columns with other names are ignored, unless `--column addr=vaddr` renames
-//! them.
+//! in double quotes. Columns with other names are ignored, unless an option such as `--column
+//! addr=vaddr` renames them.
 //!
-//! A table whose first line is an access has no column names. Its columns are named by their
-//! numbers, from 1, as in `--column addr=2`. If only one column has numbers, it is taken for the
-//! addresses; if only one has words, it is taken for the kinds.
+//! A table whose first line is an access has no column names. Options then name its columns by
+//! their numbers, from 1, as in `--column addr=2`. If only one column has numbers, it is used as
+//! the addresses; if only one column has words, it is used as the kinds.
 
 use super::columns::{COLUMNS, KIND, Row, RowImporter};
 use super::kinds;
@@ -129,14 +129,14 @@ impl Csv {
 }
 
 impl Layout {
-    /// The row in a line. The error says what is wrong and at which byte.
+    /// The row that a line has. The error says what is wrong and at which byte.
     #[inline]
     fn row(&self, line: &[u8]) -> Result<Row, Fault> {
         let mut values = [None; COLUMNS.len()];
         let mut start = 0;
         let mut columns = self.columns.iter();
         loop {
-            // Fields are short: a loop finds their end sooner than a search does.
+            // Fields are short, so a loop finds their end faster than a search function.
             let rest = &line[start..];
             let end = rest.iter().position(|&byte| byte == self.separator);
             let field = &rest[..end.unwrap_or(rest.len())];
@@ -156,14 +156,15 @@ impl Layout {
             return Err(Fault::new(0, "fewer fields than columns"));
         }
         let [addr, size, kind, thread, paddr, instrs] = values;
-        // The first line has been checked to name the addresses, and every column has a field.
+        // It was checked that the first line names a column of addresses, and every line has a
+        // field for every column.
         let addr = addr.unwrap_or_default();
         Ok(Row { addr, size, kind, thread, paddr, instrs })
     }
 }
 
-/// Takes the only column of numbers for the addresses and the only one of words for the kinds,
-/// unless these are in `named`.
+/// If there is only one column of numbers, makes it the addresses; if there is only one column of
+/// words, makes it the kinds. Columns in `named` are left as they are.
 fn find_columns(fields: &[&[u8]], named: &[(String, String)], columns: &mut [usize]) {
     for (ours, is_number) in [(ADDR, true), (KIND, false)] {
         let mut found = (0..fields.len()).filter(|&at| {

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! All numbers are hexadecimal, with or without 0x; text after them is a comment. In the
-//! traditional form Dinero IV assumes words of four bytes and drops the two lowest bits of an
-//! address, and so does this importer. An instruction counts as four bytes there. Dinero's other
-//! labels are 3 and m, an access of unknown kind that is treated as a read, and operations on its
-//! caches, which are ignored: 4 and c, a copy back, 5 and v, an invalidation.
+//! traditional form, Dinero IV assumes words of four bytes and drops the two lowest bits of an
+//! address; this importer does so too. In this form, an instruction counts as four bytes. Dinero's
+//! other labels are 3 and m, for an access of unknown kind, which is treated as a read; and 4 and c
+//! (copy back), 5 and v (invalidation), for operations on Dinero's caches, which are ignored.
 //!
 //! Source: Dinero IV, `cmdd4/dinfmt.c` and `cmdd4/xdinfmt.c`; labels in `d4.h`.
 
@@ -22,8 +22,8 @@ use super::stream::{Decode, Fault};
 use crate::Batch;
 
 /// A note for readers of results.
-pub(crate) const NOTE: &str = "a trace for Dinero: numbers without 0x are read as hexadecimal, all \
-                               threads are one, and system calls are not in it";
+pub(crate) const NOTE: &str = "a trace for Dinero: numbers without 0x are read as hexadecimal, \
+                               all threads are one, and it has no system calls";
 
 /// The bytes of an access in the traditional form.
 const WORD_BYTES: u32 = 4;
@@ -43,13 +43,13 @@ pub(crate) struct Dinero {
 }
 
 impl Dinero {
-    /// Whether `bytes` begin like such a trace and not like one of another tool with two numbers
-    /// per line: labels are 0 to 2, or an address has a digit that is not decimal.
+    /// Whether `bytes` begin like a trace for Dinero, and not like a trace of another tool with two
+    /// numbers per line: labels are 0 to 2, or an address has a digit that is not decimal.
     pub(crate) fn is(bytes: &[u8]) -> bool {
         Dinero::could_be(bytes) && (seems_hexadecimal(bytes) || is_plain(bytes))
     }
 
-    /// Whether `bytes` can be read as such a trace.
+    /// Whether `bytes` can be read as a trace for Dinero.
     pub(crate) fn could_be(bytes: &[u8]) -> bool {
         all_are(bytes, |line| match record(line) {
             Some(_) => Line::Record,
@@ -121,7 +121,7 @@ fn seems_hexadecimal(bytes: &[u8]) -> bool {
     })
 }
 
-/// Whether all lines have a label of Dinero III, which has no others, and an address.
+/// Whether all lines have an address and one of the labels of Dinero III.
 fn is_plain(bytes: &[u8]) -> bool {
     all_are(bytes, |line| {
         let mut fields = fields(line);

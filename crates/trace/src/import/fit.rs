@@ -13,7 +13,8 @@
 //!   --keep-going       x          x          x       x         x         x        x
 //! ```
 //!
-//! An option that would have no effect is refused: whoever gave it mistakes the file's format.
+//! An option that would have no effect is refused, since the user is probably mistaken about the
+//! format of the file.
 
 use std::fmt::Display;
 
@@ -57,7 +58,8 @@ const RULES: [Rule; 7] = {
     ]
 };
 
-/// Refuses options that do not apply: `name` has the format `format`, or is a generator's.
+/// Refuses options that do not apply to the file `name` of the format `format`. Without a format,
+/// `name` is the specification of a generator.
 pub(crate) fn check(
     name: impl Display,
     format: Option<Format>,

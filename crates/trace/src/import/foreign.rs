@@ -14,7 +14,8 @@ use super::codec::Codec;
 /// The number of bytes that are needed to recognise all of these.
 pub(crate) const BYTES: u64 = 512;
 
-/// The format that `bytes` certainly have, and advice.
+/// A description of a format that cannot be read, with advice, if `bytes` certainly have this
+/// format.
 pub(crate) fn certain(bytes: &[u8]) -> Option<&'static str> {
     const MARKS: [(&[u8], &str); 14] = [
         (
@@ -70,7 +71,8 @@ pub(crate) fn certain(bytes: &[u8]) -> Option<&'static str> {
     is_lzma(bytes, true).then_some(LZMA)
 }
 
-/// What `bytes`, which are not a trace in a supported format, appear to be.
+/// Called if `bytes` are not a trace in a supported format. Returns what they probably are, with
+/// advice.
 pub(crate) fn likely(bytes: &[u8]) -> Option<&'static str> {
     const MARKS: [(&[u8], &str); 4] = [
         (b"\x1f\x9d", "packed by compress, which is not read: unpack it first with `gzip -d`"),
@@ -92,8 +94,8 @@ const LZMA: &str = "compressed in the old LZMA format, which is not read: unpack
 const UTF_16: &str =
     "text in UTF-16, which is not read: convert it first with `iconv -f UTF-16 -t UTF-8`";
 
-/// Whether `bytes` begin with a tar header: its checksum is the sum of its bytes, with blanks in
-/// place of the checksum.
+/// Whether `bytes` begin with a tar header. The checksum of a tar header is the sum of its bytes,
+/// with blanks in place of the checksum itself.
 fn is_tar(bytes: &[u8]) -> bool {
     const CHECKSUM: std::ops::Range<usize> = 148..156;
     let Some(header) = bytes.first_chunk::<512>() else { return false };
@@ -108,8 +110,9 @@ fn is_tar(bytes: &[u8]) -> bool {
     !digits.is_empty() && counted.sum::<u64>() == told
 }
 
-/// Whether `bytes` begin with an LZMA-alone header: properties, the dictionary's size, and the
-/// length, which is unknown if `endless`.
+/// Whether `bytes` begin with the header of an LZMA-alone file: properties, the size of the
+/// dictionary, and the length of the data. If `endless`, the header must say that the length is
+/// unknown.
 fn is_lzma(bytes: &[u8], endless: bool) -> bool {
     let Some([properties, size @ .., l0, l1, l2, l3, l4, l5, l6, l7]) = bytes.first_chunk::<13>()
     else {

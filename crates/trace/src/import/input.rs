@@ -109,12 +109,13 @@ impl Input {
         self.start = (self.start + bytes).min(self.end);
     }
 
-    /// Whether all of the file is in the window or consumed, and it was complete.
+    /// Whether the end of the file has been read without an error.
     pub(crate) fn ended(&self) -> bool {
         self.ended && self.failure.is_none()
     }
 
-    /// The error after the window's bytes, once. Complete data before it should be used first.
+    /// The error that occurred after the bytes of the window; it is returned only once. The data in
+    /// the window should be used before this function is called.
     pub(crate) fn failure(&mut self) -> Option<Error> {
         self.failure.take()
     }
@@ -162,7 +163,7 @@ impl Input {
     }
 
     fn broken(&self, error: io::Error) -> Error {
-        // A decoder reports wrong data as an error without an error number of the system.
+        // If the data is wrong, a decoder returns an error without a system error number.
         if self.codec == Codec::Plain || error.raw_os_error().is_some() {
             return Error::Io { path: self.path.clone(), error };
         }
@@ -192,7 +193,7 @@ impl<R: Read> Read for Hashing<R> {
     }
 }
 
-/// The digest of several files: over their names and their digests, in order.
+/// The digest of several files, computed from their names and their digests, in order.
 pub(crate) fn combined<'a>(files: impl Iterator<Item = (&'a Path, [u8; 32])>) -> String {
     let mut all = Sha256::new();
     for (path, digest) in files {

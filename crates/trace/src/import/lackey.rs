@@ -119,7 +119,7 @@ fn parse(line: &[u8]) -> Option<(u8, u64, u32)> {
     (1..=u64::from(ACCESS_BYTES_MAX)).contains(&size).then_some((letter, addr, size as u32))
 }
 
-/// The first line that is neither a message nor the entry of a superblock.
+/// The first line that is neither a message of Valgrind nor the entry of a superblock.
 fn first_other(bytes: &[u8]) -> Option<&[u8]> {
     let mut lines = bytes.split_inclusive(|&byte| byte == b'\n');
     lines.find(|line| !is_message(line) && !is_superblock(line))
@@ -137,8 +137,8 @@ fn is_message(line: &[u8]) -> bool {
     line.is_empty() || line.starts_with(b"==") || line.starts_with(b"--") || line.starts_with(b"**")
 }
 
-/// The last `bytes` of a file without an incomplete last line that lackey would not write: the file is truncated
-/// within it.
+/// `bytes`, the end of a file, without its last line if lackey would not write such a line: the
+/// file was truncated there.
 fn whole(bytes: &[u8]) -> &[u8] {
     let start = memchr::memrchr(b'\n', bytes).map_or(0, |end| end + 1);
     let rest = &bytes[start..];
@@ -154,7 +154,7 @@ fn foreign(line: &[u8]) -> Fault {
         0,
         format!(
             "`{}` is not a line of lackey; write Valgrind's output to a file of its own with \
-             --log-file, or leave such lines out with --keep-going",
+             --log-file, or skip such lines with --keep-going",
             shown(line)
         ),
     )

@@ -25,9 +25,9 @@ impl Lines {
         Lines { done }
     }
 
-    /// Calls `take` with each complete line at the front of `bytes`, without its end, until `batch` is
-    /// full. Returns how many bytes these lines were. The position in an error of `take` is relative
-    /// to the line.
+    /// Calls `take` for each complete line at the front of `bytes`, without its line end, until
+    /// `batch` is full. Returns the number of bytes of these lines. The position in an error of
+    /// `take` is relative to the line.
     #[inline]
     pub(crate) fn decode(
         &mut self,
@@ -69,8 +69,8 @@ pub(crate) enum Line {
     Foreign,
 }
 
-/// Whether `judge` accepts all lines of `bytes`, of which the last may be incomplete, and at least
-/// one is a record.
+/// Whether `judge` accepts all lines of `bytes`, and at least one of them is a record. The last
+/// line may be incomplete.
 pub(crate) fn all_are(bytes: &[u8], judge: impl Fn(&[u8]) -> Line) -> bool {
     let mut found = false;
     for line in bytes.split_inclusive(|&byte| byte == b'\n') {

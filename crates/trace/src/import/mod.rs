@@ -1,4 +1,5 @@
-//! Traces of other tools as sources: nothing is copied, and no data in a file are trusted.
+//! Opens traces of other tools as sources. No converted copy of a trace is made, and no data in a
+//! file are trusted.
 //!
 //! ```text
 //!   path or spec --file()--> sniff --+--> own::open         a stored trace of ours
@@ -11,9 +12,9 @@
 //!                                    +--> Error::Table       Parquet, read on the Python side
 //! ```
 //!
-//! Each format has a file here that begins with its layout. A decoder converts bytes to rows and
-//! does no IO, so that it can be fuzzed. Files are read from front to end in constant memory, on a
-//! second processor if there is one.
+//! Each format has a file here that begins with a description of the format. A decoder converts
+//! bytes to rows and does no IO, so that it can be fuzzed. Files are read from front to end in
+//! constant memory, on a second processor if there is one.
 
 mod ahead;
 mod champsim;
@@ -172,8 +173,9 @@ fn path<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error>
 
 /// Options for reading a trace of another tool.
 ///
-/// They are read from a document with all keys; a key is the field's name, or the attribute beside it, by
-/// which users know it. A path is an [`OsString`], since it need not be text.
+/// The options are read from a JSON document that has a key for every field. The key is the field's
+/// name, or the name that users know, if a `rename` attribute gives one. A path is read as an
+/// [`OsString`], since a path need not be valid UTF-8.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
@@ -190,27 +192,27 @@ pub struct Options {
     /// addresses: the tags of [`Arch::Aarch64`] are removed.
     #[serde(deserialize_with = "named")]
     pub arch: Option<Arch>,
-    /// The names of a table's columns, ours first, as in `("addr", "vaddr")`. In a table without a
-    /// line of names, columns are named by their numbers, from 1.
+    /// The names of a table's columns: pairs of our name and the table's name, as in `("addr",
+    /// "vaddr")`. In a table without a line of names, columns are named by their numbers, from 1.
     pub columns: Vec<(String, String)>,
     /// How the files of several threads are ordered.
     #[serde(deserialize_with = "interleave")]
     pub interleave: Interleave,
-    /// The file with the physical addresses of pages: DynamoRIO's `v2p.textproto`. One in the
-    /// trace's folder is found without being named.
+    /// The file with the physical addresses of pages: DynamoRIO's `v2p.textproto`. If the trace's
+    /// folder has such a file, it is used without this option.
     #[serde(deserialize_with = "path")]
     pub v2p: Option<PathBuf>,
-    /// The only process, of a recording of several, to be read: its process id, or a program that
-    /// it ran.
+    /// The only process to be read from a recording of several processes: its process id, or a
+    /// program that it ran.
     pub process: Option<String>,
     /// Whether fetches are omitted, in any format.
     #[serde(rename = "no_fetch")]
     pub data_only: bool,
     /// The number of bytes by which mappings are spaced apart, in any format.
     pub spread: Option<u64>,
-    /// The part of the remaining trace to be read, in any format.
+    /// The part of the trace to be read, after all other options have been applied, in any format.
     pub bounds: Bounds,
-    /// The kernel whose code path is added where programs call it, in any format.
+    /// The kernel whose accesses are added wherever programs call the kernel, in any format.
     #[serde(deserialize_with = "named")]
     pub kernel: Option<Kernel>,
 }
@@ -235,8 +237,8 @@ pub fn part(
     })
 }
 
-/// The whole of the file or folder that `path_or_spec` names. `recording` opens a recording of several
-/// processes in our format.
+/// Opens all of the file or folder that `path_or_spec` names, or the generator that it describes.
+/// `recording` opens a recording of several processes in our format.
 pub(crate) fn file(
     path_or_spec: &str,
     options: &Options,
@@ -271,8 +273,8 @@ pub(crate) fn file(
     }
 }
 
-/// Checks that the file at `path`, whose format needs random access, is neither compressed nor
-/// something else in place of the trace. Other errors are left to its reader.
+/// Checks the file at `path`, whose format needs random access: it must not be compressed, and must
+/// not be something else in place of a trace. Other errors are left to the reader of the format.
 fn check_unwrapped(path: &Path) -> Result<(), Error> {
     let mut begin = Vec::new();
     if let Ok(file) = File::open(path) {
@@ -304,7 +306,7 @@ pub fn from_reader(
     decoder(format, input, options)
 }
 
-/// Fills the window and determines the format, which may be `named`.
+/// Fills the window and determines the format; `named` is the format if the user named it.
 fn begin(
     mut input: Input,
     named: Option<Format>,
@@ -327,8 +329,8 @@ fn split<'a>(spec: &'a str, options: &Options) -> Result<(Option<Format>, &'a Pa
     {
         if options.format.is_some_and(|other| other != format) {
             return Err(Error::Parameters(format!(
-                "{spec}: the format is given twice, here and with --format; leave one of the two \
-                 out"
+                "{spec}: the format is given twice, in this name and with --format; leave one of \
+                 the two out"
             )));
         }
         return Ok((Some(format), Path::new(path)));
@@ -340,7 +342,7 @@ fn split<'a>(spec: &'a str, options: &Options) -> Result<(Option<Format>, &'a Pa
     Ok((options.format.or(own.then_some(Format::Pagewalk)), whole))
 }
 
-/// Checks that the columns to be renamed exist in our format.
+/// Checks that the options rename only columns that our format has.
 pub(crate) fn check_columns(options: &Options) -> Result<(), Error> {
     match options.columns.iter().find(|(ours, _)| !COLUMNS.contains(&ours.as_str())) {
         None => Ok(()),
@@ -396,8 +398,8 @@ fn decoder(
         }
         Format::DrMemTrace if options.interleave == Interleave::Schedule => {
             return Err(Error::Parameters(format!(
-                "{}: a schedule orders the files of a folder; give the folder, or leave \
-                 --interleave out",
+                "{}: --interleave orders the files of a folder, but this is one file; give the \
+                 folder, or leave --interleave out",
                 input.path().display()
             )));
         }

@@ -1,4 +1,5 @@
-//! Damaged traces in our own format: refused, or used as far as they are complete.
+//! Opens traces in our own format. A damaged trace is refused or, with `keep_going`, used as far as
+//! it is complete.
 //!
 //! ```text
 //!   | HEAD | CHNK | CHNK | CHNK | CHN         cut: refused, or with `keep_going` three chunks
@@ -42,7 +43,7 @@ pub(crate) fn recording(path: &Path, options: &Options) -> Result<Option<Reader>
     {
         return Ok(None);
     }
-    // The processes of a whole system ran as the trace says.
+    // In a trace of a whole system, the order of processes is already given.
     let is_mix =
         |reader: &Reader| reader.processes().len() > 1 && reader.header().kernel_from.is_none();
     let reader = Some(Reader::open(path)?).filter(is_mix);
@@ -75,8 +76,8 @@ pub(crate) fn processes(reader: Reader, keep_going: bool) -> Vec<(Option<Process
 /// Opens a source when it is needed.
 pub type Opening = Box<dyn FnOnce() -> Result<Box<dyn Source + Send>, Error> + Send>;
 
-/// `reader`, unless it is truncated; with `keep_going`, the complete part of it. If it has several
-/// processes, they are merged in the order of their stamps.
+/// The whole trace of `reader`. A truncated trace is an error; with `keep_going`, its complete part
+/// is used. Several processes are merged in the order of their stamps.
 pub(crate) fn whole(
     reader: Reader,
     path: &Path,
@@ -95,7 +96,7 @@ pub(crate) fn whole(
     }
 }
 
-/// `reader`; with `keep_going`, its damage becomes a warning.
+/// `reader` as a source; with `keep_going`, damage becomes a warning instead of an error.
 fn kept_going(reader: Reader, warnings: Vec<String>, keep_going: bool) -> Box<dyn Source + Send> {
     if keep_going { Box::new(Whole { reader, warnings }) } else { Box::new(reader) }
 }

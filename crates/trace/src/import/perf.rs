@@ -49,7 +49,7 @@ pub(crate) struct PerfScript {
 }
 
 impl PerfScript {
-    /// Whether `bytes` begin like such text.
+    /// Whether `bytes` begin like the text of `perf script`.
     pub(crate) fn is(bytes: &[u8]) -> bool {
         all_are(bytes, |line| match sample(line) {
             Ok(Some(_)) => Line::Record,
@@ -112,7 +112,8 @@ pub(crate) const WITHOUT_ADDRESS: &str = "a sample of perf without the address o
 
 /// The sample in a line, if it is one; an error if it has no address.
 fn sample(line: &[u8]) -> Result<Option<Sample>, ()> {
-    // A name may have blanks in it: what stands before the time is looked at from its end.
+    // A program's name may contain blanks, so the fields before the time are read from right to
+    // left.
     let mut before: [&[u8]; 2] = [b"", b""];
     let mut rest = fields(line);
     let time = rest.by_ref().find(|&field| {
@@ -149,8 +150,8 @@ fn sample(line: &[u8]) -> Result<Option<Sample>, ()> {
     Ok(Some(Sample { thread, kind, addr }))
 }
 
-/// Whether a number was an instruction's address, because the field after it is a symbol,
-/// `main+0x10` or `[unknown]`.
+/// Whether a number is the address of an instruction and not of data: in that case the field after
+/// it is a symbol, `main+0x10` or `[unknown]`.
 fn addr_is_instruction(next: Option<&[u8]>) -> bool {
     next.is_some_and(|field| {
         !field[0].is_ascii_digit() && !matches!(hexadecimal(field), Some((_, [])))

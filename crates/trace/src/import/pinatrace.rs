@@ -7,10 +7,10 @@
 //!   # ...                                  comments
 //! ```
 //!
-//! Addresses are hexadecimal after 0x. Without it they are decimal, unless the beginning of the file
-//! has a digit from a to f, or leading zeros, as Pin writes pointers on Windows. The tool lists only
-//! instructions that access memory; they are therefore not fetches and are ignored. An access
-//! without a size counts as one byte.
+//! Addresses are hexadecimal after 0x. Without 0x they are decimal, unless an address at the
+//! beginning of the file has a digit from a to f or leading zeros, as Pin writes pointers on
+//! Windows. The tool lists only instructions that access memory, so its instruction addresses are
+//! not a complete list of fetches and are ignored. An access without a size counts as one byte.
 //!
 //! Source: Pin's kit, `source/tools/ManualExamples/pinatrace.cpp`, `RecordMemRead` and
 //! `RecordMemWrite`, and `source/tools/SimpleExamples/pinatrace.cpp`, `RecordMem`.
@@ -47,7 +47,7 @@ impl Pinatrace {
         Pinatrace { is_hex, lines: Lines::default() }
     }
 
-    /// Whether `bytes` begin like such a tool's output.
+    /// Whether `bytes` begin like the output of such a tool.
     pub(crate) fn is(bytes: &[u8]) -> bool {
         all_are(bytes, |line| match row(line, true) {
             Some(_) => Line::Record,
@@ -61,8 +61,9 @@ impl Pinatrace {
     pub(crate) fn empty(bytes: &[u8]) -> Option<&'static str> {
         let mut lines = bytes.split(|&byte| byte == b'\n');
         lines.any(|line| line.trim_ascii() == b"#eof").then_some(
-            "a file of Pin's pinatrace that has only its last line, #eof: the pintool has recorded no access. Run the \
-             program under it again, and look whether the program starts",
+            "a file of Pin's pinatrace that has only its last line, #eof: the pintool has \
+             recorded no access. Run the program under the pintool again, and check that the \
+             program starts",
         )
     }
 }
@@ -100,7 +101,7 @@ fn split(line: &[u8]) -> Option<(Kind, &[u8], impl Iterator<Item = &[u8]>)> {
         hex(ip)?;
         first = fields.next()?;
     } else if first.first().is_some_and(u8::is_ascii_lowercase) {
-        // Dinero's extended form, whose sizes are hexadecimal.
+        // This is the extended form of Dinero, whose sizes are hexadecimal.
         return None;
     }
     Some((read_or_write(first)?, fields.next()?, fields))

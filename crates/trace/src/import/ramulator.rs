@@ -46,7 +46,8 @@ pub(crate) struct Ramulator {
 }
 
 impl Ramulator {
-    /// Whether `bytes` begin like such a trace. A table may have tabs between its numbers.
+    /// Whether `bytes` begin like a trace for Ramulator. Lines with tabs are refused, as they are
+    /// rather a table.
     pub(crate) fn is(bytes: &[u8]) -> bool {
         all_are(bytes, |line| match request(line) {
             Some(_) if !line.contains(&b'\t') => Line::Record,

@@ -41,18 +41,21 @@ pub(crate) const THREADS_MAX: usize = 1 << 20;
 /// The error for a trace with more than [`THREADS_MAX`] threads.
 #[cold]
 pub(crate) fn too_many_threads() -> String {
-    format!("more than {THREADS_MAX} threads: the column does not have numbers of threads")
+    format!(
+        "more than {THREADS_MAX} different threads: the column or field is probably not a thread \
+         number"
+    )
 }
 
 /// The largest size of an access, in bytes; it becomes at most 129 rows.
 pub(crate) const ACCESS_BYTES_MAX: u32 = 1 << 20;
-/// An access that is too large for a row is split at multiples of this.
+/// An access that is too large for a row is split at multiples of this number of bytes.
 const PIECE_BYTES: u32 = 1 << 13;
 
 /// The number of accesses after which a batch is returned.
 pub(crate) const BATCH_ROWS: usize = 1 << 16;
-/// The limits of a block: instructions, accesses and bytes. A shape of the trace format could be
-/// larger, but longer blocks would only make the dictionary larger.
+/// The limits of a block: instructions, accesses and bytes. The trace format allows larger shapes,
+/// but longer blocks would only make the dictionary larger.
 const BLOCK_INSTRUCTIONS_MAX: u32 = 512;
 const BLOCK_ACCESSES_MAX: usize = 1024;
 const BLOCK_BYTES_MAX: u32 = 4096;
@@ -106,14 +109,14 @@ impl Rows {
         }
     }
 
-    /// Ends the open block, because the batch is returned or another source writes to it.
+    /// Ends the open block, because the batch is returned or another source writes to the batch.
     #[inline]
     pub(crate) fn cut(&mut self) {
         self.block = None;
     }
 
-    /// Adds an instruction of `bytes` bytes at `pc`; `ends` says whether control may leave after
-    /// it.
+    /// Adds an instruction of `bytes` bytes at `pc`; `ends` says whether the block ends after it,
+    /// because it may jump.
     #[inline]
     pub(crate) fn instruction(&mut self, batch: &mut Batch, pc: u64, bytes: u32, ends: bool) {
         match (&mut self.block, self.fetches) {
@@ -144,8 +147,8 @@ impl Rows {
         }
     }
 
-    /// Adds an instruction at `pc` whose length the trace does not have. It continues the block if
-    /// it is at most `gap_max` bytes after the one before.
+    /// Adds an instruction at `pc` whose length the trace does not have. The instruction continues
+    /// the open block if it is at most `gap_max` bytes after the instruction before.
     #[inline]
     pub(crate) fn instruction_unsized(
         &mut self,
@@ -154,7 +157,8 @@ impl Rows {
         gap_max: u64,
         ends: bool,
     ) {
-        // The end of the block is kept as one byte after the start of its last instruction.
+        // The length of the last instruction is unknown, so the block ends one byte after its
+        // start.
         if self.fetches == Fetches::Blocks
             && let Some(block) = &mut self.block
         {

@@ -19,7 +19,8 @@ use super::{Format, Options};
 use crate::Error;
 use crate::format::MAGIC;
 
-/// Determines the format from the first bytes, which must not contradict the one that is `named`.
+/// Determines the format from the first bytes. They must not contradict the format that the user
+/// has `named`.
 pub(crate) fn sniff(
     input: &Input,
     named: Option<Format>,
@@ -103,13 +104,13 @@ fn text(bytes: &[u8]) -> Result<Option<Format>, String> {
     ))
 }
 
-/// Advice for text of a tool that would contain accesses if the tool had been told to write them.
+/// Advice for the output of a tool that was not told to write accesses.
 fn without_accesses(bytes: &[u8]) -> Option<&'static str> {
     if Lackey::is_log_without_accesses(bytes) {
         return Some(if memchr::memmem::find(bytes, b"Lackey").is_some() {
             "a log of Valgrind's lackey without accesses: --trace-mem=yes was not given"
         } else {
-            "a log of Valgrind's without accesses: give it --tool=lackey --trace-mem=yes"
+            "a log of Valgrind without accesses: run valgrind with --tool=lackey --trace-mem=yes"
         });
     }
     if Ramulator::has_places(bytes) {
@@ -136,12 +137,13 @@ fn marked(bytes: &[u8]) -> Option<Format> {
     Lackey::is(bytes).then_some(Format::Lackey)
 }
 
-/// Why `bytes` are not of the format that was named for them.
+/// Why `bytes` are not of the format `named`, if that is clear.
 fn mistaken(named: Format, bytes: &[u8]) -> Option<&'static str> {
     match named {
         Format::ChampSim => ChampSim::mistaken(CHAMPSIM, bytes),
         Format::CloudSuite => ChampSim::mistaken(CLOUDSUITE, bytes),
-        // The program's own output may be among lackey's lines, but no text has a zero in it.
+        // The program's own output may be mixed with lackey's lines, but no text contains a zero
+        // byte.
         Format::Lackey
         | Format::Pinatrace
         | Format::Dinero

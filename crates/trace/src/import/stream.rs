@@ -11,9 +11,9 @@ use crate::{Batch, Error, Header, Source};
 
 /// The decoder of one format.
 pub(crate) trait Decode: Send {
-    /// Decodes complete records from the front of `bytes`, until they end or `batch` has
-    /// [`BATCH_ROWS`] rows or slightly more. Returns how many bytes the records were. `last` says
-    /// that nothing follows `bytes`.
+    /// Decodes complete records from the front of `bytes`, until there are no more or `batch` has
+    /// [`BATCH_ROWS`] rows or slightly more. Returns the number of bytes of these records. `last`
+    /// says that the file ends after `bytes`.
     fn decode(
         &mut self,
         bytes: &[u8],
@@ -22,8 +22,8 @@ pub(crate) trait Decode: Send {
         batch: &mut Batch,
     ) -> Result<usize, Fault>;
 
-    /// The size of the longest record in bytes: if a window with that many bytes decodes to
-    /// nothing, the file is invalid.
+    /// The size of the longest record in bytes. If a window of this size has no complete record,
+    /// the file is invalid.
     fn record_bytes_max(&self) -> usize;
 
     /// The warnings about the file at its end.
@@ -47,7 +47,7 @@ impl Fault {
     }
 }
 
-/// The source.
+/// A source that decodes one file.
 pub(crate) struct Stream<D> {
     input: Input,
     decode: D,
@@ -104,7 +104,7 @@ impl<D: Decode> Stream<D> {
                         0,
                         format!(
                             "the file ends within a record ({rest} bytes of it are there): it \
-                                 is truncated"
+                             is truncated"
                         ),
                     )),
                 };

@@ -9,8 +9,8 @@
 //!
 //! Linux configures AArch64 processors to ignore the top byte of user addresses (TBI), and programs
 //! keep tags there: for pointers, or for memory (MTE). Two addresses that differ only in their tags
-//! are the same place, so that tags are removed when a trace is read. An address without a tag has
-//! eight copies of its bit 55 in the top byte, as a tagged program counter has once it is saved.
+//! refer to the same memory, so tags are removed when a trace is read. An address without a tag has
+//! eight copies of its bit 55 in the top byte. Processors save program counters in this form too.
 //! The other instruction sets translate all bits, or fault on such addresses, unless a program
 //! requests another mode.
 //!
@@ -49,9 +49,8 @@ impl Tags {
         }
     }
 
-    /// The system call `event` without tags in its addresses. Of the calls that importers report,
-    /// `mprotect` and `madvise` accept tagged addresses, and older systems accepted them in the
-    /// others.
+    /// The system call `event` without tags in its addresses. `mprotect` and `madvise` accept
+    /// tagged addresses; older systems accepted them in the other calls that importers report too.
     pub(crate) fn strip_event(self, mut event: Event) -> Event {
         match &mut event {
             Event::Mmap { addr, .. }

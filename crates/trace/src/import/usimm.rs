@@ -5,9 +5,9 @@
 //!   0 W 0x7f12a00bd680                a write, whose instruction is not told
 //! ```
 //!
-//! Addresses are hexadecimal, with or without 0x. The trace has the requests that missed in the last
-//! cache: its instruction addresses are only those of some misses and are ignored, since they are
-//! not fetches. An access counts as one byte, since there is no size.
+//! Addresses are hexadecimal, with or without 0x. The trace has only requests that missed in the
+//! last cache. So its instruction addresses are not a complete list of fetches, and are ignored. An
+//! access counts as one byte, since there is no size.
 //!
 //! Source: USIMM 1.3, `src/main.c`, which reads a line as `%d %c %Lx %Lx`; its manual (Chatterjee
 //! et al., UUCS-12-002), section 3.
@@ -28,7 +28,7 @@ pub(crate) struct Usimm {
 }
 
 impl Usimm {
-    /// Whether `bytes` start like such a trace.
+    /// Whether `bytes` start like a trace for USIMM.
     pub(crate) fn is(bytes: &[u8]) -> bool {
         all_are(bytes, |line| match request(line) {
             Some(_) => Line::Record,

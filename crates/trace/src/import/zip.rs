@@ -5,11 +5,11 @@
 //!     \____ member _______________________________/                                directory
 //! ```
 //!
-//! DynamoRIO writes a trace as a zip archive with one member per ten million instructions. Reading
-//! the members from the front, each by its own header, does not need the directory: an archive that
-//! comes through a pipe or is truncated can be read as far as it is complete. A member whose length
-//! or checksum differs from what it declares is an error. APPNOTE.TXT 6.3.10, sections 4.3.7 to
-//! 4.3.9.
+//! DynamoRIO writes a trace as a zip archive with one member per ten million instructions. The
+//! members are read from the front, each by its own header, without the directory at the end. So an
+//! archive that comes through a pipe or is truncated can be read as far as it is complete. A member
+//! whose length or checksum differs from what it declares is an error. APPNOTE.TXT 6.3.10, sections
+//! 4.3.7 to 4.3.9.
 
 use std::io::{self, BufRead, Read};
 
@@ -21,7 +21,8 @@ const LOCAL_HEADER: u32 = 0x0403_4b50;
 const DESCRIPTOR: u32 = 0x0807_4b50;
 /// Sections 4.3.11 to 4.3.16: the beginning of the directory, in its several forms.
 const DIRECTORY: [u32; 4] = [0x0201_4b50, 0x0606_4b50, 0x0706_4b50, 0x0605_4b50];
-/// Section 4.4.4: the member is encrypted; its lengths follow it.
+/// Section 4.4.4: the member is encrypted. The next flag says that the lengths follow the member's
+/// data.
 const FLAG_ENCRYPTED: u16 = 1;
 const FLAG_DESCRIPTOR: u16 = 1 << 3;
 /// Section 4.5.3: the extra field that holds 64-bit lengths.
@@ -33,7 +34,7 @@ pub(crate) struct ZipReader<R: BufRead> {
 }
 
 enum State<R: BufRead> {
-    /// Before a member or the directory.
+    /// The reader is at the beginning of a member or of the directory.
     Between(R),
     Stored(io::Take<R>, Member),
     Deflated(DeflateDecoder<R>, Member),
@@ -122,7 +123,7 @@ impl<R: BufRead> ZipReader<R> {
 }
 
 impl Member {
-    /// Counts `bytes`; an error if there are more than the member declares.
+    /// Counts `bytes`. Returns an error if there are more than the member declares.
     fn take(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.hash.update(bytes);
         self.given += bytes.len() as u64;
@@ -144,7 +145,8 @@ fn begin<R: BufRead>(mut reader: R) -> io::Result<State<R>> {
         .map_err(|_| invalid("the archive ends without a directory: it is truncated".to_owned()))?;
     let signature = u32::from_le_bytes(signature);
     if DIRECTORY.contains(&signature) {
-        // The bytes after it repeat the headers; reading it lets the digest cover the whole file.
+        // The directory repeats the headers. It is read only so that the digest covers the whole
+        // file.
         io::copy(&mut reader, &mut io::sink())?;
         return Ok(State::Ended);
     }
@@ -212,8 +214,9 @@ fn zip64_lengths(mut extra: &[u8], packed: &mut u64, bytes: &mut u64) -> bool {
     false
 }
 
-/// The checksum and length that follow a member: with or without signature (section 4.3.9.3), with
-/// lengths of 4 or 8 bytes, which is determined by the compressed length.
+/// The checksum and length that follow a member. They may begin with a signature or not (section
+/// 4.3.9.3), and lengths may have 4 or 8 bytes; the known compressed length shows which of these
+/// forms is used.
 fn descriptor<R: BufRead>(reader: &mut R, member: &Member) -> io::Result<(u32, u64)> {
     let mut word = || -> io::Result<u32> {
         let mut word = [0; 4];

@@ -5,9 +5,9 @@
 //!              \--> map: all pages            --> entry   [lines by kind | accesses by kind | region]
 //! ```
 //!
-//! The accesses of a page are counted in its entry, and added to the count of its region when the page passes to
-//! another region, or at the end. A change of regions only clears the recent pages, so that a page's region is looked
-//! up again when the page is next touched.
+//! The accesses to a page are counted in the page's entry. They are added to the count of its
+//! region when the page becomes part of another region, or at the end. A change of regions only
+//! clears the recent pages; the region of a page is looked up again when the page is next touched.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -26,10 +26,11 @@ const NO_PAGE: u64 = u64::MAX;
 struct SeenPage {
     /// For each kind of access, a bit mask of the lines touched.
     lines: [u64; 3],
-    /// For each kind: the accesses that began in the page since it belongs to its region.
+    /// For each kind: the accesses that began in the page since the page has belonged to its
+    /// current region.
     accesses: [u64; 3],
     region: RegionId,
-    /// The number of the change of regions at which the region was looked up.
+    /// How many changes of regions had happened when the region was looked up.
     change: u32,
 }
 
@@ -121,7 +122,7 @@ impl Census {
         index
     }
 
-    /// Adds the accesses of an entry to its region's.
+    /// Adds the accesses of an entry to the count of its region.
     fn settle(&mut self, index: usize) {
         let SeenPage { accesses, region, .. } = self.entries[index];
         self.entries[index].accesses = [0; 3];
@@ -173,7 +174,8 @@ impl Census {
     }
 }
 
-/// A mask of the lines from that of `addr` to that of `last`, which is in the same page.
+/// A mask of the lines from the line of `addr` to the line of `last`; both addresses are in one
+/// page.
 #[inline]
 fn lines(addr: u64, last: u64) -> u64 {
     let (from, to) = (addr >> LINE_SHIFT & LINE_MASK, last >> LINE_SHIFT & LINE_MASK);

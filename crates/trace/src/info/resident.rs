@@ -1,4 +1,4 @@
-//! The page sizes that the recorded system has given to a space, by its snapshots.
+//! The page sizes that the recorded system used for a space, as its snapshots show.
 //!
 //! ```text
 //!   snapshot     4K 4K 2M ...   --> bytes by page size, of the whole space
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::{KnownSizes, RegionId, Regions, Translation, When};
 
-/// Bytes by page size, whose name is as in `2M`.
+/// Bytes by the name of the page size, such as `2M`.
 pub type BySize = BTreeMap<String, u64>;
 
 /// A snapshot of the pages of an address space.
@@ -21,11 +21,11 @@ pub type BySize = BTreeMap<String, u64>;
 pub struct SnapshotInfo {
     /// The number of the address space.
     pub space: u32,
-    /// The number of accesses of the trace before it.
+    /// The number of accesses of the trace before the snapshot.
     pub access: u64,
-    /// Why it was taken.
+    /// Why the snapshot was taken.
     pub when: When,
-    /// Which page sizes it can tell apart.
+    /// Which page sizes the snapshot distinguishes.
     pub sizes: KnownSizes,
     /// The resident bytes by page size.
     pub resident_bytes: BySize,
@@ -38,7 +38,8 @@ type Bytes = BTreeMap<PageSize, u64>;
 pub(super) struct Resident {
     done: Vec<SnapshotInfo>,
     open: Option<(SnapshotInfo, Bytes)>,
-    /// The regions in the open snapshot, and each in the snapshot in which most of it was resident.
+    /// The bytes of each region in the open snapshot. The next field has, for each region, its
+    /// bytes in the snapshot in which most of the region was resident.
     regions: FxHashMap<RegionId, Bytes>,
     largest: FxHashMap<RegionId, Bytes>,
 }
@@ -90,7 +91,8 @@ impl Resident {
         std::mem::take(&mut self.done)
     }
 
-    /// The bytes of a region in the snapshot in which most of it was resident; `None` if it was in none.
+    /// The bytes of a region in the snapshot in which most of the region was resident; `None` if no
+    /// snapshot has the region.
     pub(super) fn of(&self, region: RegionId) -> Option<BySize> {
         self.largest.get(&region).map(named)
     }

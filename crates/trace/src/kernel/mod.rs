@@ -1,4 +1,4 @@
-//! A recording with a kernel's code path added: a model of a kernel's work when programs call it, and
+//! Adds a kernel's accesses to a recording: a model of the kernel's work when programs call it, and
 //! when it switches from one program to another.
 //!
 //! ```text
@@ -8,12 +8,13 @@
 //!                       at user level:   kernel | Linux, a space of its own | kernel
 //! ```
 //!
-//! A recording contains what programs do, but not what the kernel does for them, which also uses TLBs and
-//! caches. For each call this source adds the accesses of [`Kernel`]'s footprint, and one access per line
-//! of the buffers that the call names: of the program's memory, and of a pipe's page or a page of the
-//! file. A switch occurs when a program continues where another ran: because of a call that waited, which
-//! is not added a second time, or because of the clock. Calls are only in recordings made with `--calls`;
-//! in others only switches are known.
+//! A recording contains the accesses of programs, but not those of the kernel, which also uses TLBs
+//! and caches. For each call this source adds the accesses of [`Kernel`]'s footprint. It also adds
+//! one access per line of the buffers that the call names, in the program's memory and in a page of
+//! the pipe or file. A switch occurs when a program continues on a processor on which another
+//! program ran: because a call waited (the call is not added a second time), or because of the
+//! clock. Only recordings made with `--calls` have calls; in other recordings only switches are
+//! known.
 //!
 //! The bounds of a part of a trace, including its warm-up, count only the program's accesses.
 
@@ -46,7 +47,8 @@ const ALIAS: u64 = 64 << 20;
 const CACHE: u64 = 96 << 20;
 /// The number of instructions of a loop that copies one line.
 const LINE_INSTRUCTIONS: u32 = 8;
-/// The calls that write to the memory that they name; all others read it.
+/// The calls for which the kernel writes to the memory that they name. For all other calls, the
+/// kernel reads this memory.
 const FILLS: [&str; 9] =
     ["read", "readv", "pread64", "preadv", "recv", "recvfrom", "recvmsg", "recvmmsg", "getdents64"];
 
@@ -58,7 +60,7 @@ pub struct KernelPath {
     kernel: Kernel,
     place: Place,
     processes: Vec<Process>,
-    /// The source's batch; events after its last access belong to the next one.
+    /// The current batch of the source. Events after its last access belong to the next batch.
     read: Batch,
     held: Vec<Placed>,
     /// The processor of the running program; the following fields say which program ran last on
@@ -66,13 +68,14 @@ pub struct KernelPath {
     cpu: Option<u32>,
     space: u32,
     ran: BTreeMap<u32, u32>,
-    /// The number of accesses written so far to the current batch.
+    /// The space of the last `Run` event in the batch that is returned.
     placed: u32,
     /// Spaces in which everything that a call needs is mapped: the kernel, the server, and the
     /// library.
     mapped: BTreeSet<u32>,
     given: u64,
-    /// Instructions of fetches that a trace with only loads and stores does not have.
+    /// Instructions of the kernel's fetches that no row has counted yet, in a trace without
+    /// fetches.
     carried: u32,
     has_calls: bool,
     warnings: Vec<String>,
@@ -121,7 +124,7 @@ impl KernelPath {
         }
     }
 
-    /// Copies what the source has given into `batch`, with the kernel's accesses inserted.
+    /// Copies the source's batch into `batch`, with the kernel's accesses inserted.
     fn merge(&mut self, batch: &mut Batch, more: bool) -> Result<(), Error> {
         let mut read = std::mem::take(&mut self.read);
         if !read.paddr.is_empty() {
@@ -152,7 +155,7 @@ impl KernelPath {
                 break;
             }
             let next = events.front().map_or(length, |placed| placed.at);
-            // Switches and stamps at places among these rows move with them.
+            // Switches and stamps among these rows are moved together with the rows.
             let base = batch.len() as u32;
             while let Some((place, cause)) = switches.next_if(|(place, _)| *place < next) {
                 batch.switches.push((base + place.saturating_sub(at), cause));
@@ -201,13 +204,14 @@ impl KernelPath {
         for (index, placed) in events.iter().enumerate() {
             if let Event::Run { cpu, space } = placed.event {
                 if space == KERNEL {
-                    let what = "--kernel: this trace has its kernel's accesses already; leave \
+                    let what = "--kernel: this trace already has accesses of the kernel; leave \
                                 --kernel out";
                     return Err(Error::Parameters(what.to_owned()));
                 }
                 (self.cpu, self.space, last_run) = (cpu, space, Some(index));
             } else if let Event::Call(made) = &placed.event {
-                // Of calls without an access between them those before are of a part that is skipped.
+                // If there are several calls without an access between them, all except the last
+                // belong to a part of the trace that was skipped.
                 call = Some((**made).clone());
                 self.has_calls = true;
             } else if matches!(placed.event, Event::Execve { result: 0, .. }) {
@@ -215,7 +219,8 @@ impl KernelPath {
             }
         }
         let to = self.space;
-        // A trace begins in space 0, without an event that says so. Nobody is switched to who runs first.
+        // A trace begins in space 0, without an event. The first program to run on a processor does
+        // not count as a switch.
         let has_begun = self.given > 0 || !batch.is_empty();
         let known = (self.ran.is_empty() && has_begun).then_some(first);
         let from = self.ran.insert(self.cpu.unwrap_or(0), to).or(known).unwrap_or(to);
@@ -240,8 +245,8 @@ impl KernelPath {
         Ok(())
     }
 
-    /// Appends the kernel's accesses between `from` and `to`. Returns the turns in which `to` then
-    /// runs.
+    /// Appends the kernel's accesses between the programs `from` and `to`. Returns the turns that
+    /// come after the switch to `to`.
     fn ask(
         &mut self,
         (from, to): (u32, u32),
@@ -264,8 +269,8 @@ impl KernelPath {
         behind
     }
 
-    /// The lines that a call copies: of the kernel's data, and of the program's memory. A Linux in the
-    /// kernel sees the program's memory at the program's own addresses.
+    /// The accesses with which a call copies lines: to the kernel's data, and to the program's
+    /// memory. A Linux in the kernel accesses the program's memory at the program's own addresses.
     fn copies(&self, call: &Call, space: u32) -> (Vec<Piece>, Vec<Piece>) {
         let file = call
             .descriptors
@@ -365,7 +370,7 @@ impl KernelPath {
             .filter(|(of, _)| *of == space)
             .flat_map(|(_, regions)| regions)
             .collect();
-        // The buffer of a generator's calls is none here.
+        // The buffer of the generators' calls does not exist in a recording.
         own.retain(|region| region.name != "buffer");
         match space {
             KERNEL if !self.linux.is_server => {

@@ -1,4 +1,4 @@
-//! The kernel whose code path is added to a recording, and its footprint.
+//! The kernel model whose accesses are added to a recording, and its footprint.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,8 @@ use super::path::{Linux, PAGE};
 use crate::Error;
 use crate::units::with_unit;
 
-/// The largest number of cycles or instructions of a part of a call, and of pages that it touches.
+/// The largest number of cycles or instructions of a part of a call. The next constant is the
+/// largest number of pages that a part touches.
 const CYCLES_MAX: u64 = 60_000;
 const PAGES_MAX: u64 = 200;
 
@@ -20,18 +21,19 @@ const PAGES_MAX: u64 = 200;
 pub struct Kernel {
     /// Whether Linux is a separate process.
     pub is_microkernel: bool,
-    /// `trap`: the cycles of entering and leaving the kernel by an interrupt, as programs call Linux.
-    /// 1200: the time of a native `getpid` (U02 table 2) without its 300 instructions.
+    /// `trap`: the cycles of entering and leaving the kernel by an interrupt, which is how programs
+    /// call Linux. Default 1200: the time of a native `getpid` (U02 table 2) without its 300
+    /// instructions.
     pub trap: u64,
-    /// `work`: the instructions of a call, or of a switch between programs. 1500: together with `code` and
-    /// `data`, this gives the time of a native `read` of 4 KB (U02 table 2).
+    /// `work`: the instructions of a call, or of a switch between programs. Default 1500: together
+    /// with `code` and `data`, this gives the time of a native `read` of 4 KB (U02 table 2).
     pub work: u64,
-    /// `code`: the number of pages of Linux's code that it touches, an assumption. 6.
+    /// `code`: the number of pages of Linux's code that a call touches. Default 6, an assumption.
     pub code: u64,
-    /// `data`: the number of pages of Linux's data that it touches, an assumption. 8.
+    /// `data`: the number of pages of Linux's data that a call touches. Default 8, an assumption.
     pub data: u64,
-    /// `ipc`: the instructions of a message's path through the microkernel: 100 cycles for the path and
-    /// 166 for entering and leaving (U02 section 3.2). 266.
+    /// `ipc`: the instructions that the microkernel executes for a message. Default 266: 100 cycles
+    /// for the path of the message and 166 for entering and leaving (U02 section 3.2).
     pub ipc: u64,
 }
 
@@ -99,7 +101,7 @@ impl Kernel {
             "a Linux in the kernel".to_owned()
         };
         format!(
-            "what the kernel does is modelled, not recorded, {way}: for each call and switch \
+            "the kernel's accesses are modelled, not recorded ({way}): for each call and switch \
              {trap} cycles to enter and leave, {work} instructions, {code} pages of code and \
              {data} of data of {PAGE} bytes, and the buffers that calls name"
         )

@@ -13,13 +13,13 @@ use crate::{Event, KERNEL, Meta, Origin};
 /// The largest number of bytes of one fetch.
 pub(crate) const LINE: u64 = 64;
 pub(crate) const PAGE: u64 = 4096;
-/// The distance between reads of different pages, in bytes. It is not a multiple of a page, so that each
-/// read is of another set of the caches.
+/// The distance between reads of different pages, in bytes. It is not a multiple of the page size,
+/// so that successive reads use different sets of the caches.
 pub(crate) const READ_BYTES: u64 = 4160;
 /// The bytes of an instruction, in code other than a row of nops.
 pub(crate) const INSTRUCTION_BYTES: u64 = 4;
-/// The number of data pages that a path through the microkernel touches: its own, and the control
-/// blocks of both threads (U02 section 3.2: a page each).
+/// The number of data pages that the path of a message touches: a page of the microkernel, and a
+/// page with the control block of each of the two threads (U02 section 3.2).
 pub(crate) const CONTROL_PAGES: u64 = 3;
 
 /// Accesses at equal distances.
@@ -95,9 +95,9 @@ const fn kernel_start(bits: u32) -> u64 {
     if bits <= 32 { 0xe000_0000 } else { 0xffff_8800_0000_0000 }
 }
 
-/// Cycles without further fetches, represented by instructions of loads at `at`: a processor enters
-/// the kernel, or waits for a device. If they were instructions of fetches, a trace cache would have
-/// to hold them.
+/// Cycles without further fetches: a processor enters the kernel, or waits for a device. They are
+/// represented by instructions that loads at `at` count. If fetches counted these instructions, a
+/// trace cache would have to hold them.
 pub(crate) fn stall(at: u64, cycles: u64) -> Vec<Piece> {
     let most = u64::from(Meta::INSTRUCTIONS_MAX);
     let piece = |cycles: u64| {
@@ -114,22 +114,23 @@ pub(crate) fn stall(at: u64, cycles: u64) -> Vec<Piece> {
 /// A Linux that serves calls, and the cost of a message if it runs at user level.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Linux {
-    /// Whether it is a process behind a microkernel; otherwise it is the kernel.
+    /// Whether Linux is a process behind a microkernel; otherwise Linux is the kernel.
     pub(crate) is_server: bool,
-    /// The cycles of entering and leaving the kernel by an interrupt, as programs call Linux.
+    /// The cycles of entering and leaving the kernel by an interrupt, which is how programs call
+    /// Linux.
     pub(crate) trap: u64,
     /// The instructions of a call; the next fields have the pages of code and of data that it
     /// touches.
     pub(crate) work: u64,
     pub(crate) code: u64,
     pub(crate) data: u64,
-    /// The bytes that it copies for the caller.
+    /// The bytes that a call copies for the caller.
     pub(crate) copied: u64,
-    /// The instructions of a message's path through the microkernel.
+    /// The instructions that the microkernel executes for a message.
     pub(crate) ipc: u64,
 }
 
-/// The addresses of everything.
+/// The addresses of the programs, the kernel, and the server.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) kernel: u64,
@@ -170,10 +171,11 @@ impl Place {
     }
 }
 
-/// The path of a message through a microkernel, with `instructions` instructions, which include
-/// entering and leaving it.
+/// The accesses of a microkernel for a message, with `instructions` instructions, including those
+/// for entering and leaving the kernel.
 pub(crate) fn ipc(place: Place, instructions: u64) -> Turn {
-    // Of the cycles of a call most are those of two instructions; the path has one in three.
+    // Two instructions (entering and leaving) take most of the cycles of a call; the path itself
+    // has one third of the instructions.
     let path = instructions.div_ceil(3);
     let mut pieces = code(place.kernel, path, INSTRUCTION_BYTES);
     pieces.extend(stall(place.kernel_data(), instructions - path));
@@ -207,7 +209,7 @@ pub(crate) fn call(linux: Linux, place: Place, (from, to): (u32, u32), server: u
             start,
             stride: LINE,
             count: lines,
-            // A line is sixteen words, and as many turns of a loop.
+            // A line is copied by a loop of sixteen rounds, one per word.
             meta: Meta::new(kind, LINE as u32, 8),
         };
         pieces.push(line(data_start + data * READ_BYTES, Kind::Load));
@@ -227,7 +229,8 @@ pub(crate) fn call(linux: Linux, place: Place, (from, to): (u32, u32), server: u
         Turn { space, pieces }
     };
     let message = ipc(place, instructions);
-    // The exception is mirrored to the library, which sends the call on and waits for the answer.
+    // The kernel passes the exception to the library, which sends a message to Linux and waits for
+    // the answer.
     let mirrored = Turn { space: KERNEL, pieces: trap(place.kernel + 2 * PAGE) };
     let mut serves = does(place.server, place.server_data() + PAGE);
     serves.insert(0, store(place.server_data()));
@@ -235,7 +238,7 @@ pub(crate) fn call(linux: Linux, place: Place, (from, to): (u32, u32), server: u
     vec![mirrored, library(from), message.clone(), serves, message, library(to)]
 }
 
-/// The regions of a Linux at user level, and those that a program needs to call it.
+/// The regions of a Linux at user level, and the regions that a program needs to call it.
 pub(crate) fn server_regions(linux: Linux, place: Place) -> Vec<Region> {
     let Linux { work, code, data, copied, .. } = linux;
     let each = work * INSTRUCTION_BYTES;

@@ -5,22 +5,23 @@
 //!      waits while it is full                      waits while it is empty
 //! ```
 //!
-//! A recorded process continued whenever another processor was free. On the processors of a mix it
-//! must not, or it would read what no other process has written yet. What a call waits for is
-//! determined for
+//! In the recording, each process ran whenever a processor was free. On the processors of a mix, a
+//! process must wait where it would otherwise read data that no other process has written yet. The
+//! model determines what the following calls wait for:
 //!
-//! * pipes, by the bytes that were written and not yet read. A write of more than [`PIPE_BUF`] bytes
-//!   fills the available room and waits for the rest; a smaller write waits for room for all of it
-//!   (pipe(7)). A read takes the available bytes until it has as many as it got in the recording. A read
-//!   at the end of file waits until all processes that have written to the pipe have ended, or have
-//!   passed the time of this read in the recording.
+//! * pipes, by the bytes that were written and not yet read. A write of more than [`PIPE_BUF`]
+//!   bytes fills the available room and waits for the rest; a smaller write waits for room for all
+//!   of it (pipe(7)). A read takes the available bytes until it has as many bytes as in the
+//!   recording. A read at the end of file waits until each process that has written to the pipe has
+//!   ended, or has passed the time at which this read was recorded.
 //! * `wait4`: it waits for the end of the child that it reports.
 //! * `vfork`, and `clone` with `CLONE_VFORK`: they wait for the child's `execve` or end.
 //!
-//! For other calls (sockets, `poll`, `nanosleep`) only the time is known. A call that took longer than [`WAITED_NS`]
-//! has waited. It continues when every process that can run, or that waits for a time, has reached the time at which
-//! the call ended in the recording. Files answer at once: no disk is modelled. `futex` is not modelled, since it is
-//! mostly for threads of one process, whose order is that of the recording anyway.
+//! For other calls (sockets, `poll`, `nanosleep`) only the time is known. A call that took longer
+//! than [`WAITED_NS`] has waited. It continues when every process that can run, or that waits for a
+//! time, has reached the time at which the call ended in the recording. Calls on files do not wait,
+//! as no disk is modelled. `futex` is not modelled: it is mostly used between threads of one
+//! process, and these run in the recorded order anyway.
 
 use rustc_hash::FxHashMap;
 
@@ -64,7 +65,7 @@ const WAITING: [&str; 27] = [
     "send",
 ];
 
-/// The identity of a pipe: the recording, and the pipe's device and inode.
+/// The identity of a pipe: the number of the recording, and the pipe's device and inode.
 pub(super) type PipeId = (u32, u64, u64);
 
 /// The causes for which a program waits.
@@ -72,14 +73,14 @@ pub(super) type PipeId = (u32, u64, u64);
 pub(super) enum Wait {
     /// Data in a pipe.
     Data(PipeId),
-    /// This many bytes of room in a pipe.
+    /// This number of bytes of room in a pipe.
     Room(PipeId, u64),
     /// The processes that have written to a pipe must have ended, or have reached this time of the
     /// recording.
     Closed(PipeId, u64),
     /// The end of the process with this process id.
     Child(i64),
-    /// The end of a program, or that it executes another one.
+    /// The program ends or executes another program.
     Leaves(usize),
     /// No process may be at an earlier time of the recording.
     Time(u64),
@@ -106,8 +107,9 @@ impl Pipes {
         Pipes { capacity, all: FxHashMap::default() }
     }
 
-    /// What `call` of `program`, a process of `recording`, waits for, if anything. `moved` is the
-    /// number of bytes that it has transferred already, 0 at its beginning.
+    /// What the call `call` of `program` waits for, if it must wait. `program` is a process of
+    /// `recording`. `moved` is the number of bytes that the call has transferred already, 0 at its
+    /// beginning.
     pub(super) fn ask(
         &mut self,
         (recording, program): (u32, usize),
@@ -134,7 +136,7 @@ impl Pipes {
             return (call.result > 0).then_some(Wait::Child(call.result));
         }
         let files = [FileKind::Regular, FileKind::Directory, FileKind::Character, FileKind::Block];
-        // i386 has some of them twice.
+        // i386 has two variants of some calls.
         let name = call.name.strip_suffix("_time64").unwrap_or(&call.name);
         let may_wait = WAITING.contains(&name) && !kind.is_some_and(|kind| files.contains(&kind));
         let waited = call.ended_ns.saturating_sub(call.began_ns) > WAITED_NS;

@@ -14,8 +14,8 @@
 //!
 //! Programs whose first threads share a processor take turns on it ([`schedule`]), and wait for
 //! each other at recorded calls ([`calls`]). A process begins when its parent forks it. Time is
-//! counted in instructions: their cost on a machine does not change the order, so that the traces
-//! are decoded once for a whole sweep.
+//! counted in instructions. So the order does not depend on the machine, and the traces are decoded
+//! only once for a whole sweep.
 
 mod calls;
 mod program;
@@ -67,7 +67,7 @@ impl Part {
             digest: source.digest(),
             stored: source.stored(),
             processes: source.processes().to_vec(),
-            // They come at its end.
+            // Warnings are added at the end of the trace.
             warnings: Vec::new(),
             programs: vec![(None, Box::new(|| Ok(source)))],
         }
@@ -93,7 +93,7 @@ pub struct Mix {
     spec: Spec,
     header: Header,
     programs: Vec<Program>,
-    /// The processes, if the mix is of a single recording.
+    /// The processes, if the mix consists of a single recording.
     processes: Vec<Process>,
     stored: Option<Stored>,
     total: Option<u64>,
@@ -101,7 +101,7 @@ pub struct Mix {
     digests: Vec<Option<String>>,
     schedule: Schedule,
     pipes: Pipes,
-    /// For each program: the cause for which it waits, and when that wait ended in the recording.
+    /// For each program: what it waits for, and when this wait ended in the recording.
     waits: Vec<Option<(Wait, u64)>>,
     unexplained: u64,
     /// For each trace: whether its processes have reported a call.
@@ -113,7 +113,7 @@ pub struct Mix {
     ended: bool,
 }
 
-/// The numbers of threads and spaces in the mix, and where the last access was made.
+/// The numbers of threads and spaces in the mix, and the processor and space of the last access.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     threads: u32,
@@ -138,7 +138,7 @@ impl Switches {
         Switches { unexplained: 0, ..self }
     }
 
-    /// Counts `times` switches for this `cause`, which is named as in batches.
+    /// Counts `times` switches with the cause `cause`, which has the name used in batches.
     pub(crate) fn count(&mut self, cause: &'static str, times: u64) {
         match cause {
             UNEXPLAINED => self.unexplained += times,
@@ -146,7 +146,8 @@ impl Switches {
         }
     }
 
-    /// The switches between processes that are in the order of the clock, as in a running program.
+    /// The counts for a recording whose processes run in the order of their time stamps, as a
+    /// running program's do.
     pub fn recorded(switches: u64) -> Switches {
         Switches {
             order: Order::Stamps.name(),
@@ -165,8 +166,8 @@ const UNEXPLAINED: &str = "unexplained";
 pub(crate) const RECORDED: &str = "recorded";
 
 impl Numbers {
-    /// Reports to `out` that `thread` of `process` continues in `space`, if place or process differ
-    /// from the last.
+    /// Adds events to `out` if `thread` of `process` continues in `space` on another processor, in
+    /// another space or in another process than the last access.
     fn run(&mut self, thread: u32, process: Option<u32>, space: u32, out: &mut Batch) {
         if let (Some(last), Some(number)) = (&mut self.process, process)
             && *last != number
@@ -185,7 +186,7 @@ impl Mix {
     /// The recording at `path` in the default order, if it has several processes.
     pub(crate) fn of_recording(path: &Path, options: &Options) -> Result<Option<Mix>, Error> {
         let Some(name) = path.to_str() else { return Ok(None) };
-        // Not by `Part::open`, which also opens files that are not recordings.
+        // `Part::open` is not used here, because it also opens files that are not recordings.
         let Some(reader) = own::recording(path, options)? else { return Ok(None) };
         let part = Part::recording(name, reader, options);
         Mix::new(Spec::of_recording(name), vec![part]).map(Some)
@@ -275,7 +276,7 @@ impl Mix {
                     .ask((trace, number), call, &mut moved)
                     .map(|wait| (wait, call.ended_ns));
                 self.programs[number].moved = moved;
-                // The reader or writer at the other end may go on.
+                // The reader or writer at the other end of the pipe may now continue.
                 self.look(|wait| matches!(wait, Wait::Data(_) | Wait::Room(..)));
                 let wait = wait.filter(|(wait, _)| !may_pass && !self.is_over(number, wait));
                 if wait.is_none() {
@@ -295,7 +296,7 @@ impl Mix {
         }
     }
 
-    /// Whether what `number` waits for has happened.
+    /// Whether the wait `wait` of the program `number` is over.
     fn is_over(&self, number: usize, wait: &Wait) -> bool {
         let trace = self.programs[number].trace;
         let own = |program: &&Program| program.trace == trace;
@@ -339,11 +340,11 @@ impl Mix {
         }
     }
 
-    /// Lets `number` continue, whose wait has ended.
+    /// Lets the program `number` continue after its wait has ended.
     fn go_on(&mut self, number: usize, wait: Wait) {
         self.waits[number] = None;
         match wait {
-            // It asks again, since there may not be enough.
+            // The program tries its call again, since there may not be enough data or room.
             Wait::Data(_) | Wait::Room(..) | Wait::Leaves(_) => {}
             Wait::Closed(..) | Wait::Child(_) | Wait::Time(_) => {
                 self.programs[number].may_pass = true;
@@ -352,8 +353,8 @@ impl Mix {
         self.schedule.wake(number);
     }
 
-    /// Called if no program can run: lets the one continue whose wait ended first in the recording.
-    /// Returns false if none waits.
+    /// Called if no program can run. The program whose wait ended first in the recording continues.
+    /// Returns false if no program waits.
     fn release(&mut self, out: &mut Batch) -> bool {
         let waiting = self.waits.iter().enumerate();
         let waiting = waiting.filter_map(|(number, wait)| Some((wait.as_ref()?.1, number)));
@@ -365,7 +366,7 @@ impl Mix {
             self.schedule.wake(number);
             return true;
         }
-        // A child whose fork is not in the recording.
+        // Otherwise, begins a child whose fork is not in the recording.
         let child = self.programs.iter().position(|program| !program.has_begun());
         child.inspect(|child| self.schedule.wake(*child)).is_some()
     }
@@ -401,11 +402,12 @@ impl Mix {
     }
 }
 
-/// The header, with the properties that all parts share. They must have the same instruction set,
-/// and the same kinds of accesses missing.
+/// The header of the mix. All parts must have the same instruction set and filter, so that the
+/// header is true for each.
 fn header(spec: &Spec, parts: &[Part]) -> Result<Header, Error> {
     let note = format!(
-        "programs run in the order `{}`, whatever time they take on the machine",
+        "programs run in the order `{}`, which does not depend on the time that they take on the \
+         machine",
         spec.order.name()
     );
     if let [Part { header, .. }] = parts {
@@ -430,15 +432,15 @@ fn header(spec: &Spec, parts: &[Part]) -> Result<Header, Error> {
             (header.arch, of_arch) = (own.arch, name);
         } else if own.arch != Arch::Unknown && own.arch != header.arch {
             return refuse(format!(
-                "{of_arch} is of a program for {} and {name} of one for {}; a machine runs \
-                 programs of one instruction set: leave one of them out",
+                "{of_arch} was recorded on {}, but {name} on {}; a machine runs programs of one \
+                 instruction set: leave one of them out",
                 header.arch.name(),
                 own.arch.name()
             ));
         }
         if header.page_bytes != 0 && own.page_bytes != header.page_bytes {
             return refuse(format!(
-                "{name} has base pages of {} bytes, the traces before it of {}; leave it out",
+                "{name} has base pages of {} bytes, but the traces before it have {}; leave it out",
                 own.page_bytes, header.page_bytes
             ));
         }
@@ -513,7 +515,7 @@ impl Source for Mix {
 
     fn switches(&self) -> Option<Switches> {
         if self.spec.order == Order::Stamps && self.programs.len() == 1 {
-            // Nobody has turns.
+            // In this order, programs do not take turns.
             let recorded = Switches::recorded(self.numbers.recorded);
             return Some(Switches { cpus: self.spec.cpus, ..recorded });
         }

@@ -13,7 +13,7 @@ pub(super) enum Stop {
     Budget,
     /// The batch to which it writes is full, or its own batch is empty.
     Batch,
-    /// The program's next event may concern other programs: see [`Program::asked`].
+    /// The program's next event may concern other programs; [`Program::asked`] returns it.
     Asks,
     /// The program has ended.
     Ended,
@@ -27,13 +27,15 @@ pub(super) struct Program {
     /// The program's data in the recording, if the program is one of several processes.
     process: Option<Process>,
     state: State,
-    /// Whether it runs in its parent's space.
+    /// Whether the program runs in its parent's space.
     pub(super) shares_space: bool,
-    /// The time in the recording, in nanoseconds, by which it had made its accesses so far.
+    /// The time in the recording, in nanoseconds, by which the program had made all accesses that
+    /// were copied so far.
     pub(super) ns: u64,
-    /// The number of bytes that the call in which it waits has transferred through a pipe.
+    /// The number of bytes that the call in which the program waits has transferred through a pipe.
     pub(super) moved: u64,
-    /// Whether it may continue with the event before which it stopped, whatever that is.
+    /// Whether the program may continue with the event before which it stopped, without another
+    /// test.
     pub(super) may_pass: bool,
     own_space: u32,
     /// The program's current batch; the accesses before `at` and the events before `event` have been copied.
@@ -47,7 +49,7 @@ pub(super) struct Program {
     pub(super) space: u32,
 }
 
-/// Where a program gets its accesses from.
+/// The source of a program's accesses.
 enum State {
     /// The program has not begun.
     Before(Opening),
@@ -89,13 +91,13 @@ impl Program {
         self.process.as_ref().map(|process| process.number)
     }
 
-    /// Whether another process is its parent.
+    /// Whether the program is the child of another process.
     pub(super) fn is_child(&self) -> bool {
         self.process.as_ref().is_some_and(|process| process.parent.is_some())
     }
 
-    /// Whether it has not begun and is the child with the process id `pid` of `parent`, or of any
-    /// process.
+    /// Whether the program has not begun, has the process id `pid`, and is a child of `parent` (of
+    /// any process, if `parent` is `None`).
     pub(super) fn is_new_child(&self, pid: i64, parent: Option<u32>) -> bool {
         let begins = matches!(self.state, State::Before(_));
         self.process.as_ref().filter(|_| begins).is_some_and(|process| {
@@ -108,7 +110,7 @@ impl Program {
         self.name.rsplit_once(": process ").map_or(&self.name, |(trace, _)| trace)
     }
 
-    /// Whether it has the process id `pid`.
+    /// Whether the program has the process id `pid`.
     pub(super) fn is_process(&self, pid: i64) -> bool {
         self.process.as_ref().is_some_and(|process| i64::from(process.pid) == pid)
     }
@@ -121,7 +123,7 @@ impl Program {
         matches!(self.state, State::Ended)
     }
 
-    /// Ends it. Returns the warnings that occurred, and its digest.
+    /// Ends the program. Returns the warnings that occurred, and the digest of its trace.
     pub(super) fn end(&mut self) -> (Vec<String>, Option<String>) {
         let State::Running(source) = std::mem::replace(&mut self.state, State::Ended) else {
             return (Vec::new(), None);
@@ -150,7 +152,7 @@ impl Program {
         out.push_event(thread, placed.event.clone());
     }
 
-    /// Reads the next batch of its source; false if there are no more accesses.
+    /// Reads the next batch of the program's source. Returns false if there are no more accesses.
     fn read(&mut self) -> Result<bool, Error> {
         if let State::Before(_) = self.state
             && let State::Before(opening) = std::mem::replace(&mut self.state, State::Ended)
@@ -163,14 +165,14 @@ impl Program {
         }
     }
 
-    /// Whether it is about to copy the whole of its next batch, which can be handed over without
-    /// copying if nothing is before it.
+    /// Whether the program is at the beginning of a batch that it wants to copy completely. Such a
+    /// batch can be moved to the output without copying, if the output is empty.
     pub(super) fn wants_all_of_a_batch(&self) -> bool {
         self.more && self.at == self.batch.len()
     }
 
-    /// Appends to `out` its next accesses and events: about `budget` instructions, and more if the
-    /// last access has more. Returns the number of instructions.
+    /// Appends the program's next accesses and events to `out`: about `budget` instructions, or
+    /// more if the last access counts more. Returns the number of instructions.
     pub(super) fn take(
         &mut self,
         out: &mut Batch,
@@ -203,7 +205,8 @@ impl Program {
                 if ran < budget {
                     return Ok((ran, Stop::Batch));
                 }
-                // A program that has no more accesses ends with this turn: it gets no other.
+                // Reads ahead, so that a program without more accesses ends in this turn and does
+                // not get another.
                 self.more = self.read()?;
                 (self.at, self.event) = (0, 0);
                 continue;
@@ -218,7 +221,8 @@ impl Program {
         }
     }
 
-    /// Whether its batch has no changes of space and is made on one processor.
+    /// Whether all of the program's batch is in one space and on one processor, and no event in it
+    /// concerns other programs.
     fn is_plain(&mut self, numbers: &mut Numbers) -> bool {
         let cpus = numbers.cpus;
         let mut segments = self.batch.segments.iter();
@@ -249,7 +253,7 @@ impl Program {
         }
     }
 
-    /// Hands over all of its batch to `out`, which has no access, in exchange for its memory.
+    /// Moves all of the program's batch to `out`, which has no access; the buffers are exchanged.
     fn take_whole(&mut self, out: &mut Batch, numbers: &mut Numbers) {
         for index in 0..self.batch.segments.len() {
             let Segment { start, thread } = self.batch.segments[index];
@@ -270,7 +274,7 @@ impl Program {
         self.batch.clear();
     }
 
-    /// Appends the events before the next access. Returns true if it stops before one that may
+    /// Appends the events before the next access. Returns true if it stops before an event that may
     /// concern other programs.
     fn take_events(&mut self, out: &mut Batch, numbers: &mut Numbers) -> bool {
         while let Some(placed) = self.batch.events.get(self.event) {
@@ -290,7 +294,7 @@ impl Program {
                 continue;
             }
             if let Event::Process { .. } = placed.event {
-                // In the order of the recording, where its processes are one program.
+                // In the order `stamps`, all processes of a recording are one program.
                 numbers.recorded += 1;
                 out.switches.push((out.len() as u32, RECORDED));
                 if numbers.process.is_none() {
@@ -331,7 +335,7 @@ impl Program {
         }
         let physical = !self.batch.paddr.is_empty();
         if physical || !out.paddr.is_empty() {
-            // 0: not known.
+            // 0 stands for an unknown physical address.
             out.paddr.resize(out.addr.len(), 0);
             match physical {
                 true => out.paddr.extend_from_slice(&self.batch.paddr[self.at..to]),
@@ -349,13 +353,15 @@ impl Program {
     }
 }
 
-/// The number of instructions of some accesses; partial sums fit into the lanes of a vector.
+/// The number of instructions that some accesses count. The sums are small enough for vector
+/// instructions.
 fn sum(metas: &[crate::Meta]) -> u64 {
     let some = metas.chunks(1 << 16);
     some.map(|some| u64::from(some.iter().map(|meta| meta.instructions()).sum::<u32>())).sum()
 }
 
-/// The mix's number for the recording's number `own`; a new one gets the number `next`.
+/// The number in the mix for `own`, a number in the recording. A new number gets the value of
+/// `next`.
 fn number(numbers: &mut FxHashMap<u32, u32>, own: u32, next: &mut u32) -> u32 {
     *numbers.entry(own).or_insert_with(|| {
         *next += 1;

@@ -8,21 +8,21 @@
 //!
 //! A program's processor is that of its first thread. The clock of a processor counts the
 //! instructions that ran on it, so that processors with work advance together. A program that is
-//! woken goes to the end of its queue: it does not preempt the running one [assumption; Linux may
-//! do that].
+//! woken goes to the end of its queue: it does not preempt the running program [assumption; Linux
+//! may preempt it].
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::program::Stop;
 use super::{Order, RECORDED, Spec, Switches};
 
-/// A turn of a processor's first program.
+/// A turn: a time in which the first program in a processor's queue runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) program: usize,
     /// The number of instructions that the program may run now.
     pub(super) instructions: u64,
-    /// Why its processor switched to it, if another program ran before.
+    /// Why the processor switched to the program, if another program ran before.
     pub(super) switch: Option<&'static str>,
     cpu: usize,
 }
@@ -50,14 +50,14 @@ impl Cause {
 /// A processor.
 #[derive(Debug)]
 struct Cpu {
-    /// The programs that can run here; the first one runs.
+    /// The programs that can run on this processor; the first one runs.
     queue: VecDeque<usize>,
     /// The number of instructions run so far.
     clock: u64,
-    /// The instructions left of the first program's turn.
+    /// The number of instructions left in the turn of the first program.
     left: u64,
-    /// The program that ran last; the next field has the reason for a switch, if another one runs
-    /// next.
+    /// The program that ran last. The next field has the cause of the switch if another program
+    /// runs next.
     last: Option<usize>,
     cause: Cause,
 }
@@ -66,7 +66,7 @@ struct Cpu {
 #[derive(Debug)]
 pub(super) struct Schedule {
     cpus: Vec<Cpu>,
-    /// The processor that runs, and the instructions left of its slice.
+    /// The running processor, and the number of instructions left in its slice.
     slice: (usize, u64),
     quantum: u64,
     slice_instructions: u64,
@@ -92,13 +92,13 @@ impl Schedule {
         }
     }
 
-    /// Makes `program` runnable: it begins, or its wait has ended.
+    /// Makes `program` runnable, because it begins or its wait has ended.
     pub(super) fn wake(&mut self, program: usize) {
         let now = self.cpus[self.slice.0].clock;
         let home = program % self.cpus.len();
         let cpu = &mut self.cpus[home];
         if cpu.queue.is_empty() {
-            // It has been idle until now.
+            // The processor has been idle until now, so its clock is set to the current time.
             cpu.clock = cpu.clock.max(now);
             cpu.left = self.quantum;
             self.slice.1 = self.slice.1.min(self.slice_instructions);
@@ -148,7 +148,7 @@ impl Schedule {
         cpu.left = self.quantum;
     }
 
-    /// Makes `program`, which is runnable, wait.
+    /// Makes `program` wait; it must be runnable.
     pub(super) fn block(&mut self, program: usize) {
         let home = program % self.cpus.len();
         let cpu = &mut self.cpus[home];

@@ -9,8 +9,8 @@ use crate::units::with_unit;
 /// The rules for the order in which programs run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
-    /// A program runs until a recorded call would wait, given what the others have done, or until
-    /// its quantum ends ([`super::calls`]).
+    /// A program runs until its quantum ends, or until it makes a recorded call that must wait for
+    /// something that other programs have not done yet ([`super::calls`]).
     #[default]
     Blocking,
     /// Programs take turns of one quantum, and do not wait for each other.
@@ -33,7 +33,8 @@ impl Order {
     }
 }
 
-/// A mix, as written in `quantum=30M,cpus=2,a.pwt*3,b.pwt`: settings and traces in any order.
+/// The description of a mix, as in `quantum=30M,cpus=2,a.pwt*3,b.pwt`: settings and traces in any
+/// order.
 ///
 /// A trace may be repeated, as `a.pwt*3`. A trace whose name contains a comma, such as a
 /// generator's, must be in brackets: `[generate:uniform,size=4M]*2`.
@@ -41,25 +42,25 @@ impl Order {
 pub struct Spec {
     /// `order`: what determines the order in which programs run.
     pub order: Order,
-    /// `quantum`: instructions per turn. 30M: 10 ms of a processor that completes 3 instructions
-    /// per ns [assumption].
+    /// `quantum`: instructions per turn. Default 30M: 10 ms of a processor that completes 3
+    /// instructions per ns [assumption].
     pub quantum: u64,
-    /// `slice`: instructions that one processor runs before the next one does. Real processors run
-    /// at the same time, so that the length of slices only influences the parts that processors
-    /// share. 1M [assumption].
+    /// `slice`: the number of instructions that one processor runs before the next processor runs.
+    /// Real processors run at the same time; the length of slices influences only hardware that
+    /// processors share. Default 1M [assumption].
     pub slice: u64,
     /// `cpus`: the number of processors.
     pub cpus: u32,
-    /// `pipe`: the number of bytes that a pipe holds before its writer waits. 64K: pipe(7), since
-    /// Linux 2.6.11.
+    /// `pipe`: the number of bytes that a pipe holds before its writer waits. Default 64K, as in
+    /// Linux since 2.6.11 (pipe(7)).
     pub pipe_bytes: u64,
     /// The traces, each with its number of repetitions.
     pub traces: Vec<(String, u32)>,
 }
 
-/// The largest number of processors; a larger one is taken for a typing error.
+/// The largest number of processors. A larger number is assumed to be a typing error.
 const CPUS_MAX: u64 = 1024;
-/// The largest number of programs, each of which has a decoder.
+/// The largest number of programs. Each program has a decoder, which takes memory.
 const PROGRAMS_MAX: u64 = 4096;
 
 impl Default for Spec {
@@ -135,15 +136,20 @@ impl Spec {
             _ => (part, "1"),
         };
         let times = times.parse().ok().filter(|times| (1..=PROGRAMS_MAX).contains(times));
-        let times = times.ok_or_else(|| format!("{part}: write the number of copies, as in *3"))?;
+        let times = times.ok_or_else(|| {
+            format!("{part}: write a number of copies after the *, as in a.pwt*3")
+        })?;
         let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
         if name.starts_with(super::MIX) {
             return Err(format!(
-                "{name}: a mix cannot contain a mix; name the traces of the inner one"
+                "{name}: a mix cannot contain a mix; name the traces of the inner mix instead"
             ));
         }
         if name.ends_with(":-") || is_pipe(Path::new(name)) {
-            return Err(format!("{name}: a pipe cannot be mixed: `pagewalk import` it first"));
+            return Err(format!(
+                "{name}: a pipe cannot be part of a mix: store it in a file with `pagewalk \
+                 import` first"
+            ));
         }
         self.traces.push((name.to_owned(), times as u32));
         Ok(())
@@ -190,7 +196,7 @@ fn parts(text: &str) -> Result<Vec<&str>, String> {
 }
 
 impl fmt::Display for Spec {
-    /// Writes all settings and traces, so that parsing the text gives the same ones.
+    /// Writes all settings and traces, so that parsing the text gives an equal description.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "order={},quantum={}", self.order.name(), self.quantum)?;
         write!(f, ",slice={},cpus={},pipe={}B", self.slice, self.cpus, self.pipe_bytes)?;

@@ -6,13 +6,14 @@ use std::thread::{Builder, JoinHandle};
 use super::Feed;
 use crate::{Batch, Error};
 
-/// The number of batches that wait to be taken; one more is being filled and one is in use.
+/// The number of batches that wait to be taken. In addition, one batch is being filled and one is
+/// in use.
 const WAITING_MAX: usize = 2;
 
-/// A thread that decodes batches before they are asked for.
+/// A thread that decodes batches before they are requested.
 #[derive(Debug)]
 pub(super) struct Ahead {
-    /// `None` only while this is dropped, which tells the thread to end.
+    /// `None` only while the struct is being dropped; dropping the receiver makes the thread end.
     filled: Option<Receiver<Filled>>,
     used: Sender<Batch>,
     thread: Option<JoinHandle<()>>,
@@ -40,7 +41,7 @@ impl Ahead {
             return Err(Error::Io { path: "the trace".into(), error });
         };
         let (filled, any) = filled?;
-        // If the thread has ended, nobody needs the memory any more.
+        // If the thread has ended, the batch is not needed any more.
         let _ = self.used.send(std::mem::replace(batch, filled));
         Ok(any)
     }

@@ -10,7 +10,8 @@ use crate::{Batch, Error};
 /// The chunks of a file that have not been read yet, and the one that is being decoded.
 pub(super) struct Chunks {
     file: OpenFile,
-    /// The chunks not read yet, the next one last.
+    /// The chunks that have not been read yet, in reverse order, so that the next chunk is the last
+    /// element.
     rest: Vec<ChunkInfo>,
     part: Option<Part>,
     frame: Vec<u8>,
@@ -38,8 +39,8 @@ impl Chunks {
         Ok(chunks)
     }
 
-    /// Restricts it to those of `chunks` that contain accesses of `range`, or events that belong to
-    /// it.
+    /// Restricts reading to those of `chunks` that contain accesses in `range`, or events that
+    /// belong to the range.
     pub(super) fn limited_to(mut self, range: Range<u64>, chunks: &[ChunkInfo]) -> Chunks {
         let end = |chunk: &ChunkInfo| chunk.first + u64::from(chunk.accesses);
         let to_the_end = range.end == chunks.last().map_or(0, end);
@@ -69,7 +70,8 @@ impl Chunks {
                 part.cut(batch);
             }
             if batch.is_empty() {
-                // Events without an access come before the next one, or at the very end.
+                // Events of a batch without accesses come before the next access, or at the end of
+                // the trace.
                 events.append(&mut batch.events);
                 events.iter_mut().for_each(|event| event.at = 0);
                 stamps.append(&mut batch.stamps);
@@ -93,7 +95,7 @@ impl Chunks {
         Ok(self.open()?.then_some(&mut self.decoder))
     }
 
-    /// An error about the chunk that was given last.
+    /// An error about the chunk that was returned last.
     pub(super) fn damage(&self, damage: &Damage) -> Error {
         self.damaged(self.offset, &damage.0)
     }
@@ -158,7 +160,7 @@ struct Part {
 }
 
 impl Part {
-    /// Removes the parts that are not requested.
+    /// Removes the parts of `batch` that are not requested.
     fn cut(&self, batch: &mut Batch) {
         let Range { start, end } = self.range;
         let (first, len) = (batch.first, batch.len() as u64);

@@ -6,11 +6,11 @@
 //!   merged      0 0 0 0 0 0 0 0  1 1 1 1 1 1 1 1 1  0 0 0 0 0
 //! ```
 //!
-//! The piece that ended first comes first. Therefore the accesses of a process before it passes
-//! data on by a recorded call come before the receiver's accesses to these data, since both calls
-//! have stamps. The event after a piece reports the result of the call at which the piece ended.
-//! The event comes with the next piece, and pieces of other processes may be in between, such as
-//! those of a child between `vfork` and its return.
+//! The piece that ended first comes first. Suppose that one process passes data to another by
+//! recorded calls. Both calls have stamps, so the accesses of the sender before its call come
+//! before the receiver's accesses to the data. The event after a piece reports the result of the
+//! call at which the piece ended. The event comes with the next piece of the process. Pieces of
+//! other processes may come before it, for example those of a child between `vfork` and its return.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -23,7 +23,8 @@ use crate::{Batch, Error, Family, Placed, Process};
 #[derive(Debug)]
 pub(super) struct Merge {
     streams: Vec<Stream>,
-    /// For each stream: a lower bound of the time of its next piece, and the stream's index.
+    /// For each stream (process): a lower bound of the time of its next piece, and the index of the
+    /// stream.
     next: BinaryHeap<Reverse<(u64, usize)>>,
     family: Family,
     /// The number of accesses given.
@@ -36,8 +37,8 @@ struct Stream {
     /// The chunks not read yet.
     chunks: Option<Chunks>,
     batches: VecDeque<Batch>,
-    /// The number of rows of the first batch that were given; the next field has the number of its
-    /// stamps that have passed.
+    /// The number of rows of the first batch that were returned. The next field has the number of
+    /// stamps of the first batch that have been processed.
     at: u32,
     stamps: usize,
     /// The last stamp that was given.
@@ -111,7 +112,8 @@ impl Merge {
         let count = from.events.iter().take_while(comes).count();
         self.family.append(index as u32, from, stream.at..end, count, to);
         match stamp {
-            // Of a batch that was given as a whole, events and stamps may be left.
+            // If all rows of the batch have been returned, events and stamps may remain, so the
+            // batch is kept.
             Some(stamp) => {
                 (stream.ns, stream.stamps, stream.at) = (stamp.ns, stream.stamps + 1, end)
             }
@@ -124,7 +126,7 @@ impl Merge {
 }
 
 impl Stream {
-    /// The time by which its next piece was done; `None` if nothing is left.
+    /// The time at which the next piece of the stream ended; `None` if nothing is left.
     fn next_ns(&mut self) -> Result<Option<u64>, Error> {
         loop {
             let mut stamps = self.stamps;
@@ -135,7 +137,8 @@ impl Stream {
                 stamps = 0;
             }
             let Some(chunks) = &mut self.chunks else {
-                // Accesses that were not published before the end come after the last stamp.
+                // Accesses for which the recording has no stamp at their end come after the last
+                // stamp.
                 return Ok((!self.batches.is_empty()).then_some(self.ns));
             };
             let mut batch = Batch::default();

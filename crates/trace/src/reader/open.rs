@@ -42,15 +42,20 @@ pub(super) fn open(path: &Path) -> Result<Reader, Error> {
             let (entries, end) = input.scan(start)?;
             header.notes.push(format!(
                 "the file is truncated, because the recorder was killed or a copy is incomplete: \
-                 its {} whole chunks are read, the last {} bytes are not",
+                 its {} complete chunks are used, and its last {} bytes are left out",
                 entries.len(),
                 bytes - end
             ));
             (entries, Some(end))
         }
     };
-    let chunks = locate(&entries, start)
-        .ok_or_else(|| input.corrupt(start, "its index counts more accesses than there can be"))?;
+    let chunks = locate(&entries, start).ok_or_else(|| {
+        input.corrupt(
+            start,
+            "its index counts more accesses than a trace can \
+                                             have: the file is damaged",
+        )
+    })?;
     let mut processes = input.processes(&entries, start)?;
     if let Some(chunk) = chunks
         .iter()
@@ -60,7 +65,8 @@ pub(super) fn open(path: &Path) -> Result<Reader, Error> {
             format!("a chunk belongs to process {}, which the file does not list", chunk.process);
         return Err(input.corrupt(chunk.offset, &what));
     }
-    // In a trace of a whole machine all chunks are of its first process: what each did was counted by its recorder.
+    // In a trace of a whole machine, all chunks belong to its first process; the counts of each
+    // process come from the recorder.
     let is_machine = header.kernel_from.is_some();
     let counted = processes.iter_mut().filter(|_| !is_machine);
     counted.for_each(|process| (process.accesses, process.instructions) = (0, 0));
@@ -123,7 +129,7 @@ struct Input<'a> {
     path: &'a Path,
     file: &'a mut File,
     bytes: u64,
-    /// Whether it is a recording of processes.
+    /// Whether the file is a recording of processes.
     recorded: bool,
 }
 
@@ -132,7 +138,7 @@ impl Input<'_> {
         Error::Corrupt { path: self.path.to_owned(), offset, within: "", what: what.to_owned() }
     }
 
-    /// Reads `count` bytes at `offset`, which the file must have.
+    /// Reads `count` bytes at `offset`. The file must be long enough.
     fn read(&mut self, offset: u64, count: usize) -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0; count];
         self.file
@@ -189,7 +195,8 @@ impl Input<'_> {
         self.recorded = VERSIONS_RECORDING.contains(&version);
         if version != VERSION && !self.recorded {
             let what = format!(
-                "a trace of version {version}, and this Pagewalk reads versions {VERSION} to {}; install a newer \
+                "the trace has version {version}, but this Pagewalk reads versions {VERSION} to \
+                 {}; install a newer \
                  Pagewalk, or record it again with this one",
                 VERSIONS_RECORDING.end()
             );
@@ -250,8 +257,8 @@ impl Input<'_> {
         Err(self.corrupt(offset, &what))
     }
 
-    /// Rebuilds the index of a truncated file from the complete chunks from `start` on. Returns the
-    /// index and the end of these chunks.
+    /// Rebuilds the index of a truncated file from its complete chunks, which begin at `start`.
+    /// Returns the index and the end of these chunks.
     fn scan(&mut self, start: u64) -> Result<(Vec<IndexEntry>, u64), Error> {
         let (mut entries, mut offset) = (Vec::new(), start);
         let mut firsts: FxHashMap<u32, u64> = FxHashMap::default();
@@ -293,8 +300,8 @@ impl Input<'_> {
         Ok((entries, offset))
     }
 
-    /// The processes described by the PROC frames among `entries`, the first of which is at
-    /// `offset`. Their numbers must be 0, 1, 2 and so on.
+    /// The processes that the PROC frames among `entries` describe. The first frame is at `offset`.
+    /// The processes must have the numbers 0, 1, 2 and so on.
     fn processes(
         &mut self,
         entries: &[IndexEntry],

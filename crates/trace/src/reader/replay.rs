@@ -1,4 +1,5 @@
-//! A stored trace as what its recorder wrote: shapes, and words for the blocks that ran.
+//! Converts a stored trace back to the form in which its recorder wrote it: shapes, and words for
+//! the blocks that ran.
 //!
 //! ```text
 //!   chunk    [0: fetch load]  0  0 ...     codes, residual
@@ -44,8 +45,9 @@ impl Replay {
         &self.shapes
     }
 
-    /// Replaces the contents of `words` by those of the next chunk's blocks (see [`crate::WORD_SHIFT`]);
-    /// false after the last. Blocks with more operations than a word can count are omitted.
+    /// Replaces the contents of `words` by the words of the next chunk's blocks (see
+    /// [`crate::WORD_SHIFT`]). Returns false after the last chunk. Blocks with more operations than
+    /// a word can count are omitted.
     pub fn next(&mut self, words: &mut Vec<u64>) -> Result<bool, Error> {
         words.clear();
         let Some(decoder) = self.chunks.next_decoder()? else { return Ok(false) };

@@ -6,8 +6,9 @@
 //!    ^ full: no block before it is free  ^ next: the lowest hole that is long enough
 //! ```
 //!
-//! Linux assigns addresses downwards from below the stack, QEMU's user mode upwards. For downwards,
-//! all of this works on the complements of addresses, so that one search serves both.
+//! Linux assigns addresses downwards from below the stack; QEMU's user mode assigns them upwards.
+//! For the downward direction, all functions here work on the complements of addresses, so that one
+//! search serves both directions.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +22,9 @@ pub(super) struct Apart {
     flip: u64,
     /// The last address, in the internal form.
     end: u64,
-    /// The address of the first mapping: nothing is placed before it.
+    /// The address of the first mapping; no mapping is placed before it.
     origin: u64,
-    /// There is no free block between `origin` and this address.
+    /// No block between `origin` and this address is free.
     full: u64,
     /// The first and last address of each occupied range.
     taken: BTreeMap<u64, u64>,
@@ -85,8 +86,8 @@ impl Apart {
         free
     }
 
-    /// The address for `bytes` bytes, `phase` bytes after a block's start, in blocks in which
-    /// nothing else is mapped; `None` if there is no room.
+    /// An address for a mapping of `bytes` bytes that begins `phase` bytes after the start of a
+    /// block, in blocks in which nothing else is mapped; `None` if there is no room.
     pub(super) fn find(&mut self, bytes: u64, phase: u64) -> Option<u64> {
         let need = self.round_up(phase.checked_add(bytes)?)?;
         let (mut at, mut passed_a_hole) = (self.full, false);
@@ -120,8 +121,8 @@ impl Apart {
         bytes.checked_next_multiple_of(self.block)
     }
 
-    /// The start of the first block at or after `at`; for an address in the last block, the start
-    /// of that.
+    /// The start of the first block at or after `at`; if `at` is in the last block, the start of
+    /// the last block.
     fn ceil(&self, at: u64) -> u64 {
         self.round_up(at).unwrap_or(!(self.block - 1))
     }

@@ -17,11 +17,12 @@ use super::{
 };
 use crate::{Event, Origin};
 
-/// Programs below this address were linked for it.
+/// Programs below this address were linked for their address.
 const LINKED_BELOW: u64 = 1 << 32;
-/// Mappings from this address on are those of a system that places them downwards.
+/// Mappings at or above this address were placed by a system that places them downwards.
 const DOWNWARDS_FROM: u64 = 1 << 46;
-/// The end of a program's own parts, and of those of a file, is no further than this from the next part.
+/// Two mappings of a program or of a file belong together if the second begins at most this number
+/// of bytes after the end of the first.
 const APART_MAX: u64 = 16 << 20;
 
 /// Mappings that keep their distances.
@@ -38,7 +39,7 @@ impl Group {
 }
 
 impl Layout {
-    /// Places the mappings of `events`, as far as they are not those of a parent.
+    /// Places the mappings of `events`, except those that a parent process already had.
     pub(super) fn begin(&mut self, events: &[Event]) -> Result<(), Full> {
         let Some(Room::Kernel(room)) = &self.room else { return Ok(()) };
         let (stack_end, program, heap_gap) = (room.stack_end, room.program, room.heap_gap);
@@ -88,13 +89,13 @@ impl Layout {
         let others = groups.iter().enumerate().filter(|(at, _)| Some(*at) != own);
         let (above, below): (Vec<&Group>, Vec<&Group>) =
             others.map(|(_, of)| of).partition(|group| group.all().0 >= DOWNWARDS_FROM);
-        // A system that places mappings downwards, as Linux does, had placed these in this order, and holes
-        // are the places of removed mappings.
+        // These mappings were placed downwards in this order, as by Linux. Holes between them were
+        // mappings that have been removed, so the distances are kept.
         let end = above.iter().map(|group| group.all().1 + 1).max().unwrap_or(base);
         for group in above {
             self.place(group, base.wrapping_sub(end));
         }
-        // Others were placed upwards, the first of them first.
+        // The other mappings were placed upwards, so the lowest is placed first.
         for group in below {
             let span = group.all();
             let to = self.find(span, 0, Kind::Other)?;

@@ -7,9 +7,9 @@
 //!              ^ a multiple of the block       ^            ^
 //! ```
 //!
-//! An `mmap` whose address the system chose begins a piece that is relocated. Mappings that replace a
-//! part of the piece (`MAP_FIXED`, as when libraries are loaded) are relocated with it. Everything else
-//! stays.
+//! An `mmap` whose address the system chose begins a piece that is relocated. Mappings that replace
+//! a part of the piece (`MAP_FIXED`, which loaders of libraries use) are relocated together with
+//! the piece. All other mappings keep their addresses.
 
 use std::collections::BTreeMap;
 
@@ -83,7 +83,8 @@ pub(super) struct Full {
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     how: Placement,
-    /// The number of the space, and the bytes of the blocks that each mapping has for itself.
+    /// The number of the space. The next field is the size in bytes of the blocks that each mapping
+    /// has for itself.
     number: u64,
     pub(super) block: u64,
     top: u64,
@@ -91,7 +92,8 @@ pub(super) struct Layout {
     pub(super) pieces: BTreeMap<u64, Piece>,
     /// The occupied new addresses; `None` until the first mapping is relocated.
     pub(super) room: Option<Room>,
-    /// Where the heap begins, if that is not as recorded; the next field has by how much it was relocated.
+    /// The address at which the heap begins, if the heap was relocated. The next field is the
+    /// distance by which it was relocated.
     pub(super) heap_from: Option<u64>,
     pub(super) heap_by: u64,
     /// The end of the heap, if it is known.
@@ -128,9 +130,9 @@ impl Layout {
         self.room.is_none()
     }
 
-    /// The first and last recorded address around `addr` that were relocated by the same distance, and
-    /// that distance. `None` if nothing is mapped at `addr` and a relocated mapping now has that
-    /// address: then no new address is its own.
+    /// The first and last address of the recorded range around `addr` that was relocated by one
+    /// distance, and this distance. `None` if nothing was mapped at `addr`, and a relocated mapping
+    /// now has this address: the new address of `addr` is then ambiguous.
     pub(super) fn around(&self, addr: u64) -> Option<(u64, u64, u64)> {
         if let Some((first, piece)) = self.piece_at(addr) {
             return Some((first, piece.last, piece.to.wrapping_sub(first)));
@@ -145,8 +147,8 @@ impl Layout {
         found.map_or(addr, |(first, piece)| piece.to + (addr - first))
     }
 
-    /// Updates the layout for `event`, and appends to `out` the event with new addresses: one event for
-    /// each part that was relocated by another distance.
+    /// Updates the layout for `event`, and appends the event with new addresses to `out`: one event
+    /// for each part of its range that was relocated by a different distance.
     pub(super) fn apply(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), Full> {
         match event {
             Event::Mapping { .. } => self.known(event, out)?,
@@ -200,7 +202,7 @@ impl Layout {
             }
             Event::Execve { result, .. } => {
                 if result == 0 {
-                    // Its addresses are random anew.
+                    // The new program gets new random addresses.
                     let number = self.number.wrapping_add(1 << 32);
                     *self = Layout::new(self.how, self.top, number);
                 }
@@ -224,8 +226,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Splits a call over a range of addresses into one call for each part that was relocated by
-    /// another distance.
+    /// Splits a call that concerns a range of addresses into one call for each part of the range
+    /// that was relocated by a different distance.
     fn parts(&self, mut event: Event, out: &mut Vec<Event>) {
         let Some((addr, bytes)) = event.range_mut().map(|(addr, bytes)| (*addr, *bytes)) else {
             return out.push(event);
@@ -238,8 +240,8 @@ impl Layout {
         }
     }
 
-    /// How pages are translated, part by part. A page that is larger than the distance by which its
-    /// part was relocated allows is left out.
+    /// Relocates an event that gives the translation of pages, part by part. A page is left out if
+    /// it would not be aligned to its size at its new address.
     fn translated(&self, whole: Translation, out: &mut Vec<Event>) {
         let (bytes, mask) = (whole.bytes().unwrap_or_default(), whole.page_bytes - 1);
         let Some(last) = bytes.checked_sub(1).and_then(|more| whole.addr.checked_add(more)) else {
@@ -247,7 +249,7 @@ impl Layout {
         };
         for part in self.split(whole.addr, last) {
             let to = part.to.unwrap_or(part.first);
-            // The pages that are whole in this part.
+            // Only pages that lie completely in this part are translated.
             let Some(first) = part.first.checked_add(mask).map(|addr| addr & !mask) else {
                 continue;
             };
@@ -270,7 +272,7 @@ impl Layout {
         if origin == Origin::Heap {
             self.program_break = start.checked_add(bytes);
         }
-        // A forked child's mappings were its parent's, and moved with those.
+        // A forked child has the mappings of its parent, which were relocated already.
         for (part, to) in self.map_over(start, bytes, 0)? {
             let offset = offset.map(|offset| offset.wrapping_add(part.first - start));
             let (start, bytes, origin) = (to, part.bytes(), origin.clone());
@@ -331,8 +333,8 @@ impl Layout {
         Ok(())
     }
 
-    /// `call` with the new addresses of its memory. Which of its raw arguments are addresses is
-    /// unknown.
+    /// `call` with the new addresses of its buffers. Its raw arguments are unchanged, since it is
+    /// unknown which of them are addresses.
     fn call(&self, mut call: Call) -> Call {
         let buffers = call.buffers.iter();
         call.buffers = buffers
@@ -368,7 +370,8 @@ impl Layout {
             return Ok(as_recorded(start, bytes));
         };
         let mut placed = Vec::new();
-        // Parts that were mapped keep their places; for new parts a place is searched.
+        // Parts that were mapped before keep their new addresses; for other parts an address is
+        // searched.
         for part in self.split(first, last) {
             let span = (part.first, part.last);
             let to = match part.to {
@@ -379,7 +382,7 @@ impl Layout {
             if part.to.is_none() {
                 self.insert(part.first, part.last, to);
             }
-            // The first part begins and the last one ends where the program said.
+            // The first part begins, and the last one ends, at the address that the program gave.
             let (from, last) = (part.first.max(start), part.last.min(start + (bytes - 1)));
             placed.push((Part { first: from, last, ..part }, to + (from - part.first)));
         }
@@ -413,7 +416,7 @@ impl Layout {
         let parts = together(self.split(old.0, old.1));
         let bytes = (new.1 - new.0).saturating_add(1);
         if to == addr && bytes <= (old.1 - old.0).saturating_add(1) {
-            // It gets shorter.
+            // The mapping becomes shorter.
             for part in parts.iter().filter(|part| part.first <= new.1) {
                 let kept = part.bytes().min((new.1 - part.first).saturating_add(1));
                 let addr = part.to.unwrap_or(part.first);
@@ -430,11 +433,11 @@ impl Layout {
             }
             return Ok(());
         }
-        // The new place: the mapping stays if it can grow in place.
+        // Determines the new address: the mapping stays if it can grow in place.
         let stays = match parts[..] {
             [Part { to: now, .. }] if to == addr => {
                 let now = now.unwrap_or(addr);
-                // In blocks of its own, as before.
+                // The mapping must still have its blocks for itself.
                 let last = now.checked_add(bytes - 1).map(|last| last | (self.block - 1));
                 let more = last.map(|last| (now.wrapping_add(old.1 - old.0 + 1), last));
                 more.filter(|&more| self.is_free(more)).map(|_| now)
@@ -449,7 +452,7 @@ impl Layout {
             self.carve(moved.0, bytes);
         }
         let of = self.piece_at(addr).map_or(Of::ANYTHING, |(at, piece)| piece.of.after(addr - at));
-        // No part may go to where another still is.
+        // The mapping must not be moved to addresses that another mapping still has.
         let place = match (stays, &named[..]) {
             (Some(now), _) => now,
             (None, [Part { to: Some(now), .. }]) => *now,
@@ -518,8 +521,8 @@ impl Layout {
         Event::Brk { addr: moved(addr), result }
     }
 
-    /// The new addresses of the `bytes` bytes from `addr`, in contiguous parts; parts whose address
-    /// is taken by a relocated mapping are omitted.
+    /// The new addresses of the `bytes` bytes from `addr`, in contiguous parts. Unmapped parts are
+    /// omitted if a relocated mapping now has their addresses.
     fn now_at(&self, addr: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
         let Some(last) = bytes.checked_sub(1).and_then(|more| addr.checked_add(more)) else {
             return vec![(self.at(addr), bytes)].into_iter();
@@ -612,8 +615,8 @@ impl Layout {
     }
 }
 
-/// `parts`, with those joined that are also contiguous at their new addresses. Unmapped parts have
-/// their recorded addresses.
+/// `parts`, in which parts that are contiguous at their new addresses too are joined. Unmapped
+/// parts keep their recorded addresses.
 fn together(parts: Vec<Part>) -> Vec<Part> {
     let mut joined: Vec<Part> = Vec::new();
     for part in parts {
@@ -626,7 +629,8 @@ fn together(parts: Vec<Part>) -> Vec<Part> {
     joined
 }
 
-/// The result for a range without pages, or one that wraps: it changes nothing.
+/// The result for a range that is empty or extends beyond the last address: it stays at its
+/// recorded address.
 fn as_recorded(start: u64, bytes: u64) -> Vec<(Part, u64)> {
     let last = start.wrapping_add(bytes.wrapping_sub(1));
     vec![(Part { first: start, last, to: None }, start)]

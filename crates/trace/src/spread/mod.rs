@@ -1,5 +1,5 @@
-//! Mappings are spaced apart, as by an `mmap` that lets each mapping have its own reservation (B10
-//! section 6.5.1).
+//! Moves mappings apart, like an `mmap` that leaves each mapping enough room for reservations of
+//! its own (B10 section 6.5.1).
 //!
 //! ```text
 //!   recorded   | libc | libm |anon|a file|            one after the other, several to a block of 2M
@@ -7,12 +7,13 @@
 //!              ^ multiples of 2M; a file begins where its offset in the file says
 //! ```
 //!
-//! Addresses are changed in events and in accesses, so that the trace appears to be of a program that
-//! another kernel has placed. Only mappings whose address the system chose are relocated: those of `mmap`
-//! and `shmat` without a requested address that was granted. Mappings that existed when recording began
-//! or a program was executed stay, and so do the heap and mappings at addresses chosen by the program,
-//! unless these are inside something that is relocated: the parts of a library are mapped over the whole
-//! of it.
+//! Addresses are changed in events and in accesses. The trace then looks as if another kernel had
+//! placed the program's mappings. Only mappings whose address the system chose are relocated: those
+//! of `mmap` and `shmat`, unless the program requested an address and got it. Three kinds of
+//! mappings stay: mappings that existed when the recording or a program began, the heap, and
+//! mappings at addresses that the program chose. A mapping at a chosen address moves only if it
+//! lies inside a relocated mapping: a loader maps the parts of a library into a mapping of the
+//! whole library.
 //!
 //! Programs are not run again. A program that depends on its addresses (`malloc` aligns the arenas of
 //! its threads) would have requested other mappings. Accesses to addresses that no event has mapped keep
@@ -41,7 +42,8 @@ use layout::{Full, Layout};
 const BLOCK_MIN: u64 = 8 << 10;
 const BLOCK_MAX: u64 = 1 << 30;
 
-/// The number of cached ranges that were relocated as one, indexed by the address bits from 21 up.
+/// The number of cached ranges, each of which was relocated by one distance. The index is made of
+/// the address bits from 21 on.
 const RECENT: usize = 64;
 const RECENT_SHIFT: u32 = 21;
 
@@ -65,9 +67,9 @@ struct Space {
 /// The places of mappings for which the system chose the address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Placement {
-    /// Each in blocks of this many bytes of its own.
+    /// Each mapping has blocks of this number of bytes for itself.
     Apart(u64),
-    /// As a kernel places them.
+    /// Mappings are where a kernel would place them.
     Kernel(KernelLayout),
 }
 
@@ -85,15 +87,16 @@ pub struct Spread<P> {
     here: Option<usize>,
     /// The layouts of forked children, by their process id, until their first event.
     forked: FxHashMap<i64, Layout>,
-    /// Accesses to addresses that no event has mapped and to which something was relocated.
+    /// The number of accesses to addresses that no event has mapped, and which a relocated mapping
+    /// now has.
     astray: u64,
     warnings: Vec<String>,
 }
 
 impl<P: DerefMut<Target: Source>> Spread<P> {
-    /// `source` with each mapping in its own blocks of `block` bytes. An error if the block is not a
-    /// power of two from 8K to 1G, or if accesses were filtered from the trace by their old
-    /// addresses.
+    /// `source` with each mapping in blocks of `block` bytes that it has for itself. Returns an
+    /// error if `block` is not a power of two from 8K to 1G, or if accesses were filtered from the
+    /// trace by their old addresses.
     pub fn new(source: P, block: u64) -> Result<Spread<P>, Error> {
         if !block.is_power_of_two() || !(BLOCK_MIN..=BLOCK_MAX).contains(&block) {
             return Err(Error::Parameters(format!(
@@ -101,12 +104,13 @@ impl<P: DerefMut<Target: Source>> Spread<P> {
             )));
         }
         let note =
-            format!("its mappings are put apart: each has blocks of {block} bytes of its own");
+            format!("its mappings were moved apart: each has blocks of {block} bytes for itself");
         Spread::with(source, Placement::Apart(block), note)
     }
 
-    /// `source` with mappings where a kernel would have placed them. An error if the program is not one for
-    /// x86-64, or if accesses were filtered from the trace by their old addresses.
+    /// `source` with mappings at the addresses at which a kernel would have placed them. Returns an
+    /// error if the program is not for x86-64, or if accesses were filtered from the trace by their
+    /// old addresses.
     pub fn as_kernel(source: P, how: KernelLayout) -> Result<Spread<P>, Error> {
         let header = source.header();
         if !matches!(header.arch, Arch::X86_64 | Arch::Unknown) {
@@ -118,10 +122,15 @@ impl<P: DerefMut<Target: Source>> Spread<P> {
         }
         let note = match how.seed {
             Some(seed) => {
-                format!("its mappings are where Linux would place them, at random with seed {seed}")
+                format!(
+                    "its mappings were moved to addresses at which Linux would place them, with \
+                     random addresses from the seed {seed}"
+                )
             }
             None => {
-                "its mappings are where Linux would place them, without randomisation".to_owned()
+                "its mappings were moved to addresses at which Linux would place them, without \
+                 randomisation"
+                    .to_owned()
             }
         };
         Spread::with(source, Placement::Kernel(how), note)
@@ -197,7 +206,7 @@ impl<P: DerefMut<Target: Source>> Spread<P> {
         }
     }
 
-    /// Appends to `out` what `event` becomes.
+    /// Appends to `out` the events that replace `event`.
     fn event(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), Error> {
         if let Event::Run { space, .. } = event {
             self.enter(space);
@@ -219,8 +228,8 @@ impl<P: DerefMut<Target: Source>> Spread<P> {
         layout.apply(event, out).map_err(|full| self.placement.full(full))
     }
 
-    /// Mappings that existed when the recording or a program began, which come together: appends to `out` what
-    /// becomes of them.
+    /// Processes the mappings that existed when the recording or a program began. They come
+    /// together, in `events`; appends the relocated mappings to `out`.
     fn beginning(&mut self, events: Vec<Event>, out: &mut Vec<Event>) -> Result<(), Error> {
         let placement = self.placement;
         if let (Some(place), Placement::Kernel(_)) = (self.here, placement) {
@@ -283,15 +292,15 @@ impl<P: DerefMut<Target: Source>> Source for Spread<P> {
         self.warnings.extend_from_slice(self.source.warnings());
         if self.astray > 0 {
             self.warnings.push(format!(
-                "spread: {} accesses outside of all known mappings have addresses to which a \
-                 mapping was moved",
+                "spread: {} accesses are to addresses outside all known mappings to which a \
+                 mapping was moved, so they cannot be told from accesses to this mapping",
                 self.astray
             ));
         }
         Ok(more)
     }
 
-    /// The contents have other addresses than those that the source knows.
+    /// The contents of the TLBs cannot be passed on, as they have the new addresses.
     fn answer(&mut self, _: Option<[Contents; 2]>) {
         self.source.answer(None);
     }

@@ -12,7 +12,7 @@ pub(super) const LOWEST: u64 = 1 << 16;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Want {
     pub(super) bytes: u64,
-    /// Where it begins in its file.
+    /// The offset in the file at which the mapping begins.
     pub(super) offset: u64,
     pub(super) kind: Kind,
 }
@@ -20,9 +20,9 @@ pub(super) struct Want {
 /// The kind of object that a new mapping maps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// Private memory without a file, at no address in particular.
+    /// Private memory without a file, for which the program requests no address.
     Memory,
-    /// A file, at no address in particular.
+    /// A file, for which the program requests no address.
     File,
     /// Anything else.
     Other,
@@ -31,7 +31,7 @@ pub(super) enum Kind {
 /// Where new mappings are placed.
 #[derive(Clone, Debug)]
 pub(super) enum Room {
-    /// Each in blocks of its own.
+    /// Each mapping has blocks for itself.
     Apart(Apart),
     /// As Linux places them.
     Kernel(TopDown),
@@ -70,7 +70,8 @@ impl Room {
         }
     }
 
-    /// The address for a new mapping; `None` if there is no room. `block` is the size of its own blocks.
+    /// The address for a new mapping; `None` if there is no room. `block` is the size of the blocks
+    /// that the mapping has for itself.
     pub(super) fn find(&mut self, want: Want, block: u64) -> Option<u64> {
         match self {
             Room::Apart(room) => room.find(want.bytes, want.offset & !0xfff & (block - 1)),

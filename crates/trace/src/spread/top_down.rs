@@ -1,5 +1,5 @@
-//! Addresses as Linux gives them on x86-64 (`mm/mmap.c`, `mm/huge_memory.c`, `arch/x86/mm/mmap.c`,
-//! `fs/binfmt_elf.c` of Linux 6.18).
+//! Chooses addresses as Linux does on x86-64 (`mm/mmap.c`, `mm/huge_memory.c`,
+//! `arch/x86/mm/mmap.c`, `fs/binfmt_elf.c` of Linux 6.18).
 //!
 //! ```text
 //!   0x555555554000  the program, if it can lie anywhere
@@ -12,9 +12,9 @@
 //!   0x7ffffffff000
 //! ```
 //!
-//! Memory whose length is a multiple of 2M, and files that contain an aligned 2M, are placed so that pages of 2M fit:
-//! the hole must be longer by 2M (`__thp_get_unmapped_area`). Before Linux 6.7 only files were placed in this way;
-//! from 6.7 until 6.12, all memory of 2M and more was.
+//! Memory whose length is a multiple of 2M, and files that contain an aligned range of 2M, are
+//! aligned for pages of 2M; the hole must be longer by 2M (`__thp_get_unmapped_area`). Before Linux
+//! 6.7 only files were placed in this way; from 6.7 until 6.12, all memory of 2M and more was.
 
 use std::collections::BTreeMap;
 
@@ -24,15 +24,16 @@ const PAGE: u64 = 4096;
 const LARGE: u64 = 2 << 20;
 /// The end of a program's addresses (`TASK_SIZE_MAX`), which is where the stack ends.
 const STACK_TOP: u64 = (1 << 47) - PAGE;
-/// The limit of the stack (`RLIMIT_STACK`) that is usual, and the guard below it (`stack_guard_gap`).
+/// The usual limit of the stack (`RLIMIT_STACK`). The next constant is the guard below the stack
+/// (`stack_guard_gap`).
 pub(super) const STACK_BYTES: u64 = 8 << 20;
 const STACK_GUARD: u64 = 256 * PAGE;
 /// The least distance of the first mapping from the stack's end (`SIZE_128M`).
 const GAP_MIN: u64 = 128 << 20;
-/// Where a program lies that can lie anywhere (`ELF_ET_DYN_BASE`).
+/// The address of a program that can be loaded at any address (`ELF_ET_DYN_BASE`).
 const PROGRAM: u64 = STACK_TOP / 3 * 2 / PAGE * PAGE;
-/// The largest random offsets: in pages, of the mmap base and of the program (`mmap_rnd_bits`, 28), of
-/// the stack (`__STACK_RND_MASK`), and bytes of the heap (`arch_randomize_brk`).
+/// The largest random offsets: of the mmap base and of the program, in pages (`mmap_rnd_bits`, 28);
+/// of the stack, in pages (`__STACK_RND_MASK`); of the heap, in bytes (`arch_randomize_brk`).
 const RANDOM_PAGES: u64 = 1 << 28;
 const RANDOM_STACK: u64 = (0x3f_ffff + 1) * PAGE;
 const RANDOM_HEAP: u64 = 0x200_0000;
@@ -43,18 +44,18 @@ pub struct KernelLayout {
     /// The seed of random addresses; `None`: addresses are not random, as with `setarch -R` or
     /// `randomize_va_space=0`.
     pub seed: Option<u64>,
-    /// Which memory is placed so that pages of 2M fit.
+    /// Which memory is aligned for pages of 2M.
     pub aligned: Aligned,
 }
 
-/// Which private memory is placed so that pages of 2M fit.
+/// Which private memory is aligned for pages of 2M.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Aligned {
-    /// None (before Linux 6.7).
+    /// No memory (before Linux 6.7).
     Nothing,
-    /// All that is at least as long as a page of 2M (until Linux 6.12).
+    /// All mappings of at least 2M (until Linux 6.12).
     Long,
-    /// Where the length is a multiple of 2M.
+    /// Mappings whose length is a multiple of 2M.
     Multiples,
 }
 
@@ -64,7 +65,8 @@ pub(super) struct TopDown {
     aligned: Aligned,
     /// The address below which mappings are placed.
     pub(super) base: u64,
-    /// Where the stack ends, the program begins, and by how much the heap is away from the program.
+    /// The address at which the stack ends. The next fields are the address at which the program
+    /// begins, and the distance of the heap from the program.
     pub(super) stack_end: u64,
     pub(super) program: u64,
     pub(super) heap_gap: u64,
@@ -73,7 +75,7 @@ pub(super) struct TopDown {
 }
 
 impl TopDown {
-    /// An empty space. Each `number` of a space has random addresses of its own.
+    /// An empty space. Its random addresses depend on `number`.
     pub(super) fn new(how: KernelLayout, number: u64) -> TopDown {
         let mut state = how.seed.map(|seed| {
             seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(2) | 1
@@ -139,9 +141,9 @@ impl TopDown {
     pub(super) fn find(&self, want: Want) -> Option<u64> {
         let bytes = want.bytes.checked_next_multiple_of(PAGE)?;
         let offset = match want.kind {
-            // Its offset is taken to be 0.
+            // Memory without a file is aligned as if its offset were 0.
             Kind::Memory => self.aligns(bytes).then_some(0),
-            // There must be a whole 2M of the file in it.
+            // The mapping must contain a complete aligned range of 2M of the file.
             Kind::File => {
                 let first = want.offset.checked_next_multiple_of(LARGE)?;
                 let end = want.offset.checked_add(bytes)?;

@@ -140,7 +140,7 @@ fn what_is_whole_of_a_cut_file_is_read() {
             .next_back()
             .map_or(chunks[0].offset, |chunk| chunk.offset + u64::from(chunk.bytes));
         let note = format!(
-            "its {} whole chunks are read, the last {} bytes are not",
+            "its {} complete chunks are used, and its last {} bytes are left out",
             kept.count(),
             length as u64 - end
         );
@@ -167,7 +167,7 @@ fn other_files_are_called_what_they_are() {
     }
     bytes[8] = 4;
     let error = read(&folder.file("version", &bytes)).unwrap_err().to_string();
-    assert!(error.contains("version 4, and this Pagewalk reads versions 1 to 3"), "{error}");
+    assert!(error.contains("version 4, but this Pagewalk reads versions 1 to 3"), "{error}");
     let error = read(&folder.0.join("missing")).unwrap_err().to_string();
     assert!(error.contains("missing: No such file"), "{error}");
     let error = read(&folder.0).unwrap_err().to_string();

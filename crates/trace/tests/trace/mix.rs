@@ -217,8 +217,8 @@ fn a_description_says_all_again() {
         ("colour=red,a", "`colour=red` is neither a file nor a setting"),
         ("order=chaos,a", "choose one of blocking, turns, stamps"),
         ("pipe=x,a", "write bytes with a unit"),
-        ("a*0", "write the number of copies"),
-        ("a*99999", "write the number of copies"),
+        ("a*0", "write a number of copies"),
+        ("a*99999", "write a number of copies"),
         ("a*4000,b*4000", "8000 programs"),
         ("[a", "a [ without its ]"),
         ("a]", "a ] without its ["),
@@ -245,8 +245,8 @@ fn programs_of_different_processors_do_not_mix() {
     let error = Mix::new(spec, parts).err().unwrap().to_string();
     assert_eq!(
         error,
-        "mix: a is of a program for x86-64 and b of one for aarch64; a machine runs programs of one \
-         instruction set: leave one of them out"
+        "mix: a was recorded on x86-64, but b on aarch64; a machine runs programs of one instruction \
+         set: leave one of them out"
     );
 }
 

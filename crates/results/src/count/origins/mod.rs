@@ -46,8 +46,8 @@ pub struct Missed {
 pub struct Origins {
     /// Whether the trace has all fetches, which show the code that makes an access.
     has_code: bool,
-    /// The number of the code at an address, by space, block and instruction; emptied when mappings
-    /// change.
+    /// The number (index in `codes`) of the code at an address, by space, address of the block, and
+    /// instruction. Emptied when mappings change.
     here: FxHashMap<(u32, u64, u32), u32>,
     numbers: FxHashMap<Code, u32>,
     codes: Vec<Code>,

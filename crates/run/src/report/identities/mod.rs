@@ -25,7 +25,7 @@ use results::{
 
 use crate::run::Run;
 
-/// Counts of all processors together that results do not show, or that the results take from
+/// Counts, summed over all processors, that the results do not show, or that the results take from
 /// another part of the machine.
 pub struct Witness {
     tlbs: Vec<TlbWitness>,
@@ -221,7 +221,7 @@ impl Checker {
         let further: u64 = witness.crossing_lookups.iter().sum();
         let crossings = results.page_crossings;
         self.equal(
-            "crossings of pages = those of them that made a further lookup",
+            "accesses that cross a page boundary = accesses that made a further lookup",
             crossings.min(further),
             crossings,
         );
@@ -229,7 +229,10 @@ impl Checker {
             let mut serving = first_level.clone().filter(|tlb| tlb.serves.contains(&kind.name()));
             if let Some(tlb) = serving.next() {
                 self.equal(
-                    &format!("accesses of kind {} + their crossings = lookups", kind.name()),
+                    &format!(
+                        "accesses of kind {} + lookups for their further pages = lookups",
+                        kind.name()
+                    ),
                     results.accesses.of(kind) + witness.crossing_lookups[kind as usize],
                     tlb.by_kind.of(kind).lookups,
                 );
@@ -249,7 +252,8 @@ impl Checker {
         if let Some(restseg) = &results.restseg {
             let of_level = results.walks.by_level.iter().find(|level| level.level == 0);
             self.equal(
-                "references of level 0 = lines of arrays that the lookups in segments read",
+                "references of level 0 = lines of filters and tags read by lookups in restrictive \
+                 segments",
                 of_level.map_or(0, |level| level.references),
                 restseg.filter_reads + restseg.tag_reads,
             );
@@ -276,13 +280,13 @@ impl Checker {
             let memory =
                 results.walks.by_level.iter().filter_map(|level| level.served.get("memory"));
             self.equal(
-                "walk references by node = those that memory served",
+                "walk references by node = walk references that memory served",
                 sum(|node| &node.walk_references),
                 memory.sum(),
             );
             if let Some(caches) = &witness.caches {
                 self.equal(
-                    "accesses by node = those that memory served",
+                    "accesses by node = accesses that memory served",
                     sum(|node| &node.accesses),
                     caches.memory_served,
                 );
@@ -311,7 +315,7 @@ impl Checker {
             let elsewhere = ["switches", "shootdowns", "cache flushes"];
             let elsewhere = elsewhere.map(|work| kernel.by_work.get(work).copied().unwrap_or(0));
             self.equal(
-                "cycles of the kernel's work = those that its processors spent",
+                "cycles of the kernel's work in the results = cycles counted by the processors",
                 kernel.cycles + kernel.io_cycles - elsewhere.iter().sum::<u64>(),
                 witness.kernel_cycles,
             );
@@ -380,7 +384,7 @@ impl Checker {
         }
         if let Some(cache) = &results.trace_cache {
             self.equal(
-                "fetches that a trace cache delivered + those that went to a TLB = all",
+                "fetches that a trace cache delivered + fetches looked up in a TLB = all fetches",
                 cache.delivered + results.accesses.fetch,
                 witness.fetches,
             );
@@ -434,7 +438,7 @@ impl Checker {
         self.equal("misses over time", timeline.misses.iter().sum(), results.walks.walks);
         self.equal("cold misses over time", timeline.cold_misses.iter().sum(), results.walks.cold);
         self.equal(
-            "misses over address by owner",
+            "misses over address by region",
             results.map.owners.iter().map(|owner| owner.2).sum(),
             results.walks.walks,
         );
@@ -451,7 +455,11 @@ impl Checker {
     /// Shootdowns between processors, and counts of all processors together.
     fn processors(&mut self, results: &Results) {
         let shot = &results.shootdowns;
-        self.equal("processors asked = interrupts received", shot.asked, shot.received);
+        self.equal(
+            "interrupts sent for shootdowns = interrupts received",
+            shot.asked,
+            shot.received,
+        );
         let of_each =
             |count: fn(&ProcessorCounts) -> u64| results.processors.iter().map(count).sum();
         if !results.processors.is_empty() {
@@ -533,7 +541,10 @@ impl Checker {
         if self.0.is_empty() {
             Ok(())
         } else {
-            Err(Error::Check(format!("these counts must agree: {}", self.0.join("; "))))
+            Err(Error::Check(format!(
+                "counts that must be equal differ, which is an error in Pagewalk: {}",
+                self.0.join("; ")
+            )))
         }
     }
 }

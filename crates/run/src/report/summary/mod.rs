@@ -263,7 +263,7 @@ fn nested(description: &Description, stack: &Stack, walkers: &Walkers) -> Option
     })
 }
 
-/// References for which the program waits, because no correct prediction overlaps them.
+/// References for which the program waits, because no correct prediction hides them.
 fn critical(walkers: &Walkers) -> u64 {
     let of = |walker: &Walker| match walker.speculators.first() {
         Some(speculator) => speculator.counts.critical,

@@ -20,9 +20,10 @@ impl Around {
 }
 
 impl Run {
-    /// Collects the pages that a refill which reads all page-table entries of a block can enter:
-    /// pages that the entry could hold and, if hardware sets accessed bits, whose accessed bits are
-    /// set. Returns whether some TLB has entries of blocks.
+    /// Collects the pages that a refill can enter besides the missing page, if the refill reads all
+    /// page-table entries of a block. These are pages that the TLB entry could hold. If hardware
+    /// sets accessed bits, their accessed bits must be set. Returns whether some TLB has entries
+    /// for blocks.
     #[cold]
     pub(super) fn look_around(&mut self, entry: &TlbEntry) -> bool {
         let pages = self.around.block_pages;
@@ -54,8 +55,8 @@ impl Run {
         true
     }
 
-    /// Collects the pages that the TLB `second` holds of the block around `linear`. Returns whether some TLB
-    /// has entries of blocks.
+    /// Collects the pages of the block around `linear` that the TLB `second` holds. Returns whether
+    /// some TLB has entries for blocks.
     #[cold]
     pub(super) fn copy_block(&mut self, second: usize, linear: VirtAddr) -> bool {
         let Run { processors, around, .. } = self;
@@ -68,7 +69,7 @@ impl Run {
         true
     }
 
-    /// Fills a TLB that has entries of blocks.
+    /// Fills a TLB that has entries for blocks.
     #[inline(never)]
     pub(super) fn fill_block(
         &mut self,
@@ -123,8 +124,8 @@ impl Run {
     }
 }
 
-/// Fills a TLB that has entries of blocks; only with the missing page if no other page of the block
-/// is known.
+/// Fills a TLB that has entries for blocks. If no other page of the block is known, only the
+/// missing page is filled in.
 fn fill(
     unit: &mut Unit,
     census: &mut Census,

@@ -99,8 +99,8 @@ impl Run {
         Incoming { entry, other, has_block }
     }
 
-    /// The contents with which the first level is filled after the TLB `second` has hit for
-    /// `linear` with `entry`.
+    /// The contents with which the first level is filled after the TLB `second` has found `entry`
+    /// for `linear`.
     #[inline]
     pub(super) fn as_held(&mut self, second: usize, linear: VirtAddr, entry: TlbEntry) -> Incoming {
         if self.around.is_nothing() {

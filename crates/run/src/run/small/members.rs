@@ -68,7 +68,10 @@ impl Small {
         let has_run = |number: &u32| self.known.get(number).is_some_and(|known| known.was_entered);
         let (missing, wish) = self.wishes.iter().flatten().find(|(number, _)| !has_run(number))?;
         let known: Vec<String> = self.known.keys().map(u32::to_string).collect();
-        let what = format!("no space {missing} has run in this trace; it has {}", known.join(", "));
+        let what = format!(
+            "no space with the number {missing} ran in this trace; the spaces that ran are {}",
+            known.join(", ")
+        );
         Some(Refusal::new(format!("os.small.{}", wish.key.unwrap_or("members")), what))
     }
 

@@ -35,7 +35,7 @@ use self::members::Wish;
 pub(super) use self::view::{View, moved, relocate};
 use super::hooks::Hook;
 
-/// Bytes of a cache line, and of an entry of a root: a root is searched line by line.
+/// Bytes of a cache line. A root is searched line by line.
 const LINE_BYTES: u64 = 64;
 
 /// A space that has run.
@@ -96,8 +96,8 @@ impl Small {
             (Revoke::Groups, false) => {
                 return refuse(
                     "groups",
-                    "the groups are missing: give os.small.groups, as in groups = [[\"cat\", \
-                     \"wc\"]]; `pagewalk info --switches FILE` proposes some",
+                    "the groups are missing: set os.small.groups, as in groups = [[\"cat\", \
+                     \"wc\"]]; `pagewalk info --switches FILE` proposes groups",
                 );
             }
             (Revoke::Purge | Revoke::Versioned, true) => {

@@ -8,8 +8,8 @@ use pagetable::{Flush, Scope, Space};
 pub(in crate::run) struct View {
     /// The number that is added to addresses.
     pub(in crate::run) base: u64,
-    /// The size of the space's address range in bytes. No address of a space that is not small is
-    /// beyond this size.
+    /// The size of the space's address range in bytes. For a space that is not small, no address is
+    /// beyond this limit.
     pub(in crate::run) limit: u64,
     /// The space at whose root walks start.
     pub(in crate::run) root: Space,

@@ -1,4 +1,4 @@
-//! A chunk as executions of shapes, as they were encoded: for encoding them again.
+//! Returns the executions of shapes in a chunk, so that they can be encoded again.
 
 use addr::Kind;
 

@@ -7,14 +7,15 @@
 //!            codes, residual --> slot.last + distance         addr[1..]
 //! ```
 //!
-//! It uses pointers, since slices would need more registers than there are. An execution whose codes are all 0
-//! continues like the one before it, and takes only additions. All other executions follow one path whatever their
-//! addresses are: tables indexed by the codes give the number of residual bytes and whether the distance is added, so
-//! that there is no branch to predict.
+//! The loop uses pointers, since slices would need more registers than a processor has. If all
+//! codes of an execution are 0, its addresses continue with the distances of the execution before,
+//! and decoding takes only additions. All other executions follow one path, whatever their
+//! addresses are: tables indexed by the codes give the number of residual bytes and whether the
+//! distance is added. So there is no branch to predict.
 //!
-//! Each execution is checked once against invalid chunks: that its shape is known, that there is
-//! room for its rows, and that its codes exist. That all codes together use exactly the residual's
-//! bytes was checked when the chunk was opened.
+//! To detect invalid chunks, three things are checked once per execution: its shape is known, there
+//! is room for its rows, and its codes exist. When the chunk was opened, it was checked that all
+//! codes together use exactly the bytes of the residual.
 
 use addr::Kind;
 
@@ -38,7 +39,7 @@ impl Decoder {
         let (slots, links) = (self.slots.as_mut_ptr(), self.links.as_ptr());
         let said_addrs = self.said.as_mut_ptr();
         let sequence = &self.sequence[self.at.executions..][..self.at.segment_left as usize];
-        // Reads of whole words reach up to WORD bytes further.
+        // The loop reads whole words, so it may read up to WORD bytes beyond the last code.
         let codes = &self.codes[self.at.ops..self.head.ops as usize + WORD];
         let residual = &self.streams[RESIDUAL][self.at.residual..];
         let Some(room) = addr.len().min(meta.len()).checked_sub(rows + SPARE) else {
@@ -52,11 +53,13 @@ impl Decoder {
         let (mut next_addr, mut next_meta) = (rows_start, meta[rows..].as_mut_ptr());
         let (mut next_code, mut rest) = (codes.as_ptr(), residual.as_ptr());
         let mut carry = self.at.carry;
-        // SAFETY: up to `rows_end` there is room for an execution's rows, and behind it for SPARE.
-        // If one of its addresses is not said, each row has a link, from one of those that are said
-        // or from what is behind them; there is room for as many as a shape can have. Its codes lie before `code_end`, behind which `codes` has WORD bytes more. `open` made slots
-        // for the operations of all shapes. Each code is used once, in order, and all codes of
-        // the chunk need its residual without the last WORD bytes.
+        // SAFETY: up to `rows_end` there is room for the rows of an execution, and after it for
+        // SPARE more rows. If one of a shape's addresses is derived, each row has a link to a coded
+        // address or to the block's start, which is stored after the coded addresses; there is room
+        // for as many coded addresses as a shape can have. The codes of an execution lie before
+        // `code_end`, after which `codes` has WORD more bytes. `open` made slots for the operations
+        // of all shapes. Each code is used once, in order, and all codes of the chunk together use
+        // the residual except its last WORD bytes.
         unsafe {
             while numbers.start != numbers.end {
                 let Some(local) = locals.get(usize::from(*numbers.start)) else { break };
@@ -135,7 +138,7 @@ impl Decoder {
         if next_code > code_end {
             return Err(Damage::new("it has more memory operations than its header counts"));
         }
-        // SAFETY: the cursors began where these do and have only gone on.
+        // SAFETY: the pointers began at the start of these slices and have only moved forward.
         let (now, ran) = unsafe {
             self.at.ops += next_code.offset_from_unsigned(codes.as_ptr());
             self.at.residual += rest.offset_from_unsigned(residual.as_ptr());

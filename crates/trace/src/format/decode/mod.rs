@@ -23,7 +23,8 @@ use super::{Damage, codes, dictionary, segments, stamps, translations};
 use crate::shape::Link;
 use crate::{Batch, Event, Meta, Placed, Shape, Stamp};
 
-/// The number of rows that are copied whatever their number; buffers have this many extra rows.
+/// The number of rows that are copied for every execution, even if it has fewer. Buffers have this
+/// number of extra rows.
 const SPARE: usize = 8;
 
 /// The index of the residual stream.
@@ -44,10 +45,10 @@ struct Local {
     rows: u16,
     /// The number of operations whose addresses are coded.
     said: u16,
-    /// Whether other addresses are derived; then its rows have links.
+    /// Whether some addresses are derived from others; if so, the rows have links.
     linked: bool,
-    /// A mask of the next [`WORD`] codes for those of its operations, if it has at most that many
-    /// coded addresses.
+    /// A mask that selects the codes of the shape's operations among the next [`WORD`] codes, if
+    /// the shape has at most [`WORD`] coded addresses.
     codes: u64,
 }
 
@@ -67,7 +68,7 @@ pub(crate) struct Decoder {
     head: Head,
     locals: Vec<Local>,
     templates: Vec<Meta>,
-    /// The source of the address of each row of the templates, if not all are coded.
+    /// For each row of the templates, how its address is derived, if some addresses are derived.
     links: Vec<Link>,
     /// The coded addresses of an execution, followed by the block's start.
     said: Vec<u64>,
@@ -125,7 +126,7 @@ impl Decoder {
         body: &[u8],
         decompressor: &mut Decompressor<'_>,
     ) -> Result<Head, Damage> {
-        // Nothing runs of a chunk that is refused.
+        // If the chunk is refused, none of its accesses is returned.
         (self.head, self.at) = (Head::default(), Position::default());
         let head = Head::open(body, decompressor, &mut self.streams)?;
         let [
@@ -218,7 +219,7 @@ impl Decoder {
             true => Some(PhysicalDecoder::start(physical)?),
             false => None,
         };
-        // Reading a word at the last byte must not run off the end.
+        // Reading a whole word at the last byte must not go beyond the end of the buffer.
         self.streams[RESIDUAL].extend_from_slice(&[0; WORD]);
         self.head = head;
         Ok(head)
@@ -229,9 +230,9 @@ impl Decoder {
         self.head.accesses - self.at.rows
     }
 
-    /// Replaces the contents of `batch` by the next accesses of the chunk and their events: at most
-    /// `rows_max` accesses, or those of one execution. The chunk's last accesses come with the
-    /// events after them.
+    /// Replaces the contents of `batch` by the next accesses of the chunk and their events. There
+    /// are at most `rows_max` accesses, unless one execution alone has more. With the chunk's last
+    /// accesses, the events after them are returned too.
     pub(crate) fn fill(&mut self, batch: &mut Batch, rows_max: usize) -> Result<(), Damage> {
         batch.paddr.clear();
         batch.segments.clear();
@@ -263,7 +264,7 @@ impl Decoder {
             if self.at.rows > self.head.accesses {
                 return Err(Damage::new("it has more accesses than its header counts"));
             }
-            // There is no room here for the rest of the segment.
+            // The batch has no room for the rest of the segment.
             if self.at.segment_left > 0 {
                 if rows > 0 {
                     break;

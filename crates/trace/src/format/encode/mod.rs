@@ -37,7 +37,8 @@ use crate::words::{Ready, Usual};
 use crate::{Error, Event, Shape, ShapeId, Stamp};
 
 const CONTEXTS: usize = 16;
-/// A number that no chunk has. A shape that is not known yet has the chunk number 0.
+/// A number that no chunk has. It differs from 0, which a shape has as its chunk number before it
+/// is known.
 const NO_CHUNK: u32 = u32::MAX;
 
 /// The data that the threads of a context share.
@@ -45,7 +46,7 @@ const NO_CHUNK: u32 = u32::MAX;
 struct Context {
     /// The data of each shape.
     known: Vec<Local>,
-    /// The blocks of a recorder's words whose local shapes are known.
+    /// The blocks in a recorder's words whose local shapes are known.
     ready: Ready<Own>,
 }
 
@@ -56,14 +57,14 @@ struct Local {
     chunk: u32,
     /// The rows and instructions of an execution.
     totals: Totals,
-    /// The index of its first slot.
+    /// The index of the first slot of its operations.
     slot: u32,
     number: u16,
     trailing: u32,
 }
 
-/// The remaining room for rows, and the instructions counted, in one number so that one addition
-/// updates both.
+/// The remaining room for rows, and the instructions counted. Both are in one number, so that one
+/// addition updates both.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals(i64);
 
@@ -117,7 +118,8 @@ pub(crate) struct Encoder {
     chunk_accesses: u32,
     shapes: Vec<Rows>,
     carry: Carry,
-    /// All contexts; the current one is elsewhere, and an empty one is in its place.
+    /// All contexts. The current context is in `present`, and an empty context is in its place
+    /// here.
     contexts: Vec<Context>,
     present: Context,
     context: usize,
@@ -199,19 +201,20 @@ impl Encoder {
         }
     }
 
-    /// Makes the following chunks those of process `number` of a recording, which began at `ns`.
+    /// The following chunks belong to process `number` of a recording; the process began at the
+    /// time `ns`.
     pub(crate) fn own(&mut self, number: u32, ns: u64) {
         self.stamp.ns = ns;
         self.head.owner = Some(Owner { process: number, stamps: 0, began_ns: ns });
     }
 
-    /// Records that everything so far was done by the time `ns`; an earlier time than the last one
-    /// counts as the last one.
+    /// Records that all accesses and events so far were made by the time `ns`. A time before the
+    /// last stamp counts as the time of the last stamp.
     pub(crate) fn stamp(&mut self, ns: u64) {
         let Some(owner) = &mut self.head.owner else { return };
         let events = self.head.events + self.translations.count;
         let at = self.head.accesses;
-        // Between two stamps there is something, or the first says it all.
+        // A second stamp at the same position would add no information.
         if owner.stamps != 0 && self.stamp.at == at && self.stamped_events == events {
             return;
         }
@@ -416,7 +419,7 @@ impl Encoder {
         for (addr, &paddr) in fetch.into_iter().chain(addrs.iter().copied()).zip(paddrs) {
             physical.push(addr, paddr);
         }
-        // While it is taken out, the execution does not pad it.
+        // While the physical stream is taken out of `self`, `execute` does not pad it.
         let done = self.execute(shape, addrs);
         self.physical = Some(physical);
         done
@@ -429,10 +432,11 @@ impl Encoder {
         }
     }
 
-    /// Adds an event before everything that follows.
+    /// Adds an event, which comes before the next access.
     pub(crate) fn event(&mut self, thread: u32, event: &Event) -> Result<(), Error> {
-        let too_large =
-            |what: String| Error::Recorder(format!("an event cannot be stored: {what}"));
+        let too_large = |what: String| {
+            Error::Recorder(format!("the trace format cannot store an event: {what}"))
+        };
         if let Event::Translation(translation) = event {
             translation.check().map_err(|what| too_large(format!("it has {what}")))?;
             let Head { accesses, events, .. } = self.head;
@@ -467,13 +471,15 @@ impl Encoder {
 
     /// Includes an event in the digest.
     fn identify(&mut self, placed: &PlacedEvent<'_>, json: &[u8]) -> Result<(), Error> {
-        let crc = identity(placed.at, placed.thread, placed.event, json)
-            .map_err(|error| Error::Recorder(format!("an event cannot be stored: {error}")))?;
+        let crc = identity(placed.at, placed.thread, placed.event, json).map_err(|error| {
+            Error::Recorder(format!("the trace format cannot store an event: {error}"))
+        })?;
         self.events_crc.update(&crc);
         Ok(())
     }
 
-    /// Converts instructions that no row has counted to gaps; call it after the last execution.
+    /// Converts instructions that no row has counted to gaps. Must be called after the last
+    /// execution.
     pub(crate) fn finish(&mut self) -> Result<(), Error> {
         self.end_segment();
         for (thread, instructions) in self.carry.drain() {
@@ -482,7 +488,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Adds an event for waiting instructions, which are more than a row can count.
+    /// Adds a gap for waiting instructions, because there are more of them than a row can count.
     #[cold]
     fn leave_gap(&mut self) -> Result<(), Error> {
         let instructions = std::mem::take(&mut self.carry.now);

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A file contains one thread, or one processor on which threads alternate. In both cases its
-//! segments ascend in time; the caller decides which file's segment is next.
+//! segments are in the order of time. The caller decides from which file the next segment comes.
 
 use addr::Kind;
 
@@ -28,7 +28,7 @@ pub(crate) enum Stop {
     Bytes,
     /// The batch is full.
     Batch,
-    /// A segment with this time begins.
+    /// A segment begins, at this time.
     Segment(u64),
 }
 
@@ -41,7 +41,8 @@ pub(crate) struct Decoder {
     /// Whether the thread or process has changed since the last row.
     moved: bool,
     filetype: u64,
-    /// The instruction set that the file names, otherwise the one that was given.
+    /// The instruction set that the file names; if it names none, the instruction set that the user
+    /// gave.
     arch: Arch,
     tags: Tags,
     page_bytes: u64,
@@ -56,8 +57,8 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder at the start of a file for `arch`, unless the file names another one. `pages` has the
-    /// physical addresses of pages, if they are known.
+    /// A decoder at the start of a file. `arch` is the instruction set, unless the file names
+    /// another one. `pages` has the physical addresses of pages, if they are known.
     pub(crate) fn new(fetches: Fetches, arch: Arch, pages: Option<Pages>) -> Decoder {
         let mut decoder = Decoder {
             rows: Rows::new(fetches),
@@ -120,7 +121,7 @@ impl Decoder {
         self.rows.split_accesses()
     }
 
-    /// Ends the open row, because the batch is returned or another file writes to it.
+    /// Ends the open row, because the batch is returned or another file writes to the batch.
     pub(crate) fn cut(&mut self) {
         self.rows.cut();
     }
@@ -130,8 +131,8 @@ impl Decoder {
         self.rows.finish(batch);
     }
 
-    /// Decodes records from the front of `bytes`. Returns how many bytes they were and why decoding
-    /// stopped. `last` says that nothing follows `bytes`.
+    /// Decodes records from the front of `bytes`. Returns the number of bytes decoded, and why
+    /// decoding stopped. `last` says that the file ends after `bytes`.
     pub(crate) fn decode(
         &mut self,
         bytes: &[u8],
@@ -158,7 +159,7 @@ impl Decoder {
             let at = index * RECORD_BYTES;
             let record = Record::from_bytes(record);
             if kind::is_row(record.kind) {
-                // A file without any time of its own is one segment.
+                // A file without timestamps is one segment.
                 if self.timestamp.is_none() {
                     self.timestamp = Some(0);
                     return Ok((at, Stop::Segment(0)));
@@ -182,7 +183,7 @@ impl Decoder {
                 kind::INSTR => self.instruction(batch, record, false),
                 kind::BRANCH_FIRST..=kind::BRANCH_LAST => self.instruction(batch, record, true),
                 kind::MARKER => {
-                    // Whether a call failed stands behind its result.
+                    // The record after a call's result says whether the call failed.
                     let next = Record::at(bytes, at + RECORD_BYTES);
                     if record.size == marker::FUNC_RETVAL && next.is_none() && !last {
                         return Ok((at, Stop::Bytes));
@@ -222,13 +223,14 @@ impl Decoder {
     #[inline]
     fn instruction(&mut self, batch: &mut Batch, record: Record, ends: bool) {
         (self.pc, self.pc_bytes) = (record.addr, u64::from(record.size));
-        // A filter dropped the fetch of an instruction of length 0; its accesses follow.
+        // If the length is 0, a filter dropped the fetch of this instruction; only its accesses
+        // follow.
         if record.size > 0 {
             self.rows.instruction(batch, record.addr, u32::from(record.size), ends);
         }
     }
 
-    /// The rare record types.
+    /// Decodes records of rare types.
     fn other(
         &mut self,
         record: Record,
@@ -251,7 +253,7 @@ impl Decoder {
                 let lengths = record.addr.to_le_bytes();
                 let count = usize::from(record.size);
                 let lengths = lengths.get(..count).ok_or_else(|| {
-                    format!("a bundle of {count} instructions; at most 8 are possible")
+                    format!("a bundle of {count} instructions, but at most 8 are possible")
                 })?;
                 for &length in lengths {
                     let pc = self.pc.wrapping_add(self.pc_bytes);
@@ -289,7 +291,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// A marker; returns the time if a segment begins.
+    /// Decodes a marker. Returns the time if a segment begins.
     fn marker(
         &mut self,
         record: Record,
@@ -299,7 +301,7 @@ impl Decoder {
     ) -> Result<Option<u64>, String> {
         let value = record.addr;
         match record.size {
-            // A chunk of a zip repeats the last time: a segment that changes nothing.
+            // Each chunk of a zip repeats the last timestamp; this is not a new segment.
             marker::TIMESTAMP => {
                 self.timestamp = Some(value);
                 return Ok(Some(value));
@@ -350,7 +352,7 @@ impl Decoder {
                 let process = value == marker::CONTEXT_SWITCH_OF_PROCESS;
                 self.tell(Event::ContextSwitch { process }, shared, batch)?;
             }
-            // Processors, ordinals, branch targets and the like do not concern memory.
+            // Other markers (processors, ordinals, branch targets and so on) do not concern memory.
             _ => {}
         }
         Ok(None)
@@ -372,7 +374,7 @@ impl Decoder {
     }
 
     fn set_page(&mut self, virt: u64, phys: Option<u64>, shared: &mut Shared, batch: &mut Batch) {
-        // The rows so far were where the page was until now.
+        // The rows so far get their physical addresses before the page's frame changes.
         self.locate(shared, batch);
         if !shared.physical {
             shared.physical = true;

@@ -36,7 +36,7 @@ pub(crate) struct TraceFile {
 }
 
 impl Folder {
-    /// Searches `path`, which may be the folder itself or the one that contains it.
+    /// Searches `path`, which may be the folder with the files or the folder that contains it.
     pub(crate) fn open(path: &Path) -> Result<Folder, Error> {
         let below = path.join("trace");
         let within = if below.is_dir() { below } else { path.to_owned() };
@@ -60,7 +60,7 @@ impl Folder {
         if folder.traces.is_empty() {
             for process in below {
                 let files = Folder::open(&process)?.traces.into_iter();
-                // A list of the process itself comes before one for all.
+                // A list for the process is preferred to a list for all processes.
                 folder.traces.extend(
                     files.map(|file| TraceFile { v2p: file.v2p.or_else(|| v2p.clone()), ..file }),
                 );
@@ -86,13 +86,14 @@ impl Folder {
     }
 }
 
-/// The list of pages for the files in `within`, which is `path` or its folder `trace`.
+/// The file with the physical addresses of pages, for the trace files in `within`, which is `path`
+/// or its folder `trace`.
 fn listed_beside(path: &Path, within: &Path) -> Option<PathBuf> {
     [
         path.join("aux/v2p.textproto"),
         path.join("v2p.textproto"),
         within.join("v2p.textproto"),
-        // Of `trace` itself the folder that holds it has the others.
+        // If `path` is the folder `trace`, the folder `aux` is beside it.
         path.join("../aux/v2p.textproto"),
         path.join("../v2p.textproto"),
     ]
@@ -101,7 +102,7 @@ fn listed_beside(path: &Path, within: &Path) -> Option<PathBuf> {
     .find(|file| file.is_file())
 }
 
-/// Whether a file with that name has accesses.
+/// Whether a file called `name` has accesses.
 fn is_trace(name: &str) -> bool {
     const ENDINGS: [&str; 8] = ["", ".zip", ".gz", ".sz", ".lz4", ".zst", ".xz", ".bz2"];
     ENDINGS.iter().any(|ending| {

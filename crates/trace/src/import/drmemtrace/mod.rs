@@ -7,10 +7,11 @@
 //!   trace      [t=10][t=20][t=30][t=40]
 //! ```
 //!
-//! Segments are ordered by their timestamps; a schedule recorded with the trace, if requested, decides
-//! between segments with the same time. The traces of a program and of the programs that it started, in one
-//! folder, are one trace of several processes with a space each. Repetitions of a string instruction are not
-//! fetched again, and records that a zip's chunks repeat are dropped.
+//! Segments are ordered by their timestamps. If requested, a schedule that was recorded with the
+//! trace orders segments with equal times. If a folder has traces of a program and of the programs
+//! that it started, they become one trace of several processes, each with a space of its own. The
+//! fetch of a string instruction is not repeated for its further iterations. Records that chunks of
+//! a zip repeat are dropped.
 
 mod decode;
 mod folder;
@@ -81,7 +82,7 @@ pub(crate) struct DrMemTrace {
     /// The index of the process that made the last access.
     process: usize,
     order: Order,
-    /// The lane whose turn it is, and the time and lane at which the turn ends.
+    /// The lane (file) whose turn it is, and the time and lane at which its turn ends.
     turn: Option<Given>,
     keep_going: bool,
     given: u64,
@@ -118,7 +119,7 @@ impl DrMemTrace {
             if settings.v2p.is_none() && !lists.contains_key(beside) {
                 let pages = Pages::read(beside).map_err(|error| {
                     refused.push(format!(
-                        "{error}; left out, so that no physical addresses are known from it"
+                        "{error}; this list is left out, so its physical addresses are unknown"
                     ));
                 });
                 lists.insert(beside, pages.ok());
@@ -136,7 +137,7 @@ impl DrMemTrace {
         DrMemTrace::new(vec![input], None, vec![None], settings)
     }
 
-    /// The trace in `inputs`. `found` has the pages from lists that were found with them.
+    /// The trace in `inputs`. `found` has the pages in lists that were found beside the files.
     fn new(
         inputs: Vec<Input>,
         schedule: Option<Schedule>,
@@ -173,14 +174,14 @@ impl DrMemTrace {
                 Ok(Turn::Segment(time)) => Some(time),
                 Ok(_) => None,
                 Err(error) if settings.keep_going => {
-                    trace.warnings.push(format!("{error}; left out"));
+                    trace.warnings.push(format!("{error}; this file is left out"));
                     failed.get_or_insert(error);
                     None
                 }
                 Err(error) => return Err(error),
             });
         }
-        // Where no file is whole up to its first row, there is nothing to keep.
+        // If no file is readable up to its first row, there is no trace to use.
         if let Some(error) = failed.filter(|_| times.iter().all(Option::is_none)) {
             return Err(error);
         }
@@ -212,7 +213,7 @@ impl DrMemTrace {
         let other = self.lanes.iter().find(|lane| lane.decoder.arch() != given);
         other.map_or(Ok(()), |lane| {
             Err(Error::Parameters(format!(
-                "{}: --arch {}: the file itself records {}: leave --arch out",
+                "{}: --arch {} contradicts the file, which says that it has {}: leave --arch out",
                 lane.input.path().display(),
                 given.name(),
                 lane.decoder.arch().name()
@@ -220,8 +221,9 @@ impl DrMemTrace {
         })
     }
 
-    /// Numbers the processes by `times`, the times of their lanes' first segments, and keeps only
-    /// the `wanted` one, if one is given. Returns the times of the remaining lanes.
+    /// Numbers the processes in the order of `times`, the times of the first segments of their
+    /// lanes. If `wanted` is given, keeps only this process. Returns the times of the remaining
+    /// lanes.
     fn tell_processes(
         &mut self,
         mut times: Vec<Option<u64>>,
@@ -259,7 +261,7 @@ impl DrMemTrace {
         Ok(times)
     }
 
-    /// Adds the process that was numbered last, if it is new, as one that runs `program`.
+    /// If the process that got the last number is new, adds it as a process that runs `program`.
     fn meet(&mut self, program: Option<String>) {
         let number = self.processes.len();
         let Some(&pid) = self.shared.pids.get(number) else { return };
@@ -279,7 +281,7 @@ impl DrMemTrace {
 
     /// Adds the accesses of `batch` to the counts of their processes.
     fn count(&mut self, batch: &Batch) {
-        // A file of a processor comes to others on the way.
+        // A file of a processor may contain further processes, which appear later.
         while self.processes.len() < self.shared.pids.len() {
             self.meet(None);
         }
@@ -414,7 +416,7 @@ impl Source for DrMemTrace {
     }
 }
 
-/// Fills the window, and checks that it starts a trace that can be read.
+/// Fills the window, and checks that the file begins like a trace that can be read.
 fn begin(input: &mut Input) -> Result<(), Error> {
     if input.window().is_empty() && !input.fill() {
         return Err(input.failure().unwrap_or_else(|| input.corrupt(0, "the file is empty")));

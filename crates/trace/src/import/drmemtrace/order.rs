@@ -44,12 +44,12 @@ struct Scheduled {
 }
 
 impl Order {
-    /// The order by time; `times` are those of the lanes' first segments.
+    /// The order by time; `times` are the times of the first segments of the lanes.
     pub(crate) fn by_time(times: &[Option<u64>]) -> Order {
         Order { schedule: None, waiting: heap(times), unscheduled: false }
     }
 
-    /// The order by `schedule`; `tids` are the lanes' threads.
+    /// The order by `schedule`; `tids` are the threads of the lanes.
     pub(crate) fn scheduled(
         schedule: Schedule,
         tids: impl Iterator<Item = u64>,
@@ -65,7 +65,7 @@ impl Order {
         self.unscheduled
     }
 
-    /// The next turn; `None` if all lanes have ended.
+    /// The next turn; `None` if all lanes (files) have ended.
     pub(crate) fn next(&mut self) -> Result<Option<Given>, Error> {
         if let Some(scheduled) = &mut self.schedule {
             if let Some(turn) = scheduled.next()? {
@@ -96,12 +96,13 @@ impl Scheduled {
         while let Some((entry, until)) = self.schedule.next()? {
             let lane = *self.lanes.get(&entry.tid).ok_or_else(|| {
                 Error::Parameters(format!(
-                    "the schedule names thread {}, which the trace does not have; interleave by \
-                     timestamps",
+                    "the schedule names thread {}, which the trace does not have; use \
+                     --interleave timestamps",
                     entry.tid
                 ))
             })?;
-            // An entry stands for the segment of its own time even if the next has that time too.
+            // An entry allows the segment with its own time, even if the next entry has the same
+            // time.
             let until = (until.max(entry.timestamp.saturating_add(1)), 0);
             let turn = Given { lane, until };
             if self.times[lane].is_some_and(|time| turn.lasts(time)) {

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The first version of these lists had no groups, only one page size and its mappings. If two
-//! groups contain an address, that of the smaller pages is used.
+//! groups contain an address, the group with the smaller pages is used.
 //!
 //! Source: DynamoRIO, `clients/drcachesim/reader/v2p_reader.cpp` and the lists of its tests
 //! (`clients/drcachesim/tests/v2p_example.textproto`).
@@ -36,7 +36,7 @@ pub(crate) struct Pages {
     listed: Arc<[Group]>,
     /// The offset mask of the page size used by the file's own markers.
     mask: u64,
-    /// The pages from these markers; `None` if the marker says that the frame is unknown.
+    /// The pages from markers of the file; `None` if the marker says that the frame is unknown.
     marked: FxHashMap<u64, Option<u64>>,
     last: Page,
 }
@@ -71,7 +71,7 @@ const PAGES_MAX: usize = 1 << 25;
 const GROUPS_MAX: usize = 64;
 
 impl Pages {
-    /// No known pages; those of markers have `page_bytes`, a power of two.
+    /// No known pages. Pages that markers give will have `page_bytes` bytes, a power of two.
     pub(crate) fn new(page_bytes: u64) -> Pages {
         Pages {
             tags: Tags::default(),
@@ -82,7 +82,7 @@ impl Pages {
         }
     }
 
-    /// Sets the address bits that are ignored, and the page size of markers, a power of two.
+    /// Sets which address bits are ignored, and the page size of markers, a power of two.
     pub(crate) fn set_rules(&mut self, tags: Tags, page_bytes: u64) {
         (self.tags, self.mask, self.last) = (tags, page_bytes - 1, Page::NONE);
     }
@@ -116,8 +116,9 @@ impl Pages {
         self.listed.iter().find_map(|group| {
             let start = virt & !group.mask;
             let frame = *group.frames.get(&start)?;
-            // Markers and groups of smaller pages may describe a part of a large page. So only the smallest
-            // such part is returned.
+            // Markers, and groups of smaller pages, may describe a part of a large page
+            // differently. So the returned part of the page is no larger than the smallest of these
+            // pages.
             let marked = if self.marked.is_empty() { u64::MAX } else { self.mask };
             let smallest = self.listed.first().map_or(u64::MAX, |group| group.mask);
             let mask = group.mask & smallest & marked;
@@ -163,7 +164,8 @@ struct Parser {
     within: Vec<Block>,
     virt: u64,
     phys: Option<u64>,
-    /// The page size of the group or of the list; the next field has the pages' physical addresses.
+    /// The page size of the group or of the list. The next field has the pages with their physical
+    /// addresses.
     page_bytes: Option<u64>,
     pairs: Vec<(u64, u64)>,
     groups: BTreeMap<u64, FxHashMap<u64, u64>>,
@@ -227,7 +229,7 @@ impl Parser {
             return Err(format!("`{}` within another block", block.name()));
         }
         match block {
-            // A list of mappings without a group may stand before.
+            // A list of mappings without a group may come before the first group.
             Block::Group => self.end_group()?,
             Block::Mapping => (self.virt, self.phys) = (0, None),
             Block::Information => {}
@@ -266,7 +268,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Completes a group: the pages since the last group all have the same size.
+    /// Completes a group: all pages since the last group have the size of this group.
     fn end_group(&mut self) -> Result<(), String> {
         let pairs = std::mem::take(&mut self.pairs);
         let mask = match self.page_bytes.take() {

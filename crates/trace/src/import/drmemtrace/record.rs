@@ -13,8 +13,8 @@
 /// The bytes of a record.
 pub(crate) const RECORD_BYTES: usize = 12;
 
-/// The supported versions of the format. Version 1 has the records of version 2, but not the
-/// markers for version, file type and lines: only the header tells the version.
+/// The supported versions of the format. Version 1 has the records of version 2, except the markers
+/// for version, file type and cache lines; only the header shows the version.
 pub(crate) const VERSIONS: std::ops::RangeInclusive<u64> = 1..=7;
 
 /// The types of records.
@@ -26,7 +26,8 @@ pub(crate) mod kind {
     pub(crate) const INSTR: u16 = 10;
     pub(crate) const BRANCH_FIRST: u16 = 11;
     pub(crate) const BRANCH_LAST: u16 = 16;
-    /// `size` more instructions follow the last one; their lengths are the bytes of `addr`.
+    /// `size` more instructions follow the last one directly; their lengths are the bytes of
+    /// `addr`.
     pub(crate) const INSTR_BUNDLE: u16 = 17;
     pub(crate) const FLUSH_FIRST: u16 = 18;
     pub(crate) const FLUSH_LAST: u16 = 21;
@@ -82,7 +83,7 @@ pub(crate) mod marker {
     pub(crate) const SYSCALL_TRACE_START: u16 = 27;
     pub(crate) const SYSCALL_FAILED: u16 = 30;
     pub(crate) const CONTEXT_SWITCH_START: u16 = 34;
-    /// The value of that marker if another process continues.
+    /// The value of this marker if another process continues.
     pub(crate) const CONTEXT_SWITCH_OF_PROCESS: u64 = 2;
 }
 

@@ -5,8 +5,8 @@
 //!   cpu_schedule.zip  the same, one member a processor
 //! ```
 //!
-//! Entries ascend in time. An entry for a thread starts the thread's segment with that time, and
-//! those after it, up to the time of the next entry. Source: DynamoRIO,
+//! Entries ascend in time. An entry says that the thread's segments run that have times from the
+//! entry's time up to the time of the next entry. Source: DynamoRIO,
 //! `clients/drcachesim/common/trace_entry.h`, `schedule_entry_t`.
 
 use std::iter::Peekable;
@@ -28,7 +28,7 @@ pub(crate) struct ScheduleEntry {
 
 type Entries = Box<dyn Iterator<Item = Result<ScheduleEntry, Error>> + Send>;
 
-/// The entries in order.
+/// The entries of a schedule, in order.
 pub(crate) struct Schedule {
     entries: Peekable<Entries>,
 }
@@ -46,7 +46,8 @@ impl Schedule {
         for entry in (Reader { input: Input::open(path, 1 << 16)?, done: false }) {
             if entries.len() == ENTRIES_MAX {
                 return Err(Error::Parameters(format!(
-                    "{}: more than {ENTRIES_MAX} entries; interleave by timestamps instead",
+                    "{}: the schedule has more than {ENTRIES_MAX} entries; use --interleave \
+                     timestamps instead",
                     path.display()
                 )));
             }

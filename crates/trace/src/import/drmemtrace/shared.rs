@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use super::super::rows::{THREADS_MAX, too_many_threads};
 use crate::{Batch, Event};
 
-/// The state that all files of a trace share.
+/// The state that the decoders of all files of a trace share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     threads: FxHashMap<(u64, u64), u32>,

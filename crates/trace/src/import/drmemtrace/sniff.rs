@@ -21,7 +21,7 @@ pub(crate) enum Sniffed {
 }
 
 impl Sniffed {
-    /// Why such a file cannot be read, if that is clear.
+    /// Why a file of this type cannot be read, if that is clear.
     pub(crate) fn refusal(self) -> Option<&'static str> {
         match self {
             Sniffed::Final | Sniffed::Other => None,
@@ -41,7 +41,7 @@ impl Sniffed {
     /// The type of a file with these first bytes.
     pub(crate) fn new(bytes: &[u8]) -> Sniffed {
         let is_header = |record: Record| record.kind == kind::HEADER && record.addr < 256;
-        // The 32-bit record has 4 bytes of address; what follows it is then a record as well.
+        // A 32-bit record has 4 bytes of address; the bytes after it must be a record too.
         let short =
             |at: usize| bytes.get(at..at + 2).map(|kind| u16::from_le_bytes([kind[0], kind[1]]));
         let follows = |at: usize| {

@@ -1,4 +1,4 @@
-//! Memory-related system calls among the functions that the tracer recorded.
+//! Finds memory-related system calls among the functions that the tracer recorded.
 //!
 //! ```text
 //!   FUNC_ID 2^32+9 | FUNC_ARG ... x6 |  (the call runs)  | FUNC_ID 2^32+9 | FUNC_RETVAL [ SYSCALL_FAILED ]
@@ -17,8 +17,8 @@ const CLONE_THREAD: u64 = 0x1_0000;
 /// `kernel/fork.c`: the child uses the parent's memory, and the parent waits for it.
 const SIGCHLD: u64 = 17;
 const VFORK: u64 = CLONE_VM | CLONE_VFORK | SIGCHLD;
-/// Linux: `MAP_FIXED` and, for a call of which only the start was recorded, the flags of a private
-/// anonymous mapping, in `include/uapi/asm-generic/mman-common.h`.
+/// Linux: `MAP_FIXED`, and the flags of a private anonymous mapping (for a call whose end was not
+/// recorded), in `include/uapi/asm-generic/mman-common.h`.
 const MAP_FIXED: u32 = 0x10;
 const MAP_PRIVATE_ANONYMOUS: u64 = 0x22;
 /// Linux: the unit of `mmap2`'s offset, in `mm/mmap.c`, `mmap_pgoff` of 32-bit systems.
@@ -57,8 +57,8 @@ enum Call {
     Vfork,
     Exit,
     ExitGroup,
-    /// A call that has its arguments in memory, which is not in the trace: `clone3`, and the old `mmap` of
-    /// 32-bit systems.
+    /// A call whose arguments are in memory: `clone3`, and the old `mmap` of 32-bit systems. The
+    /// trace has no contents of memory.
     InMemory,
 }
 
@@ -158,7 +158,8 @@ impl Calls {
             self.incomplete += 1;
             return None;
         }
-        // No address of a mapping is 1: this tracer tells only whether a call succeeded.
+        // A mapping cannot have the address 1, so this tracer records only whether a call
+        // succeeded.
         self.boolean |= matches!(call, Call::Mmap | Call::Mmap2) && value == 1;
         let arg = |index: usize, absent: u64| if index < count { self.args[index] } else { absent };
         let (a, b, c) = (arg(0, 0), arg(1, 0), arg(2, 0));
@@ -170,7 +171,7 @@ impl Calls {
                 Call::Mmap | Call::Mmap2 if arg(3, 0) as u32 & MAP_FIXED != 0 => a as i64,
                 Call::Mprotect | Call::Munmap | Call::Madvise => 0,
                 Call::Brk => a as i64,
-                // Where the memory was put is not in the trace.
+                // The trace does not have the address of the new mapping.
                 _ => {
                     self.incomplete += 1;
                     return None;
@@ -212,7 +213,8 @@ impl Calls {
                 self.incomplete += 1;
                 return None;
             }
-            // An exit that returns has failed. The exit was reported when the call was made.
+            // An exit that returns has failed. The event was already reported when the call was
+            // made.
             Call::Exit | Call::ExitGroup => return None,
         })
     }
