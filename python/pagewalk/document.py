@@ -20,7 +20,7 @@ class Program(Record):
     """The program and its arguments."""
 
     from_: int
-    """The number of accesses of the process before this program."""
+    """The number of accesses of the process before it ran this program."""
 
 
 class Process(Record):
@@ -498,7 +498,10 @@ class MmuCacheLevel(Record):
 
 
 class MmuCacheCounts(Record):
-    """The MMU cache and its counts. The references that it saved do not appear in `Walks`."""
+    """The MMU cache and its counts.
+
+    The references that the MMU cache saved do not appear in `Walks`.
+    """
 
     design: str
     """Name of the design."""
@@ -513,8 +516,9 @@ class MmuCacheCounts(Record):
     """Cycles per search."""
 
     searches: int
-    """Searches of the cache; if it is searched for several levels one after the other, each search
-    counts.
+    """Searches of the MMU cache.
+
+    If the cache is searched for several levels one after the other, each search counts.
     """
 
     by_level: list[MmuCacheLevel]
@@ -533,16 +537,16 @@ class SpecOutcome(Record):
     """Walks with this outcome."""
 
     references: dict[str, int]
-    """References of these walks by the cache or memory that served them."""
+    """References of the walks with this outcome, by the cache or memory that served them."""
 
     ptes: dict[str, int]
-    """The last page-table entry read by each of these walks, by the cache or memory that served it.
-    If the walk found its page, this is the page's entry.
+    """The last page-table entry read by each walk with this outcome, counted by the cache or memory
+    that served the read. If the walk found its page, this entry is the page's entry.
     """
 
     accesses: ByKind[dict[str, int]]
-    """The accesses that caused these walks, by kind and by the cache or memory that served them;
-    empty without data caches.
+    """The accesses that caused the walks with this outcome, by kind and by the cache or memory that
+    served the access; empty without data caches.
     """
 
 
@@ -588,19 +592,20 @@ class SpecTlbCounts(Record):
     none: int
     """Walks that found their page without a prediction.
 
-    Together with `right`, `broken` and `chance` these are all walks that found their page.
+    The sum of `none`, `right`, `broken` and `chance` is the number of all walks that found their
+    page.
     """
 
     none_faulted: int
     """Walks that faulted without a prediction.
 
-    Together with `absent` and `denied` these are all walks that faulted.
+    The sum of `none_faulted`, `absent` and `denied` is the number of all walks that faulted.
     """
 
     overlapped: dict[str, int]
     """References of correctly predicted walks, by the cache or memory that served them.
 
-    The access need not wait for these references.
+    The access that caused the walk need not wait for them.
     """
 
     overlapped_cycles: int | None
@@ -664,7 +669,7 @@ class RangeTlbCounts(Record):
     """
 
     range_bytes: int
-    """Bytes of these ranges."""
+    """Bytes of the ranges that `ranges` counts."""
 
 
 class RestSegCounts(Record):
@@ -855,7 +860,7 @@ class CacheCounts(Record):
     """Name of the cache in the machine file."""
 
     size_bytes: int
-    """Bytes of data that it holds."""
+    """Bytes of data that the cache holds."""
 
     line_bytes: int
     """Bytes per line."""
@@ -934,7 +939,7 @@ class LevelPasses(Record):
     """Passes."""
 
     made: int
-    """Large free pages made by these passes."""
+    """Large free pages made by passes of this level."""
 
 
 class DaemonSample(Record):
@@ -953,7 +958,7 @@ class DaemonSample(Record):
     """Base pages moved."""
 
     flushes: int
-    """Shootdowns for these moves."""
+    """Shootdowns for moving pages."""
 
 
 class DaemonCounts(Record):
@@ -1146,8 +1151,8 @@ class PoolCounts(Record):
     """Free pages of the pool that are reserved for mappings."""
 
     surplus_hugepages: int
-    """Pages that came from free memory when the pool was empty, and return to it when they are
-    freed.
+    """Pages that came from free memory when the pool was empty, and return to free memory when they
+    are freed.
     """
 
     mapped: int
@@ -1288,7 +1293,7 @@ class EndOfProgram(Record):
     regions: list[RegionSizes]
     """Regions with mapped pages, by address.
 
-    The shared zero page counts as not mapped, here and in the fields above.
+    The shared zero page counts as not mapped, here and in the other fields of this structure.
     """
 
 
@@ -1458,7 +1463,7 @@ class PromotionCounts(Record):
     """
 
     counting_cycles: int
-    """Cycles for counting the charged misses; they are part of the kernel's time."""
+    """Cycles for counting `misses`; they are part of the kernel's time."""
 
     sizes: list[PromotionsOfSize]
     """Counts by page size, smallest first."""
@@ -1672,7 +1677,7 @@ class MemoryCounts(Record):
     free_by_size: dict[str, int]
     """Free blocks by size, as the allocator lists them.
 
-    The more of the free memory is in small blocks, the more fragmented it is.
+    Memory is the more fragmented, the more of the free memory is in small blocks.
     """
 
 
@@ -1749,7 +1754,7 @@ class CodePlace(Record):
     """Path of the program or library; `None` for code that belongs to no file."""
 
     identity: str | None
-    """Build of that file, such as `build-id 5fa3` or `crc32 1a2b3c4d`."""
+    """Build of the file `object`, such as `build-id 5fa3` or `crc32 1a2b3c4d`."""
 
     offset: int
     """Offset in that file at which the block begins, or to which a call returns; the address if
@@ -1763,7 +1768,7 @@ class CodePlace(Record):
     """Function, by the symbol table."""
 
     inlined: list[str]
-    """Functions inlined into that function at this place, outermost first."""
+    """Functions that are inlined into `function` at this place, outermost first."""
 
     file: str | None
     """Source file."""
@@ -1897,8 +1902,8 @@ class KernelTime(Record):
     share: Range[float]
     """Share of `cycles` and `io_cycles` in all cycles.
 
-    The lower bound uses the upper bound of program and translation, and the upper bound their lower
-    bound.
+    The lower bound uses the upper bound of the time of program and translation, and the upper bound
+    uses the lower bound of this time.
     """
 
 
@@ -2013,7 +2018,8 @@ class Advice(Record):
     """
 
     one_in: dict[str, int]
-    """Sampling rate by page size: the curve was computed from one in this many pages; 1: from all.
+    """Sampling rate by page size: with N, the curve was computed from one page in N; 1: from all
+    pages.
     """
 
 
@@ -2079,7 +2085,7 @@ class Document(Record):
     """Counts of page-table walks."""
 
     mmu_cache: MmuCacheCounts | None
-    """Counts of the walker's MMU cache, if it has one."""
+    """Counts of the walker's MMU cache, if the walker has one."""
 
     spec_tlb: SpecTlbCounts | None
     """Counts of the SpecTLB, which predicts frames on TLB misses, if there is one."""
@@ -2120,7 +2126,7 @@ class Document(Record):
     processors: list[ProcessorCounts]
     """Counts of each processor, if there are several.
 
-    The fields above are sums over all of them.
+    The other counts of the document are sums over all processors.
     """
 
     memory: MemoryCounts
@@ -2139,7 +2145,7 @@ class Document(Record):
     """Misses over address and time."""
 
     time: Time | None
-    """Time, if the machine has all latencies that it needs."""
+    """The time of the run, if the machine file has all latencies from which it is computed."""
 
     not_modelled: list[str]
     """Effects that this run does not model."""
@@ -2167,7 +2173,7 @@ class StatEvent(Record):
     """Name of the event."""
 
     count: int | None
-    """How often it occurred; `None` if only its cycles are known."""
+    """How often the event occurred; `None` if only its cycles are known."""
 
     cycles: Range[float] | None
     """Cycles of the event; `None` if they belong to other events, or are not known."""
@@ -2215,10 +2221,10 @@ class GainOfCpu(Record):
     """The lower end of the range in which the gain is likely to be measured."""
 
     hi: float
-    """The upper end of this range."""
+    """The upper end of the range in which the gain is likely to be measured."""
 
     best: float
-    """The best estimate: the middle of this range."""
+    """The best estimate: the middle of the range from `lo` to `hi`."""
 
     translation_ms: float
     """Milliseconds of the native run that translation contributes to `best`."""
@@ -2331,8 +2337,8 @@ class AdvisedRegion(Record):
     """
 
     together: dict[str, RegionsAtSize]
-    """Counts of the group in the runs in which all groups had one page size, by that size; empty
-    with `exact`.
+    """Counts of the group in runs in which all groups had one page size, by this size; empty with
+    `exact`.
     """
 
     alone: dict[str, PlacedRun]
@@ -2347,7 +2353,9 @@ class AdvisedRegion(Record):
     """The reason, in words."""
 
     write: str | None
-    """What to write in the program for that size, and where, if a size is advised."""
+    """What to write in the program to get the advised size, and where; `None` if no size is
+    advised.
+    """
 
     code: str | None
     """A C function or C++ class that `write` uses, if it needs more than a call."""
@@ -2393,7 +2401,8 @@ class Advised(Record):
 
     regions_left_out: int
     """Regions that were not tried: their group has fewer than 0.1 % of the misses, they lie in a
-    region that was tried, or they have no room for a page of the second size.
+    region that was tried, or they have no room for a page of the smallest size above the base
+    page.
     """
 
     misses_left_out: int
@@ -2407,9 +2416,9 @@ class Advised(Record):
     """
 
     sets: list[PlacedRun]
-    """Sets of regions with page sizes that were run, in order of memory.
+    """Sets of regions with page sizes that were run, in order of the memory that they add.
 
-    Each set gains more than all sets that need no more memory.
+    Each set gains more than every other set that adds at most as much memory.
     """
 
     best: PlacedRun | None
@@ -2426,13 +2435,13 @@ class ManagerKind(Record):
     """Name in the tables."""
 
     what: str
-    """What it does, in a sentence."""
+    """What the manager does, in a sentence."""
 
     settings: list[str]
-    """Settings that select it."""
+    """Settings that select the manager."""
 
     keys: list[str]
-    """Keys of a machine file that belong to it."""
+    """Keys of a machine file that belong to the manager."""
 
 
 class ManagedRow(Record):
@@ -2556,7 +2565,8 @@ class Managed(Record):
 class TimeUse(Record):
     """How the cycles of all processors were used.
 
-    The sum is the number of processors times the cycles until the last one ended.
+    The sum of all fields is the number of processors times the cycles until the last processor
+    ended its work.
     """
 
     work_cycles: int
@@ -2611,8 +2621,8 @@ class LockShare(Record):
     """The number of times a lock of the class was found held by another thread."""
 
     transfers: int
-    """The number of times another processor had held the lock last, so that its cache line had to
-    be fetched.
+    """The number of acquisitions of a lock that another processor had held last, so that the lock's
+    cache line had to be fetched.
     """
 
     waits: Histogram
@@ -2792,7 +2802,7 @@ class HostOutcome(Record):
     """Nanoseconds per operation of one thread of the control."""
 
     control_scaling: float
-    """The throughput of the control on all threads, over that on one thread."""
+    """The throughput of the control on all threads, divided by that on one thread."""
 
     acquisitions: dict[str, int]
     """By class of locks: the number of acquisitions by one thread, in as many operations as a
@@ -2806,8 +2816,8 @@ class HostOutcome(Record):
     """
 
     scaling: float | None
-    """The throughput of the shared layer on all threads over that on one thread: the median of the
-    judged rounds; `None` if there are none.
+    """The throughput of the shared layer on all threads, divided by that on one thread: the median
+    of the judged rounds; `None` if there are none.
     """
 
     predicted: float | None
@@ -2830,7 +2840,7 @@ class HostOutcome(Record):
     """
 
     prices: HostPrices | None
-    """The prices of locks and cache lines on this host; `None` if it was not measured for a
+    """The prices of locks and cache lines on this host; `None` if they were not measured for a
     prediction.
     """
 

@@ -18,8 +18,8 @@ pub struct Costs {
     pub shootdown_receive_cycles: u32,
     /// Cycles of flushing one page from the TLBs.
     pub flush_page_cycles: u32,
-    /// Cycles of flushing a whole space from the TLBs, which replaces flushing its pages if it is
-    /// cheaper.
+    /// Cycles of flushing a whole space from the TLBs. If this is cheaper than flushing the pages
+    /// one by one, the space is flushed.
     pub flush_space_cycles: u32,
     /// Cycles that the operating system's clock counts for a page-table walk; they do not depend on
     /// the contents of caches.
@@ -59,7 +59,7 @@ pub struct Costs {
     /// all work of a fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work: Option<WorkCosts>,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     pub source: String,
 }
 
@@ -72,7 +72,7 @@ macro_rules! work_costs {
         #[serde(deny_unknown_fields)]
         pub struct WorkCosts {
             $($(#[$doc])* pub $kind: u32,)*
-            /// The source of the numbers.
+            /// Where the numbers of this table come from.
             pub source: String,
         }
 

@@ -15,7 +15,7 @@ pub struct Flushes {
     /// Absent: only the changed pages are flushed, however many they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<u64>,
-    /// How the other processors are notified.
+    /// What makes the other processors flush.
     pub by: FlushBy,
     /// With `invlpgb`: the flushes of a space are broadcast once at least this many processors have
     /// run the space. The number is 4 in Linux.
@@ -35,7 +35,7 @@ pub struct Flushes {
     /// others at the same time. For further flushes the processor interrupts the others.
     #[serde(skip_serializing_if = "is_64")]
     pub states: usize,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }

@@ -46,7 +46,7 @@ pub struct Nested {
     pub shared: Shared,
     /// The host's memory in bytes; the guest's memory is `memory.size`.
     pub memory: Bytes,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     pub source: String,
 }
 
@@ -101,11 +101,11 @@ impl<'de> Deserialize<'de> for Hole {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Former {
-    /// The number of these guests.
+    /// The number of guests that the host had before.
     pub guests: u32,
-    /// The number of these guests that are still running.
+    /// The number of former guests that are still running.
     pub left: u32,
-    /// The memory of each of these guests.
+    /// The memory of each former guest.
     pub memory: Bytes,
     /// The size of the blocks in which these guests allocated their memory. For each block, the
     /// guest was chosen at random.
@@ -113,7 +113,7 @@ pub struct Former {
     /// The seed of the random numbers.
     #[serde(default = "one")]
     pub seed: u64,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(default)]
     pub source: String,
 }
@@ -123,7 +123,7 @@ pub struct Former {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shared {
-    /// Nothing: guest and host have separate caches.
+    /// Nothing is shared: guest and host have separate caches.
     #[default]
     None,
     /// The MMU cache also holds the host's entries that point to tables.

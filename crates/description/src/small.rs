@@ -36,7 +36,7 @@ pub struct Small {
     /// group.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "names")]
     pub everywhere: Vec<String>,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
@@ -60,7 +60,7 @@ pub enum Revoke {
 pub enum Schedule {
     /// No space gives up its slot.
     FirstCome,
-    /// The space that ran longest ago.
+    /// The space that ran longest ago gives up its slot.
     #[default]
     Lru,
     /// The space that is switched to least often; but it gives up its slot only if the other space

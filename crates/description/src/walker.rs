@@ -42,7 +42,7 @@ pub struct Walker {
     /// the model of B10, section 6.3.3.
     #[serde(skip_serializing_if = "is_false")]
     pub lowest_only: bool,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     pub source: String,
 }
 
@@ -101,7 +101,7 @@ pub struct MmuCache {
     pub physical_bits: u32,
     /// The seed of the random sequence, for policies that use one.
     pub seed: u64,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     pub source: String,
 }
 

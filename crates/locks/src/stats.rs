@@ -59,8 +59,8 @@ pub struct ClassCounts {
     pub acquisitions: u64,
     /// The number of times a lock of the class was found held by another thread.
     pub contended: u64,
-    /// The number of times another processor had held the lock last, so that its cache line had to
-    /// be fetched.
+    /// The number of acquisitions of a lock that another processor had held last, so that the
+    /// lock's cache line had to be fetched.
     pub transfers: u64,
     /// Cycles from the request to the acquisition, for locks that were found held.
     pub waits: Histogram,
@@ -79,8 +79,8 @@ impl AddAssign<&ClassCounts> for ClassCounts {
     }
 }
 
-/// How the cycles of all processors were used. The sum is the number of processors times the cycles
-/// until the last one ended.
+/// How the cycles of all processors were used. The sum of all fields is the number of processors
+/// times the cycles until the last processor ended its work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct TimeUse {
     /// Work: of the load itself, the memory manager and the HAT layer.

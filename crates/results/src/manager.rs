@@ -137,7 +137,7 @@ pub struct DaemonCounts {
 pub struct LevelPasses {
     /// Passes.
     pub passes: u64,
-    /// Large free pages made by these passes.
+    /// Large free pages made by passes of this level.
     pub made: u64,
 }
 
@@ -152,7 +152,7 @@ pub struct DaemonSample {
     pub made: u64,
     /// Base pages moved.
     pub moved: u64,
-    /// Shootdowns for these moves.
+    /// Shootdowns for moving pages.
     pub flushes: u64,
 }
 
@@ -217,7 +217,7 @@ pub struct EndOfProgram {
     /// Runs of adjacent pages in adjacent frames, by length.
     pub runs: Vec<RunsOfLength>,
     /// Regions with mapped pages, by address. The shared zero page counts as not mapped, here and
-    /// in the fields above.
+    /// in the other fields of this structure.
     pub regions: Vec<RegionSizes>,
 }
 
@@ -256,7 +256,7 @@ pub struct PromotionCounts {
     /// Misses in `misses` that were charged to a larger page that pages could be promoted to (a
     /// candidate), because this larger page would have been in a TLB.
     pub charged: u64,
-    /// Cycles for counting the charged misses; they are part of the kernel's time.
+    /// Cycles for counting `misses`; they are part of the kernel's time.
     pub counting_cycles: u64,
     /// Counts by page size, smallest first.
     pub sizes: Vec<PromotionsOfSize>,

@@ -25,7 +25,7 @@ pub struct MissOrigins {
 pub struct CodePlace {
     /// Path of the program or library; `None` for code that belongs to no file.
     pub object: Option<String>,
-    /// Build of that file, such as `build-id 5fa3` or `crc32 1a2b3c4d`.
+    /// Build of the file `object`, such as `build-id 5fa3` or `crc32 1a2b3c4d`.
     pub identity: Option<String>,
     /// Offset in that file at which the block begins, or to which a call returns; the address if
     /// there is no file. If several places were merged, the lowest offset of them.
@@ -34,7 +34,7 @@ pub struct CodePlace {
     pub instruction: u32,
     /// Function, by the symbol table.
     pub function: Option<String>,
-    /// Functions inlined into that function at this place, outermost first.
+    /// Functions that are inlined into `function` at this place, outermost first.
     pub inlined: Vec<String>,
     /// Source file.
     pub file: Option<String>,

@@ -37,7 +37,7 @@ pub struct KernelTime {
     pub by_work: BTreeMap<String, u64>,
     /// Cycles of waiting for disks, if no two transfers overlap.
     pub io_cycles: u64,
-    /// Share of `cycles` and `io_cycles` in all cycles. The lower bound uses the upper bound of
-    /// program and translation, and the upper bound their lower bound.
+    /// Share of `cycles` and `io_cycles` in all cycles. The lower bound uses the upper bound of the
+    /// time of program and translation, and the upper bound uses the lower bound of this time.
     pub share: Range<f64>,
 }

@@ -66,7 +66,7 @@ impl Sum for Vec<LevelCounts> {
     }
 }
 
-/// The MMU cache and its counts. The references that it saved do not appear in `Walks`.
+/// The MMU cache and its counts. The references that the MMU cache saved do not appear in `Walks`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MmuCacheCounts {
     /// Name of the design.
@@ -77,8 +77,8 @@ pub struct MmuCacheCounts {
     pub arrays: Vec<MmuCacheArray>,
     /// Cycles per search.
     pub latency_cycles: u64,
-    /// Searches of the cache; if it is searched for several levels one after the other, each search
-    /// counts.
+    /// Searches of the MMU cache. If the cache is searched for several levels one after the other,
+    /// each search counts.
     pub searches: u64,
     /// Counts by level, highest level first.
     pub by_level: Vec<MmuCacheLevel>,
@@ -201,7 +201,7 @@ pub struct NestedCounts {
 pub struct CacheCounts {
     /// Name of the cache in the machine file.
     pub name: String,
-    /// Bytes of data that it holds.
+    /// Bytes of data that the cache holds.
     pub size_bytes: u64,
     /// Bytes per line.
     pub line_bytes: u64,

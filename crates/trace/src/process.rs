@@ -51,7 +51,7 @@ pub struct Program {
     pub arch: Arch,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// The number of accesses of the process before this program.
+    /// The number of accesses of the process before it ran this program.
     pub from: u64,
 }
 
