@@ -320,7 +320,8 @@ pub struct Advised {
     /// first.
     pub regions: Vec<AdvisedRegion>,
     /// Regions that were not tried: their group has fewer than 0.1 % of the misses, they lie in a
-    /// region that was tried, or they have no room for a page of the second size.
+    /// region that was tried, or they have no room for a page of the smallest size above the base
+    /// page.
     pub regions_left_out: u64,
     /// Misses of the regions that were not tried, including first touches.
     pub misses_left_out: u64,

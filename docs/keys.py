@@ -44,13 +44,20 @@ TYPES = {
     "String": "text",
     "bool": "`true` or `false`",
     "f64": "number",
-    "Bytes": 'size, as `"48K"`',
-    "PageSize": 'page size, as `"2M"`',
+    "[f64; 2]": "two numbers",
+    "NonZero<u32>": "number, 1 or more",
+    "Version": 'text, such as `"6.18"`',
+    "Bytes": 'size, such as `"48K"`',
+    "PageSize": 'page size, such as `"2M"`',
     "Ways": 'number or `"full"`',
     "toml::Value": "any",
-    "Hole": 'text, as `"640K..1M"`',
-    "Inject": "text, as `skip-shootdown:3` or `fail-allocation:3`: the third one",
+    "Hole": 'text, such as `"640K..1M"`',
+    "Inject": "text, such as `skip-shootdown:3` or `fail-allocation:3`, for the third one",
 }
+
+SOURCE = "The source of the numbers."
+PRICES = "WorkCosts"
+"""The structure whose fields the macro `work_costs!` makes: a price for each kind of work."""
 
 
 @dataclass
@@ -92,6 +99,8 @@ def _tables() -> list[Table]:
         item = structures[name]
         if name not in found:
             found[name] = Table(name, item.meaning, list(_keys(item.body)))
+            if name == PRICES:
+                found[name] = _prices()
         found[name].paths.append(path)
         for key in found[name].keys:
             below = f"{path}.{key.name}".lstrip(".")
@@ -101,6 +110,18 @@ def _tables() -> list[Table]:
 
     visit("Description", "")
     return list(found.values())
+
+
+def _prices() -> Table:
+    """The table of `PRICES`, read from the macro and from its list of kinds."""
+    text = "\n".join(path.read_text() for path in DESCRIPTION)
+    indent = r"[ \t]*"
+    made = re.search(rf"{rust.COMMENT}{rust.ATTRIBUTES}{indent}pub struct {PRICES} ", text)
+    listed = re.search(r"^work_costs! \{\n(.*?\n)\}", text, re.MULTILINE | re.DOTALL)
+    assert made is not None and listed is not None
+    kinds = re.findall(rf"{rust.COMMENT}{indent}(\w+)\n", listed[1])
+    keys = [Key(name, "u32", rust.said(comment)) for comment, name in kinds]
+    return Table(PRICES, rust.said(made[1]), [*keys, Key("source", "String", SOURCE)])
 
 
 def _keys(body: str) -> Iterator[Key]:

@@ -2348,7 +2348,8 @@ class Advised(Record):
 
     regions_left_out: int
     """Regions that were not tried: their group has fewer than 0.1 % of the misses, they lie in a
-    region that was tried, or they have no room for a page of the second size.
+    region that was tried, or they have no room for a page of the smallest size above the base
+    page.
     """
 
     misses_left_out: int

@@ -13,9 +13,9 @@ pub struct Calibrated {
     /// used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub walks_in_flight: Option<f64>,
-    /// Cycles of a page fault that fills a page of 4K, and of unmapping this page at the end: with one
-    /// fault after the other, and in a program whose caches and branch predictions the kernel replaces;
-    /// absent: not measured.
+    /// Cycles of a page fault that fills a page of 4K, and of unmapping this page at the end. The
+    /// first number is for faults that follow each other directly, the second for a fault in a
+    /// program whose caches and branch predictions the kernel replaces; absent: not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault_4k_cycles: Option<[f64; 2]>,
     /// Cycles of a page fault that fills a page of 2M, zeroing included, and of unmapping this page;

@@ -65,8 +65,7 @@ pub struct Costs {
 macro_rules! work_costs {
     ($($(#[$doc:meta])* $kind:ident)*) => {
         /// Cycles of each kind of work that a memory manager counts, by the names in the results.
-        /// Shootdowns are priced by processor ([`Costs`]), and reads and writes of pages by
-        /// `swap.io_cycles`.
+        /// Shootdowns have their prices in `[os.costs]`, and reads and writes of pages in `[swap]`.
         #[derive(Clone, Debug, Deserialize, Serialize)]
         #[serde(deny_unknown_fields)]
         pub struct WorkCosts {
