@@ -100,7 +100,8 @@ pub struct Advice {
     /// Entries that a fully associative LRU TLB needs to reach `misses_share`, by page size;
     /// `None`: more than 65536. An estimate if `one_in` is not 1.
     pub entries: BTreeMap<String, Option<u64>>,
-    /// Sampling rate by page size: the curve was computed from one in this many pages; 1: from all.
+    /// Sampling rate by page size: with N, the curve was computed from one page in N; 1: from all
+    /// pages.
     pub one_in: BTreeMap<String, u64>,
 }
 
@@ -131,7 +132,7 @@ pub struct StatEvent {
     pub part: String,
     /// Name of the event.
     pub name: String,
-    /// How often it occurred; `None` if only its cycles are known.
+    /// How often the event occurred; `None` if only its cycles are known.
     pub count: Option<u64>,
     /// Cycles of the event; `None` if they belong to other events, or are not known.
     pub cycles: Option<Range<f64>>,
@@ -169,11 +170,11 @@ pub struct Managed {
 pub struct ManagerKind {
     /// Name in the tables.
     pub name: String,
-    /// What it does, in a sentence.
+    /// What the manager does, in a sentence.
     pub what: String,
-    /// Settings that select it.
+    /// Settings that select the manager.
     pub settings: Vec<String>,
-    /// Keys of a machine file that belong to it.
+    /// Keys of a machine file that belong to the manager.
     pub keys: Vec<String>,
 }
 
@@ -328,8 +329,8 @@ pub struct Advised {
     /// Runs in which all tried regions have one page size, by that size. If there are more than two
     /// larger sizes, only a middle one and the largest are run, unless `exact`.
     pub uniform: BTreeMap<String, PlacedRun>,
-    /// Sets of regions with page sizes that were run, in order of memory. Each set gains more than
-    /// all sets that need no more memory.
+    /// Sets of regions with page sizes that were run, in order of the memory that they add. Each
+    /// set gains more than every set that adds no more memory.
     pub sets: Vec<PlacedRun>,
     /// The advised set; `None`: base pages.
     pub best: Option<PlacedRun>,
@@ -391,9 +392,9 @@ pub struct PlacedRun {
 pub struct GainOfCpu {
     /// The lower end of the range in which the gain is likely to be measured.
     pub lo: f64,
-    /// The upper end of this range.
+    /// The upper end of the range in which the gain is likely to be measured.
     pub hi: f64,
-    /// The best estimate: the middle of this range.
+    /// The best estimate: the middle of the range from `lo` to `hi`.
     pub best: f64,
     /// Milliseconds of the native run that translation contributes to `best`.
     pub translation_ms: f64,
@@ -434,8 +435,8 @@ pub struct AdvisedRegion {
     /// Number of the region's group. Regions of a group have equal length, allocation site and
     /// backing, and get one page size. `None` if the region cannot have large pages on Linux.
     pub group: Option<u64>,
-    /// Counts of the group in the runs in which all groups had one page size, by that size; empty
-    /// with `exact`.
+    /// Counts of the group in runs in which all groups had one page size, by this size; empty with
+    /// `exact`.
     pub together: BTreeMap<String, RegionsAtSize>,
     /// Runs in which only this region had a larger size, by that size; empty without `exact`, and
     /// if the region cannot have large pages on Linux.
@@ -444,7 +445,8 @@ pub struct AdvisedRegion {
     pub size: Option<String>,
     /// The reason, in words.
     pub reason: String,
-    /// What to write in the program for that size, and where, if a size is advised.
+    /// What to write in the program to get the advised size, and where; `None` if no size is
+    /// advised.
     pub write: Option<String>,
     /// A C function or C++ class that `write` uses, if it needs more than a call.
     pub code: Option<String>,

@@ -44,21 +44,23 @@ class Process(Record):
     """
 
     shares_space: bool
-    """Whether it runs in its parent's space until it executes a program, as children of `vfork` and
-    `posix_spawn` do.
+    """Whether the process runs in its parent's space until it executes a program, as children of
+    `vfork` and `posix_spawn` do.
     """
 
     began_ns: int
-    """The time when it began, in nanoseconds of the recording's clock."""
+    """The time when the process began, in nanoseconds of the recording's clock."""
 
     programs: list[Program]
-    """The programs that it ran, one after the other; a child begins with its parent's program."""
+    """The programs that the process ran, one after the other; a child begins with its parent's
+    program.
+    """
 
     accesses: int
-    """The number of its accesses, as far as it is known."""
+    """The number of accesses of the process, as far as it is known."""
 
     instructions: int
-    """The number of instructions that these accesses count."""
+    """The number of instructions that the accesses of the process count."""
 
 
 class LiveSummary(Record):
@@ -431,10 +433,14 @@ class Walks(Record):
     """Stores to a clean page in the TLB that trapped to a software handler."""
 
     cold_references: int
-    """References of cold misses: of the walk that faulted and of the one after it."""
+    """References of cold misses: of the walk that faulted and of the walk that was repeated after
+    the fault.
+    """
 
     references_per_walk: list[list[int]]
-    """Number of walks by how many references they made, without cold walks."""
+    """Pairs of a number of references and the number of walks that made as many references, without
+    cold walks.
+    """
 
     by_level: list[LevelCounts]
     """References by level of the page table (in a virtual machine the guest's), root first, and by
@@ -502,8 +508,9 @@ class MmuCacheCounts(Record):
     """Cycles per search."""
 
     searches: int
-    """Searches of the cache; if it is searched for several levels one after the other, each search
-    counts.
+    """Searches of the MMU cache.
+
+    If the cache is searched for several levels one after the other, each search counts.
     """
 
     by_level: list[MmuCacheLevel]
@@ -522,16 +529,16 @@ class SpecOutcome(Record):
     """Walks with this outcome."""
 
     references: dict[str, int]
-    """References of these walks by the cache or memory that served them."""
+    """References of the walks with this outcome, by the cache or memory that served them."""
 
     ptes: dict[str, int]
-    """The last page-table entry read by each of these walks, by the cache or memory that served it.
-    If the walk found its page, this is the page's entry.
+    """The last page-table entry read by each walk with this outcome, counted by the cache or memory
+    that served the read. If the walk found its page, this entry is the page's entry.
     """
 
     accesses: ByKind[dict[str, int]]
-    """The accesses that caused these walks, by kind and by the cache or memory that served them;
-    empty without data caches.
+    """The accesses that caused the walks with this outcome, by kind and by the cache or memory that
+    served the access; empty without data caches.
     """
 
 
@@ -576,19 +583,20 @@ class SpecTlbCounts(Record):
     none: int
     """Walks that found their page without a prediction.
 
-    Together with `right`, `broken` and `chance` these are all walks that found their page.
+    The sum of `none`, `right`, `broken` and `chance` is the number of all walks that found their
+    page.
     """
 
     none_faulted: int
     """Walks that faulted without a prediction.
 
-    Together with `absent` and `denied` these are all walks that faulted.
+    The sum of `none_faulted`, `absent` and `denied` is the number of all walks that faulted.
     """
 
     overlapped: dict[str, int]
     """References of correctly predicted walks, by the cache or memory that served them.
 
-    The access need not wait for these references.
+    The access that caused the walk need not wait for them.
     """
 
     overlapped_cycles: int | None
@@ -650,7 +658,7 @@ class RangeTlbCounts(Record):
     """
 
     range_bytes: int
-    """Bytes of these ranges."""
+    """Bytes of the ranges that `ranges` counts."""
 
 
 class RestSegCounts(Record):
@@ -837,7 +845,7 @@ class CacheCounts(Record):
     """Name of the cache in the machine file."""
 
     size_bytes: int
-    """Bytes of data that it holds."""
+    """Bytes of data that the cache holds."""
 
     line_bytes: int
     """Bytes per line."""
@@ -914,7 +922,7 @@ class LevelPasses(Record):
     """Passes."""
 
     made: int
-    """Large free pages made by these passes."""
+    """Large free pages made by passes of this level."""
 
 
 class DaemonSample(Record):
@@ -933,7 +941,7 @@ class DaemonSample(Record):
     """Base pages moved."""
 
     flushes: int
-    """Shootdowns for these moves."""
+    """Shootdowns for moving pages."""
 
 
 class DaemonCounts(Record):
@@ -1120,8 +1128,8 @@ class PoolCounts(Record):
     """Free pages of the pool that are reserved for mappings."""
 
     surplus_hugepages: int
-    """Pages that came from free memory when the pool was empty, and return to it when they are
-    freed.
+    """Pages that came from free memory when the pool was empty, and return to free memory when they
+    are freed.
     """
 
     mapped: int
@@ -1630,7 +1638,7 @@ class MemoryCounts(Record):
     free_by_size: dict[str, int]
     """Free blocks by size, as the allocator lists them.
 
-    The more of the free memory is in small blocks, the more fragmented it is.
+    Memory is the more fragmented, the more of the free memory is in small blocks.
     """
 
 
@@ -1706,11 +1714,11 @@ class CodePlace(Record):
     """Path of the program or library; `None` for code that belongs to no file."""
 
     identity: str | None
-    """Build of that file, such as `build-id 5fa3` or `crc32 1a2b3c4d`."""
+    """Build of the file `object`, such as `build-id 5fa3` or `crc32 1a2b3c4d`."""
 
     offset: int
-    """Offset in that file at which the block begins, or to which a call returns; without a file the
-    address. If several places were merged, the lowest.
+    """Offset in the file `object` at which the block begins, or to which a call returns; without a
+    file, the address. If several places were merged, the lowest offset.
     """
 
     instruction: int
@@ -1720,7 +1728,7 @@ class CodePlace(Record):
     """Function, by the symbol table."""
 
     inlined: list[str]
-    """Functions inlined into that function at this place, outermost first."""
+    """Functions that are inlined into `function` at this place, outermost first."""
 
     file: str | None
     """Source file."""
@@ -1854,8 +1862,8 @@ class KernelTime(Record):
     share: Range[float]
     """Share of `cycles` and `io_cycles` in all cycles.
 
-    The lower bound uses the upper bound of program and translation, and the upper bound their lower
-    bound.
+    The lower bound uses the upper bound of the time of program and translation, and the upper bound
+    uses its lower bound.
     """
 
 
@@ -1969,7 +1977,8 @@ class Advice(Record):
     """
 
     one_in: dict[str, int]
-    """Sampling rate by page size: the curve was computed from one in this many pages; 1: from all.
+    """Sampling rate by page size: with N, the curve was computed from one page in N; 1: from all
+    pages.
     """
 
 
@@ -2035,7 +2044,7 @@ class Document(Record):
     """Counts of page-table walks."""
 
     mmu_cache: MmuCacheCounts | None
-    """Counts of the walker's MMU cache, if it has one."""
+    """Counts of the walker's MMU cache, if the walker has one."""
 
     spec_tlb: SpecTlbCounts | None
     """Counts of the SpecTLB, which predicts frames on TLB misses, if there is one."""
@@ -2075,7 +2084,7 @@ class Document(Record):
     processors: list[ProcessorCounts]
     """Counts of each processor, if there are several.
 
-    The fields above are sums over all of them.
+    The other counts of the document are sums over all processors.
     """
 
     memory: MemoryCounts
@@ -2122,7 +2131,7 @@ class StatEvent(Record):
     """Name of the event."""
 
     count: int | None
-    """How often it occurred; `None` if only its cycles are known."""
+    """How often the event occurred; `None` if only its cycles are known."""
 
     cycles: Range[float] | None
     """Cycles of the event; `None` if they belong to other events, or are not known."""
@@ -2170,10 +2179,10 @@ class GainOfCpu(Record):
     """The lower end of the range in which the gain is likely to be measured."""
 
     hi: float
-    """The upper end of this range."""
+    """The upper end of the range in which the gain is likely to be measured."""
 
     best: float
-    """The best estimate: the middle of this range."""
+    """The best estimate: the middle of the range from `lo` to `hi`."""
 
     translation_ms: float
     """Milliseconds of the native run that translation contributes to `best`."""
@@ -2286,8 +2295,8 @@ class AdvisedRegion(Record):
     """
 
     together: dict[str, RegionsAtSize]
-    """Counts of the group in the runs in which all groups had one page size, by that size; empty
-    with `exact`.
+    """Counts of the group in runs in which all groups had one page size, by this size; empty with
+    `exact`.
     """
 
     alone: dict[str, PlacedRun]
@@ -2302,7 +2311,9 @@ class AdvisedRegion(Record):
     """The reason, in words."""
 
     write: str | None
-    """What to write in the program for that size, and where, if a size is advised."""
+    """What to write in the program to get the advised size, and where; `None` if no size is
+    advised.
+    """
 
     code: str | None
     """A C function or C++ class that `write` uses, if it needs more than a call."""
@@ -2363,9 +2374,9 @@ class Advised(Record):
     """
 
     sets: list[PlacedRun]
-    """Sets of regions with page sizes that were run, in order of memory.
+    """Sets of regions with page sizes that were run, in order of the memory that they add.
 
-    Each set gains more than all sets that need no more memory.
+    Each set gains more than every set that adds no more memory.
     """
 
     best: PlacedRun | None
@@ -2382,13 +2393,13 @@ class ManagerKind(Record):
     """Name in the tables."""
 
     what: str
-    """What it does, in a sentence."""
+    """What the manager does, in a sentence."""
 
     settings: list[str]
-    """Settings that select it."""
+    """Settings that select the manager."""
 
     keys: list[str]
-    """Keys of a machine file that belong to it."""
+    """Keys of a machine file that belong to the manager."""
 
 
 class ManagedRow(Record):
@@ -2512,7 +2523,8 @@ class Managed(Record):
 class TimeUse(Record):
     """How the cycles of all processors were used.
 
-    The sum is the number of processors times the cycles until the last one ended.
+    The sum of all fields is the number of processors times the cycles until the last processor
+    ended its work.
     """
 
     work_cycles: int

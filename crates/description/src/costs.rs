@@ -17,8 +17,8 @@ pub struct Costs {
     pub shootdown_receive_cycles: u32,
     /// Cycles of flushing one page from the TLBs.
     pub flush_page_cycles: u32,
-    /// Cycles of flushing a whole space from the TLBs, which replaces flushing its pages if it is
-    /// cheaper.
+    /// Cycles of flushing a whole space from the TLBs. If this is cheaper than flushing the pages
+    /// one by one, the space is flushed.
     pub flush_space_cycles: u32,
     /// Cycles that the operating system's clock counts for a page-table walk; they do not depend on
     /// the contents of caches.
@@ -31,7 +31,7 @@ pub struct Costs {
     /// is sent.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub broadcast_cycles: u32,
-    /// Cycles that a processor waits until all processors have flushed what it broadcast (TLBSYNC,
+    /// Cycles that a processor waits after a broadcast until all processors have flushed (TLBSYNC,
     /// DSB).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub broadcast_wait_cycles: u32,

@@ -30,8 +30,8 @@ pub struct Flushes {
     /// With `deferred`: cycles of the operating system's clock between two sweeps of a processor.
     #[serde(skip_serializing_if = "is_a_millisecond")]
     pub sweep_cycles: u64,
-    /// With `deferred`: the most flushes that a processor can leave to others at a time. For further
-    /// flushes it interrupts them.
+    /// With `deferred`: the most flushes that a processor can leave to others at a time. For
+    /// further flushes it interrupts the other processors.
     #[serde(skip_serializing_if = "is_64")]
     pub states: usize,
     /// The source of the numbers.

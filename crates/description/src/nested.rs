@@ -99,14 +99,14 @@ impl<'de> Deserialize<'de> for Hole {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Former {
-    /// The number of these guests.
+    /// The number of guests that the host had before.
     pub guests: u32,
-    /// The number of these guests that are still running.
+    /// The number of former guests that are still running.
     pub left: u32,
-    /// The memory of each of these guests.
+    /// The memory of each former guest.
     pub memory: Bytes,
-    /// The size of the blocks in which these guests allocated their memory, each guest in turn at
-    /// random.
+    /// The size of the blocks in which the former guests allocated their memory. For each block,
+    /// the guest that allocates it is chosen at random.
     pub granule: PageSize,
     /// The seed of the random numbers.
     #[serde(default = "one")]

@@ -79,8 +79,8 @@ impl AddAssign<&ClassCounts> for ClassCounts {
     }
 }
 
-/// How the cycles of all processors were used. The sum is the number of processors times the cycles
-/// until the last one ended.
+/// How the cycles of all processors were used. The sum of all fields is the number of processors
+/// times the cycles until the last processor ended its work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct TimeUse {
     /// Work: of the load itself, the memory manager and the HAT layer.

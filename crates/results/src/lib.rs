@@ -86,7 +86,7 @@ pub struct Results {
     pub trace_cache: Option<TraceCacheCounts>,
     /// Counts of page-table walks.
     pub walks: Walks,
-    /// Counts of the walker's MMU cache, if it has one.
+    /// Counts of the walker's MMU cache, if the walker has one.
     pub mmu_cache: Option<MmuCacheCounts>,
     /// Counts of the SpecTLB, which predicts frames on TLB misses, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,7 +117,8 @@ pub struct Results {
     pub changed_settings: Vec<ChangedSetting>,
     /// Shootdowns, summed over all processors.
     pub shootdowns: ShootdownCounts,
-    /// Counts of each processor, if there are several. The fields above are sums over all of them.
+    /// Counts of each processor, if there are several. The other counts of the document are sums
+    /// over all processors.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub processors: Vec<ProcessorCounts>,
     /// Physical memory at the end of the run.

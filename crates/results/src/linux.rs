@@ -79,8 +79,8 @@ pub struct PoolCounts {
     pub free_hugepages: u64,
     /// Free pages of the pool that are reserved for mappings.
     pub resv_hugepages: u64,
-    /// Pages that came from free memory when the pool was empty, and return to it when they are
-    /// freed.
+    /// Pages that came from free memory when the pool was empty, and return to free memory when
+    /// they are freed.
     pub surplus_hugepages: u64,
     /// Mappings for which the pool reserved all pages.
     pub mapped: u64,

@@ -132,7 +132,7 @@ pub struct DaemonCounts {
 pub struct LevelPasses {
     /// Passes.
     pub passes: u64,
-    /// Large free pages made by these passes.
+    /// Large free pages made by passes of this level.
     pub made: u64,
 }
 
@@ -147,7 +147,7 @@ pub struct DaemonSample {
     pub made: u64,
     /// Base pages moved.
     pub moved: u64,
-    /// Shootdowns for these moves.
+    /// Shootdowns for moving pages.
     pub flushes: u64,
 }
 

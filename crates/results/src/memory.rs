@@ -72,7 +72,7 @@ pub struct MemoryCounts {
     pub table_used_bytes: u64,
     /// Mapped pages by size.
     pub pages_by_size: BTreeMap<String, u64>,
-    /// Free blocks by size, as the allocator lists them. The more of the free memory is in small
-    /// blocks, the more fragmented it is.
+    /// Free blocks by size, as the allocator lists them. Memory is the more fragmented, the more of
+    /// the free memory is in small blocks.
     pub free_by_size: BTreeMap<String, u64>,
 }

@@ -25,16 +25,16 @@ pub struct MissOrigins {
 pub struct CodePlace {
     /// Path of the program or library; `None` for code that belongs to no file.
     pub object: Option<String>,
-    /// Build of that file, such as `build-id 5fa3` or `crc32 1a2b3c4d`.
+    /// Build of the file `object`, such as `build-id 5fa3` or `crc32 1a2b3c4d`.
     pub identity: Option<String>,
-    /// Offset in that file at which the block begins, or to which a call returns; without a file
-    /// the address. If several places were merged, the lowest.
+    /// Offset in the file `object` at which the block begins, or to which a call returns; without a
+    /// file, the address. If several places were merged, the lowest offset.
     pub offset: u64,
     /// Number of instructions of the block before this place.
     pub instruction: u32,
     /// Function, by the symbol table.
     pub function: Option<String>,
-    /// Functions inlined into that function at this place, outermost first.
+    /// Functions that are inlined into `function` at this place, outermost first.
     pub inlined: Vec<String>,
     /// Source file.
     pub file: Option<String>,

@@ -37,7 +37,7 @@ pub struct KernelTime {
     pub by_work: BTreeMap<String, u64>,
     /// Cycles of waiting for disks, one transfer after the other.
     pub io_cycles: u64,
-    /// Share of `cycles` and `io_cycles` in all cycles. The lower bound uses the upper bound of
-    /// program and translation, and the upper bound their lower bound.
+    /// Share of `cycles` and `io_cycles` in all cycles. The lower bound uses the upper bound of the
+    /// time of program and translation, and the upper bound uses its lower bound.
     pub share: Range<f64>,
 }

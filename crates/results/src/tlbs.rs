@@ -112,14 +112,14 @@ pub struct SpecTlbCounts {
     /// its reservation had been broken), `chance` (the entry was made by a page in no reservation, whose
     /// addresses agreed by chance; with `offsets`: the page has another offset).
     pub wrong: BTreeMap<String, u64>,
-    /// Walks that found their page without a prediction. Together with `right`, `broken` and
-    /// `chance` these are all walks that found their page.
+    /// Walks that found their page without a prediction. The sum of `none`, `right`, `broken` and
+    /// `chance` is the number of all walks that found their page.
     pub none: u64,
-    /// Walks that faulted without a prediction. Together with `absent` and `denied` these are all
-    /// walks that faulted.
+    /// Walks that faulted without a prediction. The sum of `none_faulted`, `absent` and `denied` is
+    /// the number of all walks that faulted.
     pub none_faulted: u64,
     /// References of correctly predicted walks, by the cache or memory that served them. The access
-    /// need not wait for these references.
+    /// that caused the walk need not wait for them.
     pub overlapped: BTreeMap<String, u64>,
     /// Cycles of the references in `overlapped`; `None` if the machine leaves a latency out.
     pub overlapped_cycles: Option<u64>,
@@ -148,13 +148,13 @@ pub struct SpecOutcome {
     pub outcome: String,
     /// Walks with this outcome.
     pub walks: u64,
-    /// References of these walks by the cache or memory that served them.
+    /// References of the walks with this outcome, by the cache or memory that served them.
     pub references: BTreeMap<String, u64>,
-    /// The last page-table entry read by each of these walks, by the cache or memory that served
-    /// it. If the walk found its page, this is the page's entry.
+    /// The last page-table entry read by each walk with this outcome, counted by the cache or
+    /// memory that served the read. If the walk found its page, this entry is the page's entry.
     pub ptes: BTreeMap<String, u64>,
-    /// The accesses that caused these walks, by kind and by the cache or memory that served them;
-    /// empty without data caches.
+    /// The accesses that caused the walks with this outcome, by kind and by the cache or memory
+    /// that served the access; empty without data caches.
     pub accesses: ByKind<BTreeMap<String, u64>>,
 }
 
@@ -194,7 +194,7 @@ pub struct RangeTlbCounts {
     /// Ranges (adjacent pages in adjacent frames with equal rights) in the operating system's table
     /// at the end; 0 without such a table.
     pub ranges: u64,
-    /// Bytes of these ranges.
+    /// Bytes of the ranges that `ranges` counts.
     pub range_bytes: u64,
 }
 

@@ -24,9 +24,11 @@ pub struct Walks {
     pub dirty_assists: u64,
     /// Stores to a clean page in the TLB that trapped to a software handler.
     pub modify_traps: u64,
-    /// References of cold misses: of the walk that faulted and of the one after it.
+    /// References of cold misses: of the walk that faulted and of the walk that was repeated after
+    /// the fault.
     pub cold_references: u64,
-    /// Number of walks by how many references they made, without cold walks.
+    /// Pairs of a number of references and the number of walks that made as many references,
+    /// without cold walks.
     pub references_per_walk: Vec<(u64, u64)>,
     /// References by level of the page table (in a virtual machine the guest's), root first, and by
     /// what served them.
@@ -75,8 +77,8 @@ pub struct MmuCacheCounts {
     pub arrays: Vec<MmuCacheArray>,
     /// Cycles per search.
     pub latency_cycles: u64,
-    /// Searches of the cache; if it is searched for several levels one after the other, each search
-    /// counts.
+    /// Searches of the MMU cache. If the cache is searched for several levels one after the other,
+    /// each search counts.
     pub searches: u64,
     /// Counts by level, highest level first.
     pub by_level: Vec<MmuCacheLevel>,
@@ -198,7 +200,7 @@ pub struct NestedCounts {
 pub struct CacheCounts {
     /// Name of the cache in the machine file.
     pub name: String,
-    /// Bytes of data that it holds.
+    /// Bytes of data that the cache holds.
     pub size_bytes: u64,
     /// Bytes per line.
     pub line_bytes: u64,

@@ -67,9 +67,9 @@ pub struct Call {
     pub arguments: [u64; 6],
     /// The result, or minus the errno.
     pub result: i64,
-    /// The time when it began, in nanoseconds of the recording's clock.
+    /// The time when the call began, in nanoseconds of the recording's clock.
     pub began_ns: u64,
-    /// The time when it returned, in nanoseconds of the recording's clock.
+    /// The time when the call returned, in nanoseconds of the recording's clock.
     pub ended_ns: u64,
     /// The descriptor that the call uses, opened or closed, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

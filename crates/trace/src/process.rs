@@ -26,18 +26,19 @@ pub struct Process {
     /// The number of accesses of the parent before the fork; unknown if the recording is truncated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_accesses: Option<u64>,
-    /// Whether it runs in its parent's space until it executes a program, as children of `vfork`
-    /// and `posix_spawn` do.
+    /// Whether the process runs in its parent's space until it executes a program, as children of
+    /// `vfork` and `posix_spawn` do.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shares_space: bool,
-    /// The time when it began, in nanoseconds of the recording's clock.
+    /// The time when the process began, in nanoseconds of the recording's clock.
     pub began_ns: u64,
-    /// The programs that it ran, one after the other; a child begins with its parent's program.
+    /// The programs that the process ran, one after the other; a child begins with its parent's
+    /// program.
     pub programs: Vec<Program>,
-    /// The number of its accesses, as far as it is known.
+    /// The number of accesses of the process, as far as it is known.
     #[serde(default)]
     pub accesses: u64,
-    /// The number of instructions that these accesses count.
+    /// The number of instructions that the accesses of the process count.
     #[serde(default)]
     pub instructions: u64,
 }
