@@ -723,10 +723,10 @@ class ReservationsOfSize(Record):
     """Base pages placed in a reservation."""
 
     unplaced: dict[str, int]
-    """Base pages not placed in a reservation, by reason: `start` and `end` (it would begin before
-    or extend beyond its object), `neighbor` (it would overlap another page or reservation of the
-    object), `taken` (the page's own frame is in use), `no-block` (no block of this size is
-    free).
+    """Base pages not placed in a reservation, by reason: `start` and `end` (the reservation would
+    begin before or extend beyond its object), `neighbor` (the reservation would overlap another
+    page or reservation of the object), `taken` (the page's own frame is in use), `no-block` (no
+    block of this size is free).
     """
 
 
@@ -1092,8 +1092,8 @@ class GroupCounts(Record):
     oom: int
     """Times that no page of the group could be evicted to stay within `memory_max`.
 
-    The kernel ends a process of the group; here the page is brought in all the same, since the
-    trace goes on with it.
+    The kernel ends a process of the group; here the page is brought in nevertheless, since the
+    trace continues with it.
     """
 
     pgsteal: int
@@ -1157,8 +1157,8 @@ class LinuxCounts(Record):
     """Counts of transparent huge pages."""
 
     held_bytes: int
-    """Bytes of frames at the end that nobody maps but that are not free, because the large page
-    that contains them has not been split. `bytes.anonymous` includes them.
+    """At the end of the run: bytes of frames that nobody maps but that are not free, because the
+    large page that contains them has not been split. `bytes.anonymous` includes them.
     """
 
     folios_split: int
@@ -1357,7 +1357,7 @@ class ManagerCounts(Record):
     """Faults by how they were resolved."""
 
     unexplained: int
-    """Accesses outside all regions of the trace, or that their region forbids."""
+    """Accesses that lie outside all regions of the trace, or that their region forbids."""
 
     work: dict[str, int]
     """The kernel's work by kind."""
@@ -1433,7 +1433,7 @@ class PromotionCounts(Record):
     """
 
     counting_cycles: int
-    """Cycles for counting the charged misses; they are part of the kernel's time."""
+    """Cycles for counting `misses`; they are part of the kernel's time."""
 
     sizes: list[PromotionsOfSize]
     """Counts by page size, smallest first."""
@@ -2578,8 +2578,8 @@ class LockShare(Record):
     """The number of times a lock of the class was found held by another thread."""
 
     transfers: int
-    """The number of times another processor had held the lock last, so that its cache line had to
-    be fetched.
+    """The number of acquisitions of a lock that another processor had held last, so that the lock's
+    cache line had to be fetched.
     """
 
     waits: Histogram
@@ -2759,7 +2759,7 @@ class HostOutcome(Record):
     """Nanoseconds per operation of one thread of the control."""
 
     control_scaling: float
-    """The throughput of the control on all threads, over that on one thread."""
+    """The throughput of the control on all threads, divided by that on one thread."""
 
     acquisitions: dict[str, int]
     """By class of locks: the number of acquisitions by one thread, in as many operations as a
@@ -2773,8 +2773,8 @@ class HostOutcome(Record):
     """
 
     scaling: float | None
-    """The throughput of the shared layer on all threads over that on one thread: the median of the
-    judged rounds; `None` if there are none.
+    """The throughput of the shared layer on all threads, divided by that on one thread: the median
+    of the judged rounds; `None` if there are none.
     """
 
     predicted: float | None
@@ -2797,7 +2797,7 @@ class HostOutcome(Record):
     """
 
     prices: HostPrices | None
-    """The prices of locks and cache lines on this host; `None` if it was not measured for a
+    """The prices of locks and cache lines on this host; `None` if they were not measured for a
     prediction.
     """
 

@@ -59,8 +59,8 @@ pub struct ClassCounts {
     pub acquisitions: u64,
     /// The number of times a lock of the class was found held by another thread.
     pub contended: u64,
-    /// The number of times another processor had held the lock last, so that its cache line had to
-    /// be fetched.
+    /// The number of acquisitions of a lock that another processor had held last, so that the
+    /// lock's cache line had to be fetched.
     pub transfers: u64,
     /// Cycles from the request to the acquisition, for locks that were found held.
     pub waits: Histogram,

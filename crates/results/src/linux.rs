@@ -7,8 +7,8 @@ use serde::Serialize;
 /// Counts of transparent huge pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LinuxCounts {
-    /// Bytes of frames at the end that nobody maps but that are not free, because the large page
-    /// that contains them has not been split. `bytes.anonymous` includes them.
+    /// At the end of the run: bytes of frames that nobody maps but that are not free, because the
+    /// large page that contains them has not been split. `bytes.anonymous` includes them.
     pub held_bytes: u64,
     /// Large pages with unmapped parts that were split.
     pub folios_split: u64,
@@ -54,8 +54,9 @@ pub struct GroupCounts {
     pub high: u64,
     /// Times that the group would have been over `memory_max`.
     pub max: u64,
-    /// Times that no page of the group could be evicted to stay within `memory_max`. The kernel ends a
-    /// process of the group; here the page is brought in all the same, since the trace goes on with it.
+    /// Times that no page of the group could be evicted to stay within `memory_max`. The kernel
+    /// ends a process of the group; here the page is brought in nevertheless, since the trace
+    /// continues with it.
     pub oom: u64,
     /// Base pages evicted because of the group's limits.
     pub pgsteal: u64,

@@ -25,7 +25,7 @@ pub struct ManagerCounts {
     pub replacement: String,
     /// Faults by how they were resolved.
     pub faults: BTreeMap<String, u64>,
-    /// Accesses outside all regions of the trace, or that their region forbids.
+    /// Accesses that lie outside all regions of the trace, or that their region forbids.
     pub unexplained: u64,
     /// The kernel's work by kind.
     pub work: BTreeMap<String, u64>,
@@ -250,7 +250,7 @@ pub struct PromotionCounts {
     /// Misses in `misses` that were charged to a candidate, because a larger page would have been
     /// in a TLB.
     pub charged: u64,
-    /// Cycles for counting the charged misses; they are part of the kernel's time.
+    /// Cycles for counting `misses`; they are part of the kernel's time.
     pub counting_cycles: u64,
     /// Counts by page size, smallest first.
     pub sizes: Vec<PromotionsOfSize>,

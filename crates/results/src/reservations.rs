@@ -49,10 +49,10 @@ pub struct ReservationsOfSize {
     pub broken_bytes: u64,
     /// Base pages placed in a reservation.
     pub placed: u64,
-    /// Base pages not placed in a reservation, by reason: `start` and `end` (it would begin before
-    /// or extend beyond its object), `neighbor` (it would overlap another page or reservation of
-    /// the object), `taken` (the page's own frame is in use), `no-block` (no block of this size is
-    /// free).
+    /// Base pages not placed in a reservation, by reason: `start` and `end` (the reservation would
+    /// begin before or extend beyond its object), `neighbor` (the reservation would overlap another
+    /// page or reservation of the object), `taken` (the page's own frame is in use), `no-block` (no
+    /// block of this size is free).
     pub unplaced: BTreeMap<String, u64>,
 }
 

@@ -40,7 +40,7 @@ pub struct HostOutcome {
     pub nanoseconds: f64,
     /// Nanoseconds per operation of one thread of the control.
     pub control_nanoseconds: f64,
-    /// The throughput of the control on all threads, over that on one thread.
+    /// The throughput of the control on all threads, divided by that on one thread.
     pub control_scaling: f64,
     /// By class of locks: the number of acquisitions by one thread, in as many operations as a processor
     /// does in virtual time. This number must equal the number in virtual time.
@@ -49,8 +49,8 @@ pub struct HostOutcome {
     /// work agree, and the transfer of a cache line between threads takes as long at the end as at the
     /// beginning.
     pub judged_rounds: usize,
-    /// The throughput of the shared layer on all threads over that on one thread: the median of the judged
-    /// rounds; `None` if there are none.
+    /// The throughput of the shared layer on all threads, divided by that on one thread: the median
+    /// of the judged rounds; `None` if there are none.
     pub scaling: Option<f64>,
     /// The value of `scaling` that virtual time predicts at this host's prices. `None` if no round is
     /// judged, and for loads that do other work between their operations, as threads on the host do not do
@@ -64,7 +64,7 @@ pub struct HostOutcome {
     /// the additional time of an operation if threads take turns with single operations, without
     /// the transfers of locks' lines. `None` if `predicted` is `None`.
     pub lines_ns: Option<f64>,
-    /// The prices of locks and cache lines on this host; `None` if it was not measured for a
+    /// The prices of locks and cache lines on this host; `None` if they were not measured for a
     /// prediction.
     pub prices: Option<HostPrices>,
 }
