@@ -176,7 +176,7 @@ def hat(
         progress: Called with the number of runs done and of all runs; `True` shows a bar by tqdm.
 
     Raises:
-        Error: There is no such scheme, load or table, or they do not go together.
+        Error: There is no such scheme, load or table, or they cannot be combined.
     """
     work = loads(work, hat_only=hat_only)
     _check_fit(32, "contexts", contexts or 0, context_threshold)

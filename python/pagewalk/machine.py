@@ -37,7 +37,7 @@ class Builtin(NamedTuple):
     title: str
     source: str
     text: str
-    """Its TOML file."""
+    """The machine's TOML file, as text."""
     mmu_cache: list[dict[str, Any]]
     """The arrays of its MMU cache, as `Machine.mmu_cache_arrays`."""
 
@@ -121,7 +121,7 @@ class Machine(Tabled):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the machine."""
         return self._native.name
 
     @property

@@ -268,10 +268,10 @@ def managers(
         *traces: Traces, or values that `Trace` accepts; not a pipe, because each is read twice.
         machine: As for `Machine`.
         set: Settings to change, as for `Machine`; not `os.manager`. Settings that only some
-            managers have, as `os.linux`, apply to these managers. A setting that a row is named
+            managers have, like `os.linux`, apply to these managers. A setting that a row is named
             after is not changed in that row.
         aged: Start with memory in the state after long use: the shares that are free and wired.
-        memory: Size of memory: bytes as `64M`, or a share as `80%` of the peak that `base` uses
+        memory: Size of memory: bytes (`64M`), or a share (`80%`) of the peak that `base` uses
             with the machine's own memory. With `aged`, this is the size of the free memory.
         progress: Called with the number of accesses done and of all accesses, for each pass; `True`
             shows a bar.

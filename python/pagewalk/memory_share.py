@@ -45,7 +45,7 @@ def memory_settings(
         machine: As for `Machine`.
         set: Other settings to change, as for `Machine`.
         aged: Start with memory in the state after long use: the shares that are free and wired.
-        memory: Size of memory: bytes as `64M`, or a share as `80%` of the peak that `base` uses
+        memory: Size of memory: bytes (`64M`), or a share (`80%`) of the peak that `base` uses
             with the machine's own memory. With `aged`, this is the size of the free memory. If
             absent, the machine's own size.
         progress: Called with the number of accesses done and of all accesses of the run of `base`.

@@ -25,9 +25,9 @@ class Origin(NamedTuple):
     name: str
     misses: int
     cold_misses: int
-    """Of these, first touches of a page."""
+    """Misses of this origin that were first touches of a page."""
     share: float
-    """Its share of all misses of the run."""
+    """Share of this origin in all misses of the run."""
     mostly: str
     """For code: the region or site on which most of its misses are. For data and other keys: the
     function that makes most of its misses."""

@@ -106,8 +106,8 @@ class Recording(Options):
         callbacks: Whether the recorder uses only callbacks, as it does in a QEMU other than
             Pagewalk's own: the trace is the same, but recording takes longer.
         engine: `native` to record an x86-64 program, and those that it starts, in their own
-            processes; `qemu` to record in QEMU; `auto` for the first where that is possible, with a
-            note that says why where it is not.
+            processes; `qemu` to record in QEMU; `auto` to record natively if that is possible,
+            and otherwise in QEMU, with a note that says why.
         aslr: Whether the kernel's randomization of the address space stays on in a native
             recording.
         qemu: Another QEMU to record in; it must support plugins, and takes longer.

@@ -246,7 +246,7 @@ class Trace:
         process that makes the access. The memory needed does not depend on the trace's length.
 
         Raises:
-            WorkError: The file is damaged from there on.
+            WorkError: The file is damaged behind the batches that were returned.
         """
         source = _native.trace_batches(self.source, self.reading)
         return _record_batches(source, _schema(source))
