@@ -138,7 +138,7 @@ CELLS = """
 ## Cell by cell
 
 Averages can agree although no cell does. For each experiment, this table compares the cells that
-the paper's table and ours have in common, without rows that are averages. It has the number of
+the paper's table and ours have in common, without rows that are averages. A row has the number of
 these cells, the mean of the paper's cells, the mean absolute difference between our cells and the
 paper's, and the rank correlation of the two tables.
 

@@ -121,7 +121,7 @@ pub struct Former {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shared {
-    /// Nothing: guest and host have separate caches.
+    /// Nothing is shared: guest and host have separate caches.
     #[default]
     None,
     /// The MMU cache also holds the host's entries that point to tables.

@@ -66,10 +66,10 @@ pub enum Placement {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeFallback {
-    /// Takes a page from the nearest node that has one.
+    /// The page is taken from the nearest node that has one.
     #[default]
     Borrow,
-    /// Takes a smaller page from the node itself.
+    /// A smaller page is taken from the node itself.
     Stay,
 }
 
@@ -77,10 +77,10 @@ pub enum NodeFallback {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rather {
-    /// The node.
+    /// The node has priority.
     #[default]
     Near,
-    /// The cache colour.
+    /// The cache colour has priority.
     Colored,
 }
 

@@ -58,12 +58,13 @@ pub enum Revoke {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
-    /// None.
+    /// No space gives up its slot.
     FirstCome,
-    /// The space that ran longest ago.
+    /// The space that ran longest ago gives up its slot.
     #[default]
     Lru,
-    /// The space that is switched to least often, but only for a space that is switched to at least twice as often.
+    /// The space that is switched to least often gives up its slot, but only to a space that is
+    /// switched to at least twice as often.
     Frequent,
 }
 

@@ -74,7 +74,7 @@ pub struct Call {
     /// The descriptor that the call uses, opened or closed, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fd: Option<i32>,
-    /// All descriptors that the call uses and that were open when they were recorded.
+    /// All descriptors that the call uses and that were open when the call was recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub descriptors: Vec<Descriptor>,
     /// The offset in a regular file at which reading or writing began, in bytes.

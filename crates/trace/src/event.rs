@@ -124,7 +124,7 @@ pub enum Event {
         #[serde(default)]
         flags: u64,
     },
-    /// `execve`. If it succeeds in a trace of a single process, it is the last event. In a
+    /// `execve`. In a trace of a single process, a successful call is the last event. In a
     /// recording of processes, the process continues in an empty space, whose mappings follow.
     Execve { path: String, result: i64 },
     /// A system call that concerns files or may wait, in a recording with `--calls`. Its position
