@@ -47,10 +47,10 @@ def _text(seen: Seen, title: str, fitted: Fit, how: str) -> str:
         f'source = "clock: {ghz:.2f} GHz ({seen.ghz.lo:.2f} to {seen.ghz.hi:.2f}), dependent '
         f"additions; cycles_per_instruction: independent additions, {cpi.lo:.2f} to {cpi.hi:.2f}; "
         f"misses_in_flight: dependent over independent loads, {flight.lo:.1f} to "
-        f'{flight.hi:.1f}, rounded up; asid_bits: not seen"',
+        f'{flight.hi:.1f}, rounded up; asid_bits: not measured"',
     ]
     for side in ("i", "d"):
-        own = "timed" if side == "d" else "not seen, taken as for data"
+        own = "timed" if side == "d" else "not measured, taken as for data"
         entries = seen.l1_entries
         lines += [
             "",
@@ -87,14 +87,14 @@ def _text(seen: Seen, title: str, fitted: Fit, how: str) -> str:
         "[mmu_cache]",
         'design = "utc"',
         "entries = 32",
-        'source = "not seen: an assumption"',
+        'source = "not measured: an assumption"',
     ]
     if fitted.host is not None:
         lines += [
             "",
             "[nested]",
             f'page_size = "{fitted.host}"',
-            'source = "fitted to loads far away; memory of 2M pages '
+            'source = "fitted to random loads; memory of 2M pages '
             + ("misses" if seen.splinters else "does not miss")
             + ' the TLBs where memory of 4K pages does"',
             "",
@@ -104,15 +104,15 @@ def _text(seen: Seen, title: str, fitted: Fit, how: str) -> str:
             "[nested.mmu_cache]",
             'design = "utc"',
             "entries = 32",
-            'source = "not seen: an assumption"',
+            'source = "not measured: an assumption"',
         ]
     caches = [*seen.caches[:-1], *((fitted.last_cache, latency) for _, latency in seen.caches[-1:])]
     for level, (size, latency) in enumerate(caches[:3], 1):
         names = ("l1i", "l1d") if level == 1 else (f"l{level}",)
         for name in names:
-            own = "timed" if name != "l1i" else "not seen, taken as for data"
+            own = "timed" if name != "l1i" else "not measured, taken as for data"
             if level == len(seen.caches):
-                own = f"fitted ({seen.caches[-1][0] >> 10}K was seen)"
+                own = f"fitted ({seen.caches[-1][0] >> 10}K was measured)"
             lines += [
                 "",
                 f"[cache.{name}]",
@@ -129,7 +129,7 @@ def _text(seen: Seen, title: str, fitted: Fit, how: str) -> str:
         'size = "64G"',
         "placement = 1",
         f"latency_cycles = {max(1, round(fitted.memory_cycles))}",
-        f'source = "latency: fitted to loads far away; {_ns(seen.memory)} in adjacent lines; size, '
+        f'source = "latency: fitted to random loads; {_ns(seen.memory)} in adjacent lines; size, '
         'placement (frames in no order, as after some days): assumptions"',
         "",
         "[os]",

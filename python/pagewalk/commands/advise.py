@@ -53,8 +53,8 @@ class Advise(Command):
     help = "recommend a page size for each region"
     description = (
         "Simulate a trace three times, however many regions it has: with base pages, with one "
-        "page size for all regions, and with the page size per region that gains the most for the "
-        "memory that it adds."
+        "page size for all regions, and with the page sizes by region that gain the most for the "
+        "memory that they add."
     )
     usage = "pagewalk advise TRACE [options] [--measure -- COMMAND ...]"
     epilog = EPILOG

@@ -68,14 +68,14 @@ def _calibrate(options: argparse.Namespace) -> int:
     say = _silent if options.quiet else _say
     say("timing this machine for some fifteen seconds")
     seen = see(measure())
-    say("fitting hosts and caches to loads far away")
-    title = f"This machine as timing saw it: {platform.machine()}, {platform.system()}"
+    say("fitting the host and the caches to the times of random loads")
+    title = f"This machine, measured by timing: {platform.machine()}, {platform.system()}"
     arguments.write_output(options.output, machine_file(seen, title, say), options.force)
     if options.json is not None:
         document = json.dumps({"schema": 1, **asdict(seen)}, indent=1) + "\n"
         arguments.write_output(options.json, document, options.force)
     for what in seen.unseen:
-        say(f"not seen: {what}")
+        say(f"not measured: {what}")
     return 0
 
 

@@ -58,7 +58,7 @@ def _choice(flag: str, known: list[str], what: str, default: str | None = None) 
         unless=_OF_MODEL,
         default=default,
         metavar="KIND",
-        help=f"{what}: {', '.join(known)} ({default})",
+        help=f"{what}: {', '.join(known)} (default: {default})",
     )
 
 

@@ -297,6 +297,7 @@ def _say_what_is_kept(output: str | None) -> None:
     if part is not None and part.exists():
         done = len(part.read_text(encoding="utf-8").splitlines())
         say(
-            f"pagewalk: {done} designs are done and kept in {part}; the same command goes on there",
+            f"pagewalk: {done} designs are done and kept in {part}; the same command continues "
+            "from there",
             sys.stderr,
         )
