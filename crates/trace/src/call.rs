@@ -57,8 +57,9 @@ pub struct Buffer {
 
 /// A system call that may wait for another process, or that concerns files.
 ///
-/// Its arguments are known when it begins, and its result when it returns. It is reported once, at
-/// its return. Everything that its thread did before `began_ns` comes before it in the trace.
+/// The arguments of a call are known when it begins, and its result when it returns. The call is reported
+/// once, at its return. Everything that the calling thread did before `began_ns` comes before the call in
+/// the trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Call {
     /// Linux's name for the call: `read`, `futex`.
