@@ -330,7 +330,7 @@ pub struct Advised {
     /// larger sizes, only a middle one and the largest are run, unless `exact`.
     pub uniform: BTreeMap<String, PlacedRun>,
     /// Sets of regions with page sizes that were run, in order of the memory that they add. Each
-    /// set gains more than every set that adds no more memory.
+    /// set gains more than every other set that adds at most as much memory.
     pub sets: Vec<PlacedRun>,
     /// The advised set; `None`: base pages.
     pub best: Option<PlacedRun>,

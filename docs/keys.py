@@ -52,10 +52,10 @@ TYPES = {
     "Ways": 'number or `"full"`',
     "toml::Value": "any",
     "Hole": 'text, such as `"640K..1M"`',
-    "Inject": "text, such as `skip-shootdown:3` or `fail-allocation:3`, for the third one",
+    "Inject": "text, such as `skip-shootdown:3` for the third shootdown, or `fail-allocation:3`",
 }
 
-SOURCE = "The source of the numbers."
+SOURCE = "Where the numbers of this table come from."
 PRICES = "WorkCosts"
 """The structure whose fields the macro `work_costs!` makes: a price for each kind of work."""
 
@@ -136,7 +136,7 @@ def _keys(body: str) -> Iterator[Key]:
 def _page(page: str, tables: list[Table]) -> str:
     title, names = PAGES[page]
     lines = [f"# {title}", "", "Every key that a machine file can have, by its table. [Keys of a "
-             "machine file](../keys.md) says what most of them are for, and which are needed.",
+             "machine file](../keys.md) says what most keys are for, and which keys are needed.",
              "", "This page is made from the types in Rust by `make reference`."]  # fmt: skip
     first, *others = tables
     top = [key for key in first.keys if key.name in names.split() and not _inner(key, others)]
@@ -212,6 +212,8 @@ def _choices(kind: str) -> str | None:
         written = renamed[1] if renamed else rust.kebab(name)
         if "lowercase" in item.attributes and not renamed:
             written = name.lower()
+        if "snake_case" in item.attributes and not renamed:
+            written = written.replace("-", "_")
         meaning = rust.said(comment).rstrip(".")
         said.append(f"`{written}{' N' if inside else ''}`: {meaning[:1].lower()}{meaning[1:]}")
     return "; ".join(said)

@@ -20,14 +20,14 @@ class Program(Record):
     """The program and its arguments."""
 
     from_: int
-    """The number of accesses of the process before this program."""
+    """The number of accesses of the process before it ran this program."""
 
 
 class Process(Record):
     """A process of a recording.
 
-    It is the first process or was created by a `fork`, and stays the same process when it executes
-    another program.
+    A process is the first one of the recording or was created by a `fork`. It stays the same
+    process when it executes another program.
     """
 
     number: int
@@ -60,7 +60,7 @@ class Process(Record):
     """The number of accesses of the process, as far as it is known."""
 
     instructions: int
-    """The number of instructions that the accesses of the process count."""
+    """The number of instructions of the process, as its accesses count them."""
 
 
 class LiveSummary(Record):
@@ -438,8 +438,8 @@ class Walks(Record):
     """
 
     references_per_walk: list[list[int]]
-    """Pairs of a number of references and the number of walks that made as many references, without
-    cold walks.
+    """Pairs of a number of references and the number of walks that made this number of references,
+    without cold walks.
     """
 
     by_level: list[LevelCounts]
@@ -493,7 +493,10 @@ class MmuCacheLevel(Record):
 
 
 class MmuCacheCounts(Record):
-    """The MMU cache and its counts. The references that it saved do not appear in `Walks`."""
+    """The MMU cache and its counts.
+
+    The references that the MMU cache saved do not appear in `Walks`.
+    """
 
     design: str
     """Name of the design."""
@@ -1015,7 +1018,7 @@ class PageBlockCounts(Record):
     """Page blocks that changed their type."""
 
     stolen: int
-    """Base frames taken from page blocks of another type, which kept their type."""
+    """Base frames taken from page blocks of another type, without a change of the blocks' type."""
 
 
 class ChosenBlocks(Record):
@@ -1268,7 +1271,7 @@ class EndOfProgram(Record):
     regions: list[RegionSizes]
     """Regions with mapped pages, by address.
 
-    The shared zero page counts as not mapped, here and in the fields above.
+    The shared zero page counts as not mapped, here and in the other fields of this structure.
     """
 
 
@@ -1863,7 +1866,7 @@ class KernelTime(Record):
     """Share of `cycles` and `io_cycles` in all cycles.
 
     The lower bound uses the upper bound of the time of program and translation, and the upper bound
-    uses its lower bound.
+    uses the lower bound of this time.
     """
 
 
@@ -2103,7 +2106,7 @@ class Document(Record):
     """Misses over address and time."""
 
     time: Time | None
-    """Time, if the machine has all latencies that it needs."""
+    """The time of the run, if the machine file has all latencies from which it is computed."""
 
     not_modelled: list[str]
     """Effects that this run does not model."""
@@ -2376,7 +2379,7 @@ class Advised(Record):
     sets: list[PlacedRun]
     """Sets of regions with page sizes that were run, in order of the memory that they add.
 
-    Each set gains more than every set that adds no more memory.
+    Each set gains more than every other set that adds at most as much memory.
     """
 
     best: PlacedRun | None

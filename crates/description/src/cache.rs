@@ -59,7 +59,7 @@ pub struct Cache {
     /// The latency of a hit in cycles, from the request to the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_cycles: Option<u32>,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(default)]
     pub source: String,
 }
@@ -91,7 +91,7 @@ pub struct Memory {
     /// Memory nodes with processors; absent: there is one node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<Numa>,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     pub source: String,
 }
 

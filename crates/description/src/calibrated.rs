@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Measurements of `pagewalk calibrate` that runs do not need. With them, `pagewalk calibrate
-/// --judge` turns the counts of a run into ranges of time.
+/// Measurements of `pagewalk calibrate` that runs do not need. With these measurements, `pagewalk
+/// calibrate --judge` turns the counts of a run into ranges of time.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibrated {
@@ -27,6 +27,6 @@ pub struct Calibrated {
     /// How far the measured gains of larger pages lie below and above the gains that the fit
     /// predicts, as shares of the time with base pages.
     pub gain_errors: [f64; 2],
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     pub source: String,
 }

@@ -56,7 +56,7 @@ pub struct Core {
     /// 1: the core waits for each miss. Absent: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses_in_flight: Option<NonZero<u32>>,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     pub source: String,
 }
 

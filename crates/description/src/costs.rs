@@ -58,7 +58,7 @@ pub struct Costs {
     /// all work of a fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work: Option<WorkCosts>,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     pub source: String,
 }
 
@@ -70,7 +70,7 @@ macro_rules! work_costs {
         #[serde(deny_unknown_fields)]
         pub struct WorkCosts {
             $($(#[$doc])* pub $kind: u32,)*
-            /// The source of the numbers.
+            /// Where the numbers of this table come from.
             pub source: String,
         }
 

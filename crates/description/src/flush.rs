@@ -14,7 +14,7 @@ pub struct Flushes {
     /// on x86 (`tlb_single_page_flush_ceiling`). Absent: only the pages are flushed, however many.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<u64>,
-    /// How the other processors are notified.
+    /// What makes the other processors flush.
     pub by: FlushBy,
     /// With `invlpgb`: the flushes of a space are broadcast once at least this many processors have
     /// run the space. 4 in Linux.
@@ -34,7 +34,7 @@ pub struct Flushes {
     /// further flushes it interrupts the other processors.
     #[serde(skip_serializing_if = "is_64")]
     pub states: usize,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }

@@ -15,7 +15,7 @@ pub struct Mosaic {
     pub back_yard: u32,
     /// The number of buckets in whose back yards a page may have a frame.
     pub choices: u32,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
@@ -40,7 +40,7 @@ pub struct Utopia {
     pub large_size: Bytes,
     /// Pages in a set of the segment for pages of 2 MiB.
     pub large_ways: u32,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
@@ -61,7 +61,7 @@ pub struct RestSeg {
     pub tag_lines: u32,
     /// The number of ways of a set of both caches.
     pub ways: u32,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }

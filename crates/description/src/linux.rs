@@ -22,8 +22,8 @@ pub struct Linux {
     /// The seed of the random parts of the kernel's addresses; absent: addresses are not random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout_seed: Option<u64>,
-    /// Whether faults and `khugepaged` use pages of 2 MiB, and whether other sizes set to `inherit`
-    /// are used.
+    /// Where faults and `khugepaged` use pages of 2 MiB, and blocks of all other sizes that are set to
+    /// `inherit`.
     pub enabled: Enabled,
     /// Whether faults use blocks of 16 KiB, which are mapped by base pages; absent: never.
     #[serde(rename = "hugepages-16kB", skip_serializing_if = "Option::is_none")]
@@ -59,8 +59,8 @@ pub struct Linux {
     /// 1: a load of untouched memory maps a large zero page where a large page is allowed.
     #[serde(skip_serializing_if = "is_one")]
     pub use_zero_page: u8,
-    /// Whether faults use large pages for anonymous shared memory, and whether other sizes set to `inherit`
-    /// are used there.
+    /// Where faults use pages of 2 MiB, and blocks of all other sizes that are set to `inherit`, for
+    /// anonymous shared memory.
     #[serde(skip_serializing_if = "is_default")]
     pub shmem_enabled: ShmemEnabled,
     /// The size, in bytes, of the range around a fault on a file's page: the fault also maps the
@@ -106,7 +106,7 @@ pub struct Linux {
     /// Cycles of the operating system's clock per millisecond of the kernel's time; absent: those
     /// of a processor at 4 GHz, an assumption.
     pub cycles_per_ms: u64,
-    /// The reason for the settings.
+    /// The reason for the settings of this table.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
@@ -288,7 +288,7 @@ pub struct Hugetlb {
     /// ordinary pages.
     #[serde(rename = "hugepages-1048576kB", skip_serializing_if = "Option::is_none")]
     pub of_1048576k: Option<HugePool>,
-    /// The reason for the settings.
+    /// The reason for the settings of this table.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
@@ -328,10 +328,10 @@ pub struct HugePool {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// As in the recording.
+    /// At their addresses in the recording.
     #[default]
     Recorded,
-    /// Where the kernel would place them.
+    /// Where the kernel would place the mappings.
     Kernel,
 }
 
@@ -339,11 +339,11 @@ pub enum Layout {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Enabled {
-    /// Wherever they fit.
+    /// Wherever large pages fit.
     Always,
-    /// Where `madvise(MADV_HUGEPAGE)` requests them.
+    /// Where `madvise(MADV_HUGEPAGE)` requests large pages.
     Madvise,
-    /// Large pages are used nowhere.
+    /// Nowhere.
     Never,
 }
 
@@ -365,19 +365,19 @@ pub struct OfSize {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShmemEnabled {
-    /// Wherever they fit.
+    /// Wherever large pages fit.
     Always,
     /// Where the whole large page lies within the memory, or where `madvise(MADV_HUGEPAGE)`
     /// requests large pages.
     WithinSize,
-    /// Where `madvise(MADV_HUGEPAGE)` requests them.
+    /// Where `madvise(MADV_HUGEPAGE)` requests large pages.
     Advise,
-    /// They are used nowhere.
+    /// Nowhere.
     #[default]
     Never,
-    /// They are used nowhere, whatever is set for their size.
+    /// Nowhere, whatever is set for their size.
     Deny,
-    /// Wherever they fit, but only for sizes that inherit this setting.
+    /// Wherever large pages fit, but only for sizes that inherit this setting.
     Force,
 }
 
@@ -385,15 +385,15 @@ pub enum ShmemEnabled {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OrderShmem {
-    /// Wherever they fit.
+    /// Wherever large pages fit.
     Always,
     /// As `shmem_enabled` says for all sizes.
     Inherit,
     /// Where the whole large page lies within the memory.
     WithinSize,
-    /// Where `madvise(MADV_HUGEPAGE)` requests them.
+    /// Where `madvise(MADV_HUGEPAGE)` requests large pages.
     Advise,
-    /// They are used nowhere.
+    /// Nowhere.
     Never,
 }
 
@@ -401,13 +401,13 @@ pub enum OrderShmem {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OrderEnabled {
-    /// Wherever they fit.
+    /// Wherever large pages fit.
     Always,
     /// As `enabled` says for all sizes.
     Inherit,
-    /// Where `madvise(MADV_HUGEPAGE)` requests them.
+    /// Where `madvise(MADV_HUGEPAGE)` requests large pages.
     Madvise,
-    /// Large pages of this size are used nowhere.
+    /// Nowhere.
     Never,
 }
 
@@ -489,7 +489,7 @@ pub struct Ingens {
     /// as soon as one of its pages is mapped.
     #[serde(skip_serializing_if = "is_default")]
     pub aggressive_below: f64,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
@@ -534,7 +534,7 @@ pub struct HawkEye {
     /// The share of a large page's base pages that hold only zeros: an assumption, as traces have
     /// no contents.
     pub zero_share: f64,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
@@ -574,7 +574,7 @@ pub enum Metric {
 pub struct Ca {
     /// The most offsets between virtual and physical addresses that a region has.
     pub offsets_max: usize,
-    /// The source of the number.
+    /// Where the number comes from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
@@ -596,7 +596,7 @@ pub struct Ranger {
     pub period_millisecs: u64,
     /// The most base pages that a pass moves.
     pub moves: u64,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }

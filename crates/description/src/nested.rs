@@ -45,7 +45,7 @@ pub struct Nested {
     pub shared: Shared,
     /// The host's memory in bytes; the guest's memory is `memory.size`.
     pub memory: Bytes,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     pub source: String,
 }
 
@@ -111,7 +111,7 @@ pub struct Former {
     /// The seed of the random numbers.
     #[serde(default = "one")]
     pub seed: u64,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(default)]
     pub source: String,
 }

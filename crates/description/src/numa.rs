@@ -17,7 +17,7 @@ pub struct Numa {
     /// The node of each processor; absent: in order, with an equal number on each node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processors: Vec<u8>,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(default)]
     pub source: String,
 }
@@ -45,7 +45,7 @@ pub struct NumaPolicy {
     /// bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_cycles: Option<u32>,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }

@@ -115,7 +115,7 @@ pub struct Os {
     /// Settings that change during the run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub at: Vec<At>,
-    /// The reason for the settings.
+    /// The reason for the settings of this table.
     pub source: String,
 }
 
@@ -240,7 +240,7 @@ pub struct Coalesced {
     pub level: Level,
     /// The most base pages that a pass moves.
     pub moves: u64,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(default)]
     pub source: String,
 }
@@ -263,7 +263,7 @@ pub struct Promotion {
     /// Cycles of counting a miss; absent: 30.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count_cycles: Option<u32>,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
@@ -281,7 +281,7 @@ pub struct Reservations {
     /// marks when a reservation is broken; absent: nothing is marked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub marks: Option<MarksOfBroken>,
-    /// The reason for the settings.
+    /// The reason for the settings of this table.
     pub source: String,
 }
 
@@ -297,7 +297,7 @@ pub struct Devices {
     /// Whether frames of devices come from blocks of 2 MiB that hold nothing else (B10 section 6.2.3).
     #[serde(default, skip_serializing_if = "is_false")]
     pub apart: bool,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(default)]
     pub source: String,
 }
@@ -349,7 +349,7 @@ pub struct Swap {
     /// Additional cycles for each page of a request.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub page_cycles: u32,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(default)]
     pub source: String,
 }

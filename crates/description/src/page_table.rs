@@ -46,7 +46,7 @@ pub struct PageTable {
     /// table covers the page, instead of at the root: for `x86-64`, `mpt` and `flattened`. Absent: yes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remembers_leaf: Option<bool>,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(default)]
     pub source: String,
 }

@@ -22,7 +22,7 @@ pub struct RangeTlb {
     pub pages_min: u32,
     /// The seed of the random sequence, for policies that use one.
     pub seed: u64,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     pub source: String,
 }
 

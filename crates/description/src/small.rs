@@ -36,7 +36,7 @@ pub struct Small {
     /// group.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "names")]
     pub everywhere: Vec<String>,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }

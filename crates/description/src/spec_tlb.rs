@@ -39,7 +39,7 @@ pub struct SpecTlb {
     pub tagged: bool,
     /// The seed of the random sequence, for policies that use one.
     pub seed: u64,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     pub source: String,
 }
 

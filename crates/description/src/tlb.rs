@@ -102,7 +102,7 @@ pub struct Tlb {
     /// The seed of the random sequence, for policies that use one.
     #[serde(default = "one")]
     pub seed: u64,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(default)]
     pub source: String,
 }

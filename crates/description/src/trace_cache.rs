@@ -16,7 +16,7 @@ pub struct TraceCache {
     pub uops_per_instruction: f64,
     /// Cycles of building a line, in addition to fetching its bytes.
     pub build_cycles: u32,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     #[serde(default)]
     pub source: String,
 }

@@ -11,7 +11,7 @@ pub struct Walker {
     /// The cache that the walker's references look up first; absent: the first data cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enters: Option<String>,
-    /// Hardware, or a software handler.
+    /// What refills the TLBs: hardware, or a software handler.
     pub kind: WalkerKind,
     /// Cycles of a refill in addition to its references and to a handler's instructions: for a trap
     /// and the return from it.
@@ -42,7 +42,7 @@ pub struct Walker {
     /// of B10, section 6.3.3.
     #[serde(skip_serializing_if = "is_false")]
     pub lowest_only: bool,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     pub source: String,
 }
 
@@ -100,7 +100,7 @@ pub struct MmuCache {
     pub physical_bits: u32,
     /// The seed of the random sequence, for policies that use one.
     pub seed: u64,
-    /// The source of the numbers.
+    /// Where the numbers of this table come from.
     pub source: String,
 }
 

@@ -132,7 +132,7 @@ pub struct Results {
     pub timeline: Timeline,
     /// Misses over address and time.
     pub map: MissMap,
-    /// Time, if the machine has all latencies that it needs.
+    /// The time of the run, if the machine file has all latencies from which it is computed.
     pub time: Option<Time>,
     /// Effects that this run does not model.
     pub not_modelled: Vec<String>,

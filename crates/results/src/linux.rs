@@ -117,7 +117,7 @@ pub struct PageBlockCounts {
     pub by_type: BTreeMap<String, u64>,
     /// Page blocks that changed their type.
     pub claimed: u64,
-    /// Base frames taken from page blocks of another type, which kept their type.
+    /// Base frames taken from page blocks of another type, without a change of the blocks' type.
     pub stolen: u64,
 }
 

@@ -211,7 +211,7 @@ pub struct EndOfProgram {
     /// Runs of adjacent pages in adjacent frames, by length.
     pub runs: Vec<RunsOfLength>,
     /// Regions with mapped pages, by address. The shared zero page counts as not mapped, here and
-    /// in the fields above.
+    /// in the other fields of this structure.
     pub regions: Vec<RegionSizes>,
 }
 

@@ -38,6 +38,6 @@ pub struct KernelTime {
     /// Cycles of waiting for disks, one transfer after the other.
     pub io_cycles: u64,
     /// Share of `cycles` and `io_cycles` in all cycles. The lower bound uses the upper bound of the
-    /// time of program and translation, and the upper bound uses its lower bound.
+    /// time of program and translation, and the upper bound uses the lower bound of this time.
     pub share: Range<f64>,
 }

@@ -27,7 +27,7 @@ pub struct Walks {
     /// References of cold misses: of the walk that faulted and of the walk that was repeated after
     /// the fault.
     pub cold_references: u64,
-    /// Pairs of a number of references and the number of walks that made as many references,
+    /// Pairs of a number of references and the number of walks that made this number of references,
     /// without cold walks.
     pub references_per_walk: Vec<(u64, u64)>,
     /// References by level of the page table (in a virtual machine the guest's), root first, and by
@@ -66,7 +66,7 @@ impl Sum for Vec<LevelCounts> {
     }
 }
 
-/// The MMU cache and its counts. The references that it saved do not appear in `Walks`.
+/// The MMU cache and its counts. The references that the MMU cache saved do not appear in `Walks`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MmuCacheCounts {
     /// Name of the design.

@@ -12,8 +12,8 @@ const NAMED_MAX: usize = 8;
 
 /// A process of a recording.
 ///
-/// It is the first process or was created by a `fork`, and stays the same process when it executes
-/// another program.
+/// A process is the first one of the recording or was created by a `fork`. It stays the same
+/// process when it executes another program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Process {
     /// The number of the process in the recording; the first one is 0.
@@ -38,7 +38,7 @@ pub struct Process {
     /// The number of accesses of the process, as far as it is known.
     #[serde(default)]
     pub accesses: u64,
-    /// The number of instructions that the accesses of the process count.
+    /// The number of instructions of the process, as its accesses count them.
     #[serde(default)]
     pub instructions: u64,
 }
@@ -50,7 +50,7 @@ pub struct Program {
     pub arch: Arch,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// The number of accesses of the process before this program.
+    /// The number of accesses of the process before it ran this program.
     pub from: u64,
 }
 
