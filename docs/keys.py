@@ -159,7 +159,7 @@ def _page_of(table: Table) -> str:
 def _also(table: Table) -> str:
     """Other places at which the same keys can stand."""
     others = ", ".join(f"`[{path}]`" for path in table.paths[1:])
-    return f" These keys can be in {others} as well." if others else ""
+    return f" The keys of this table can also be in {others}." if others else ""
 
 
 def _anchor(table: Table) -> str:
