@@ -189,7 +189,7 @@ def _value(key: Key, page: str, tables: list[Table]) -> str:
         return f"list of: {_value(Key(key.name, listed[1], ''), page, tables)}"
     by_name = re.fullmatch(r"BTreeMap<\w+, (.*)>", kind)
     if by_name:
-        return f"by name: {_value(Key(key.name, by_name[1], ''), page, tables)}"
+        return f"for each name: {_value(Key(key.name, by_name[1], ''), page, tables)}"
     table = _inner(Key(key.name, kind, ""), tables)
     if table is not None:
         other = _page_of(table)
