@@ -159,7 +159,7 @@ def _page_of(table: Table) -> str:
 def _also(table: Table) -> str:
     """Other places at which the same keys can stand."""
     others = ", ".join(f"`[{path}]`" for path in table.paths[1:])
-    return f" These keys can be in {others} as well." if others else ""
+    return f" The keys of this table can also be in {others}." if others else ""
 
 
 def _anchor(table: Table) -> str:
@@ -189,7 +189,7 @@ def _value(key: Key, page: str, tables: list[Table]) -> str:
         return f"list of: {_value(Key(key.name, listed[1], ''), page, tables)}"
     by_name = re.fullmatch(r"BTreeMap<\w+, (.*)>", kind)
     if by_name:
-        return f"by name: {_value(Key(key.name, by_name[1], ''), page, tables)}"
+        return f"for each name: {_value(Key(key.name, by_name[1], ''), page, tables)}"
     table = _inner(Key(key.name, kind, ""), tables)
     if table is not None:
         other = _page_of(table)
