@@ -2536,7 +2536,7 @@ class Managed(Record):
 class TimeUse(Record):
     """How the cycles of all processors were used.
 
-    The sum is the number of processors times the cycles until the last one ended.
+    The sum is the number of processors multiplied by the cycles until the last processor ended.
     """
 
     work_cycles: int
@@ -2548,7 +2548,8 @@ class TimeUse(Record):
     """
 
     wait_cycles: int
-    """Waiting for locks and busy descriptors, without the time of interrupts that arrive meanwhile.
+    """Waiting for locks and busy descriptors, without the time of interrupts that arrive during the
+    wait.
     """
 
     shootdown_cycles: int

@@ -79,8 +79,8 @@ impl AddAssign<&ClassCounts> for ClassCounts {
     }
 }
 
-/// How the cycles of all processors were used. The sum is the number of processors times the cycles
-/// until the last one ended.
+/// How the cycles of all processors were used. The sum is the number of processors multiplied by
+/// the cycles until the last processor ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct TimeUse {
     /// Work: of the load itself, the memory manager and the HAT layer.
@@ -88,8 +88,8 @@ pub struct TimeUse {
     /// Taking and releasing locks, including the transfer of their cache lines from other
     /// processors.
     pub lock_cycles: u64,
-    /// Waiting for locks and busy descriptors, without the time of interrupts that arrive
-    /// meanwhile.
+    /// Waiting for locks and busy descriptors, without the time of interrupts that arrive during
+    /// the wait.
     pub wait_cycles: u64,
     /// Sending shootdowns, waiting for answers, flushing caches.
     pub shootdown_cycles: u64,

@@ -87,7 +87,7 @@ pub(super) struct Base {
     forked: BTreeSet<i64>,
     /// The spaces of forked children, from the fork until the trace uses them.
     children: VecDeque<HatSpace>,
-    /// The numbers, in the trace, of spaces that began as a copy of their parent's.
+    /// The numbers, in the trace, of spaces that began as a copy of their parent's space.
     inherited: BTreeSet<u32>,
     unexplained: u64,
     /// Whether pages should be evicted as soon as that is possible.
@@ -115,7 +115,7 @@ pub(super) struct Base {
     heaps: Option<Box<Heaps>>,
     /// Reserved large pages, if there are pools of them.
     pools: Option<Box<Pools>>,
-    /// The state of memory at the end of a program, with most memory in use.
+    /// The state of memory at that end of a program at which most memory was in use.
     end: Option<EndOfProgram>,
     samples: Vec<MemorySample>,
     /// The number of operations per sample; the next field has the number since the last sample.
@@ -123,7 +123,7 @@ pub(super) struct Base {
     since: u64,
 }
 
-/// What makes pages larger than the base page.
+/// The source of pages larger than the base page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Larger {
     /// All pages are base pages.
@@ -344,8 +344,8 @@ impl Base {
         done.map_err(|error| self.failure(error, platform))
     }
 
-    /// Runs `work` on the manager, and then reports its flushes to hardware. The error is the one
-    /// that the memory manager returned.
+    /// Runs `work` on the manager, and then reports its flushes to hardware. The error is the error
+    /// of the memory manager.
     fn attempt<T>(
         &mut self,
         platform: &mut dyn Platform,

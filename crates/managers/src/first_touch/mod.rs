@@ -69,7 +69,7 @@ pub(super) struct FirstTouch {
 }
 
 impl FirstTouch {
-    /// A manager that maps pages as `os` says; the page table supports `sizes`.
+    /// A manager that maps pages as `os` describes; the page table supports `sizes`.
     pub(super) fn new(os: &description::Os, sizes: &[PageSize]) -> Result<FirstTouch, String> {
         let (base, large) = (os.base(), os.large());
         if let Some(size) = [base].into_iter().chain(large).find(|size| !sizes.contains(size)) {
@@ -142,7 +142,7 @@ impl FirstTouch {
         Ok(())
     }
 
-    /// The frame for a page: a newly allocated one, or that given by the trace.
+    /// The frame for a page: a newly allocated frame, or the frame that the trace gives.
     fn frame_for(
         &mut self,
         who: Who,

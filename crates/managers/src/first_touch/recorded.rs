@@ -151,7 +151,7 @@ impl Recorded {
         Err(Failure::OutOfFrames)
     }
 
-    /// Adds a user of the frame of a page; the first one allocates it.
+    /// Adds a user of the frame of a page. The first user allocates the frame.
     pub(super) fn take(
         &mut self,
         frame: PhysAddr,
@@ -197,7 +197,7 @@ impl Recorded {
         after.or_else(|| self.untold.first()).copied()
     }
 
-    /// Removes a user of a frame; the last one frees it.
+    /// Removes a user of a frame. The last user frees the frame.
     pub(super) fn release(&mut self, frame: PhysAddr, size: PageSize, ram: &mut Ram) {
         for part in self.parts(frame, size) {
             let users = self.users.get_mut(&part);

@@ -52,7 +52,7 @@ impl Served {
     }
 }
 
-/// Who requests data.
+/// The requester of data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Requester {
     /// The program, with an access of this kind.

@@ -144,7 +144,7 @@ impl Layout {
         Some(&self.spaces[*self.places.get(&number)?].regions)
     }
 
-    /// The label of the region that `addr` lies in: unique over all spaces, from 0.
+    /// The label of the region that contains `addr`: unique over all spaces, from 0.
     #[inline]
     pub fn label_of(&mut self, number: u32, addr: VirtAddr) -> u32 {
         let Recent { first, last, space, label } = self.recent[recent_index(addr)];

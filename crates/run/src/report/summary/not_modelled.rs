@@ -1,4 +1,4 @@
-//! What a run did not model, as sentences for readers of its results.
+//! The effects that a run did not model, as sentences for readers of its results.
 
 use addr::PageSize;
 use description::{Description, managers::keeps_tables_apart};
