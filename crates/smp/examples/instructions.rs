@@ -5,9 +5,9 @@
 //!   valgrind --tool=cachegrind --cache-sim=no target/release/examples/instructions OPERATION PAGES TIMES
 //! ```
 //!
-//! The cost of one operation is the count for 2000 times minus the count for 1000 times, divided by
-//! 1000. This cost is a linear function of the number of pages: a fixed cost per operation, plus a
-//! cost for each page.
+//! The cost of one operation is a thousandth of the difference between the counts for 2000 times
+//! and for 1000 times. This cost is a linear function of the number of pages: a fixed cost per
+//! operation, plus a cost for each page.
 
 use addr::{Frames, OutOfFrames, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{

@@ -40,7 +40,7 @@ pub(super) struct Lookup<'a> {
 impl Run {
     /// Runs the accesses of `span`: hits in a fast loop, all other accesses one by one. Stops after
     /// an access if the operating system has then requested to be woken and, if `to_miss`, after
-    /// the first access that is no hit. Returns the index of the next access, and the number of
+    /// the first access that is not a hit. Returns the index of the next access, and the number of
     /// fetches that the trace cache delivered.
     pub(super) fn accesses<const CHECK: bool, const CACHES: u8>(
         &mut self,
