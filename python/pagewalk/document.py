@@ -2578,7 +2578,8 @@ class TimeUse(Record):
     """
 
     wait_cycles: int
-    """Waiting for locks and busy descriptors, without the time of interrupts that arrive meanwhile.
+    """Waiting for locks and busy descriptors, without the time of interrupts that arrive during the
+    wait.
     """
 
     shootdown_cycles: int
@@ -2642,33 +2643,38 @@ class ShootCounts(Record):
     """Interrupts of processors."""
 
     deferred: int
-    """Flushes of a space that a processor made when it entered the space again."""
+    """Deferred flushes: a processor flushed a space when it entered the space again."""
 
     wait_cycles: int
     """Cycles that senders waited for answers."""
 
     cache_pages: int
-    """Pages flushed from caches that are indexed by virtual addresses, counted on each processor
-    that may hold lines of them.
+    """Pages flushed from caches that are indexed by virtual addresses.
+
+    A page is counted once for each processor that may hold lines of it.
     """
 
     cache_spaces: int
-    """Whole spaces flushed from caches that are indexed by virtual addresses, counted on each
-    processor that may hold lines of them.
+    """Whole spaces flushed from caches that are indexed by virtual addresses.
+
+    A space is counted once for each processor that may hold lines of it.
     """
 
 
 class ContextUse(Record):
-    """The number of entries into spaces, by how the space came to a context."""
+    """The number of times that a processor entered a space, by how the space got its context."""
 
     unlisted: int
-    """Entries into a space that had a context, without taking a lock."""
+    """Entries into a space that had a context. No lock was acquired."""
 
     listed: int
-    """Entries into a space that had a context, with the lock of the list that is ordered by use."""
+    """Entries into a space that had a context.
+
+    The lock of the list of contexts, which is ordered by use, was acquired.
+    """
 
     taken: int
-    """Entries into a space that had no context and got one."""
+    """Entries into a space that had no context and was given one."""
 
     stolen: int
     """Entries counted in `taken` whose context was taken from another space."""
@@ -2705,7 +2711,7 @@ class HatOutcome(Record):
     """How the cycles of all processors were spent."""
 
     locks: dict[str, LockShare]
-    """The costs of the locks, by the name of their class."""
+    """The costs of the locks, by the name of the class of locks."""
 
     acquisitions_per_operation: float
     """Acquisitions of all locks, per operation."""
@@ -2723,7 +2729,7 @@ class HatOutcome(Record):
     """The number of spaces that lost their page tables to other spaces."""
 
     table_bytes_peak: int
-    """The most bytes of page tables at any time."""
+    """The largest size of all page tables together at any time, in bytes."""
 
 
 class Hat(Record):
@@ -2793,9 +2799,8 @@ class HostOutcome(Record):
     nanoseconds: float
     """Nanoseconds per operation of one thread on the shared layer.
 
-    This value and the next two are from one round: from the judged round whose scaling is the
-    median or, if no round is judged, from the round in which the scaling of the control is the
-    median.
+    This value and the next two are from the same round. It is the judged round with the median
+    scaling or, if no round is judged, the round with the median scaling of the control.
     """
 
     control_nanoseconds: float
@@ -2805,14 +2810,17 @@ class HostOutcome(Record):
     """The throughput of the control on all threads, divided by that on one thread."""
 
     acquisitions: dict[str, int]
-    """By class of locks: the number of acquisitions by one thread, in as many operations as a
-    processor does in virtual time. This number must equal the number in virtual time.
+    """By class of locks: the number of acquisitions by one thread.
+
+    The thread does the number of operations that a processor does in virtual time, so the
+    acquisitions must equal those in virtual time.
     """
 
     judged_rounds: int
-    """The number of rounds that are judged, that is, valid: the control scales, the two times of
-    the same work agree, and the transfer of a cache line between threads takes as long at the
-    end as at the beginning.
+    """The number of rounds that are judged, because they are valid.
+
+    In a valid round, the control scales, the two times of the same work agree, and the transfer of
+    a cache line between threads takes the same time at the end as at the beginning.
     """
 
     scaling: float | None
@@ -2823,8 +2831,8 @@ class HostOutcome(Record):
     predicted: float | None
     """The value of `scaling` that virtual time predicts at this host's prices.
 
-    `None` if no round is judged, and for loads that do other work between their operations, as
-    threads on the host do not do such work.
+    `None` if no round is judged. Also `None` for loads that do other work between their operations,
+    because threads on the host do not do this work.
     """
 
     cycle_ns: float | None
@@ -2834,9 +2842,10 @@ class HostOutcome(Record):
     """
 
     lines_ns: float | None
-    """Nanoseconds per operation for cache lines written by another thread, except those of locks:
-    the additional time of an operation if threads take turns with single operations, without the
-    transfers of locks' lines. `None` if `predicted` is `None`.
+    """Nanoseconds per operation for cache lines that another thread has written, except the lines
+    of locks. This is the additional time of an operation if threads take turns with single
+    operations, without the time of transferring the lines of locks. `None` if `predicted` is
+    `None`.
     """
 
     prices: HostPrices | None

@@ -22,7 +22,7 @@ macro_rules! address {
                 self.0
             }
 
-            /// The first byte of the page or frame of `size` that this byte lies in.
+            /// The first byte of the page or frame of `size` that contains this byte.
             #[inline]
             pub const fn align_down(self, size: PageSize) -> Self {
                 Self(self.0 & !size.mask())
@@ -80,7 +80,7 @@ address! {
 }
 
 impl VirtAddr {
-    /// The page of `size` that this byte lies in.
+    /// The page of `size` that contains this byte.
     #[inline]
     pub const fn page(self, size: PageSize) -> Page {
         Page::containing(self, size)

@@ -68,9 +68,10 @@ pub trait Memory {
     /// `value` must be equal to the lower 4 bytes in memory, except for bits that a walker has set
     /// there since the caller read them.
     ///
-    /// The default writes the upper 4 bytes. An implementation replaces it if it has no 4-byte write that is
-    /// safe beside a walker, for example one of atomic 8-byte words. A memory with one user at a time may
-    /// write all 8 bytes: a processor stalls an 8-byte read that follows a 4-byte write to half of them.
+    /// The default writes the upper 4 bytes. An implementation overrides this function if it has no
+    /// 4-byte write that is safe while a walker runs, for example an implementation with atomic
+    /// 8-byte words. A memory with one user at a time may write all 8 bytes: a processor stalls an
+    /// 8-byte read that follows a 4-byte write to a half of these bytes.
     #[inline]
     fn write_upper_u64(&mut self, addr: PhysAddr, value: u64) {
         self.write_u32(addr.wrapping_add(4), (value >> 32) as u32);
@@ -93,10 +94,11 @@ pub trait Memory {
     }
 }
 
-/// Implements the exchanges of a [`Memory`] as a read followed by a write, for a memory that has one
-/// user at a time and no walker beside it. Use it inside `impl Memory for`.
+/// Implements the exchanges of a [`Memory`] as a read followed by a write, for a memory that has
+/// one user at a time and no walker. Use it inside `impl Memory for`.
 ///
-/// On a memory that a hardware walker accesses at the same time, it loses accessed and dirty bits.
+/// If a hardware walker accesses the memory at the same time, these exchanges lose accessed and
+/// dirty bits.
 ///
 /// ```
 /// use addr::{Memory, PhysAddr};

@@ -76,7 +76,7 @@ impl fmt::Debug for PageSize {
     }
 }
 
-/// The error for text that is not a page size. Its message shows what a page size looks like.
+/// The error for text that is not a page size. Its message has an example of a page size.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParsePageSizeError {
     text: String,
@@ -118,7 +118,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// The page of `size` that `addr` lies in.
+    /// The page of `size` that contains `addr`.
     #[inline]
     pub const fn containing(addr: VirtAddr, size: PageSize) -> Page {
         Page { start: addr.align_down(size), size }

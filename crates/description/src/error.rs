@@ -13,7 +13,7 @@ pub enum Error {
         origin: String,
         /// The line in the file, from 1.
         line: usize,
-        /// The key and what is wrong with it.
+        /// The key and the reason for which it is wrong.
         what: String,
     },
     /// A built-in machine cannot be built with the given settings.
@@ -29,7 +29,7 @@ pub enum Error {
         line: usize,
         /// All given settings.
         settings: Vec<String>,
-        /// The key and what is wrong with it.
+        /// The key and the reason for which it is wrong.
         what: String,
     },
     /// A `--set` argument is wrong.

@@ -277,7 +277,8 @@ pub struct Reservations {
     /// The sizes of reservations; if there are several sizes, the largest size for which there is
     /// room is used.
     pub sizes: Vec<PageSize>,
-    /// Whether a reservation may extend beyond what is mapped, so that even small files have one.
+    /// Whether a reservation may extend beyond the mapped pages, so that even small files have a
+    /// reservation.
     #[serde(skip_serializing_if = "is_false")]
     pub eager: bool,
     /// Whether the page-table entries of pages in reservations are marked, and what happens to the

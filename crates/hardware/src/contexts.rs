@@ -13,7 +13,8 @@
 //! space without a flush, that space would use entries of the number's previous space. The entries
 //! of a number are therefore flushed before the number is given to another space. Linux has
 //! generations on Arm (arch/arm64/mm/context.c) and a few numbers per processor on x86
-//! (arch/x86/mm/tlb.c); IRIX and Solaris keep one list or one counter for all (K94 §4.2).
+//! (arch/x86/mm/tlb.c); IRIX and Solaris keep one list or one counter for all processors (K94
+//! §4.2).
 //!
 //! This module does not depend on the simulator, so that a kernel could use it to assign contexts.
 
@@ -23,8 +24,8 @@ use description::{BITS_MAX, ContextPolicy};
 /// The largest number of processors: a word has one bit for each.
 pub const PROCESSORS_MAX: u32 = u64::BITS;
 
-/// The tag that distinguishes the lines of a context in virtually addressed caches. It is in bits
-/// above those of any address. Lines of memory that all contexts share have no tag.
+/// The tag that distinguishes the lines of a context in virtually addressed caches. The tag is in
+/// bits above all bits of an address. Lines of memory that all contexts share have no tag.
 pub fn tag_of_context(asid: Asid) -> u64 {
     (u64::from(asid.0) + 1) << VIRTUAL_CACHE_BITS
 }
@@ -194,8 +195,8 @@ mod tests {
     ];
 
     /// Simulates two processors whose TLBs never evict an entry; each entry is a pair of context
-    /// and space. No space ever finds an entry of another space. If a space is reported to have no
-    /// entries in any TLB, it has none.
+    /// and space. No space ever finds an entry of another space. If it is reported that no TLB has
+    /// entries of a space, this is true.
     #[test]
     fn no_space_finds_what_another_has_left() {
         for policy in POLICIES {

@@ -59,8 +59,9 @@ pub struct Shootdowns {
     /// Entries of the processor's TLBs flushed by shootdowns.
     pub entries: u64,
     /// Three counts of shootdowns that the processor started: this one counts the shootdowns that
-    /// were broadcast. The next one counts those that flushed a whole space because many pages had
-    /// changed, and the third those that left the flushes of other processors to a sweep.
+    /// were broadcast. The next field counts the shootdowns that flushed a whole space because many
+    /// pages had changed. The field after it counts the shootdowns that left the flushes of other
+    /// processors to a sweep.
     pub broadcast: u64,
     pub widened: u64,
     pub deferred: u64,

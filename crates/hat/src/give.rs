@@ -73,7 +73,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
 
     /// Unmaps all pages that were mapped, directly or through other spaces, from the pages that
     /// `space` has in `range`. If `with_own` is true, the pages of `space` in `range` are unmapped
-    /// too. `each` is called with each page, as it was before.
+    /// too. `each` is called with each page, in its state before the operation.
     ///
     /// When this returns, no processor uses any of these pages.
     pub fn revoke(

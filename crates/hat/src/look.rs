@@ -89,7 +89,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 
     /// Compares the mapping lists with the page tables, in both directions, and with the counts. No
-    /// other thread may use the layer meanwhile. The error describes the difference.
+    /// other thread may use the layer during the call. The error describes the difference.
     pub fn check(&self) -> Result<(), &'static str> {
         self.scheme.enter(Site::Look, |held| {
             let (mut pages, mut notes): (u64, Vec<(u64, Noted)>) = (0, Vec::new());

@@ -49,7 +49,7 @@ impl Pool {
         self.stolen += 1;
     }
 
-    /// Where the next table's frame of this size comes from.
+    /// The source of the frame, of this size, for the next table.
     pub(crate) fn take(&mut self, size: PageSize) -> Taken {
         let limit = self.share_bytes.unwrap_or(u64::MAX);
         let taken = match self.free.iter().rposition(|&(_, of)| of == size) {
@@ -93,7 +93,7 @@ pub struct PoolCounts {
     pub steals: u64,
 }
 
-/// Where a table's frame comes from.
+/// The source of a table's frame.
 pub(crate) enum Taken {
     /// This free frame of the pool.
     Free(PhysAddr),

@@ -37,7 +37,7 @@ pub struct HatSpace(pub u32);
 #[derive(Clone, Copy, Debug)]
 pub struct AddressSpace {
     pub(crate) mmus: [Option<MmuEntry>; MMUS_MAX],
-    /// The number by which hardware knows the space, if such numbers are limited.
+    /// The number by which hardware identifies the space, if these numbers are limited.
     pub(crate) context: Option<u32>,
 }
 

@@ -16,8 +16,8 @@ use crate::{
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
-    /// Removes every mapping in `range` from one space (K94 operation 3). `each` gets the pages as
-    /// they were.
+    /// Removes every mapping in `range` from one space (K94 operation 3). `each` gets each page in
+    /// its state before the operation.
     ///
     /// A range that ends inside a larger page is refused: split that page first by [`Hat::resize`].
     pub fn unload(
@@ -72,7 +72,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 
     /// Removes every mapping of these frames from all spaces (K94 operation 2), with one shootdown.
-    /// `each` gets the pages as they were.
+    /// `each` gets each page in its state before the operation.
     ///
     /// When this returns, no processor can reach the frames, even through pages that another
     /// operation is unloading. A page that is larger than the frames is unmapped as a whole.

@@ -31,7 +31,7 @@ use ring::{Contents, Place, Replaces};
 
 /// The number of address bits of programs whose accesses are counted.
 pub const ADDRESS_BITS: u32 = 47;
-/// The most pages of a TLB.
+/// The largest number of pages of a TLB.
 pub const PAGES_MAX: usize = ring::SURE_PAGES_MAX;
 /// The range of place numbers, which share a word with a time.
 const PLACES: u64 = PAGES_MAX as u64;
@@ -79,7 +79,7 @@ impl<S: Sequence> List<S> {
         order: Order::Fifo([0; PAGES_MAX]),
     };
 
-    /// For a TLB with this number of `pages` in `sets`. No page is held.
+    /// The state for a TLB that holds `pages` pages in `sets` sets. No page is held.
     pub fn new(pages: usize, sets: usize, replaces: Replaces) -> List<S> {
         let order = match replaces {
             Replaces::Lru => Order::Lru(Box::new(Queues::NEW)),

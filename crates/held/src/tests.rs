@@ -91,8 +91,8 @@ fn the_page_makes_room_that_the_machine_has_go() {
             let mut gone = 0;
             for round in 0..20 {
                 // A TLB in which some entries belong to another process and some places are empty.
-                // The empty places are at random if the policy is random, and behind the others if
-                // it is FIFO.
+                // The empty places are at random positions if the policy is random, and after all
+                // other places if it is FIFO.
                 let mut words: Vec<u64> = Vec::new();
                 for set in 0..sets as u64 {
                     let first = words.len();

@@ -17,9 +17,9 @@
 //! A reader's note must be visible to other processors before the reader tests whether the lock is
 //! biased. This order normally takes a locked instruction. In this lock the writer makes all
 //! processors execute a barrier instead (Linux's `membarrier`): either the reader or the writer
-//! then sees what the other has written. Without that system call, no lock is biased. A barrier
-//! takes some microseconds, so that a lock becomes biased only after a number of readers since the
-//! last writer.
+//! then sees the other's store. Without that system call, no lock is biased. A barrier takes some
+//! microseconds, so that a lock becomes biased only after a number of readers since the last
+//! writer.
 
 use std::{
     cell::{Cell, UnsafeCell},
@@ -41,8 +41,8 @@ mod row;
 /// at least some hundred nanoseconds, so the barrier of the next writer adds only a few per cent.
 const READERS_MIN: u32 = if cfg!(miri) { 64 } else { 1024 };
 
-/// The number of locks for which a thread can have notes at the same time. If it reads more locks,
-/// it takes them in the ordinary way.
+/// The number of locks for which a thread can have notes at the same time. If a thread reads more
+/// locks, it acquires the further locks in the ordinary way.
 const NOTES: usize = 4;
 
 /// The notes of one thread: addresses of locks that it reads, or 0.

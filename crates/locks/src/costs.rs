@@ -35,8 +35,8 @@ pub struct Costs {
     /// The limit of `guarded` for all locks of one operation: at this limit the operation has
     /// fetched all lines that it uses.
     pub guarded_operation: u64,
-    /// Fetching a lock's line back by its holder, once for each attempt of a spinning processor.
-    /// This price and the next two are for [`LockKind::Barging`].
+    /// Fetching a lock's line back to the processor of its holder, once for each attempt of a
+    /// spinning processor. This price and the next two are for [`LockKind::Barging`].
     pub release: u64,
     /// An attempt of a spinning processor, until it has the lock's line and sees that the lock is
     /// free.
@@ -208,10 +208,10 @@ pub enum LockKind {
     Adaptive,
     /// The processor sleeps until the lock is handed to it in its turn.
     HandOver,
-    /// The processor spins, and sees with a delay that the lock is free. Meanwhile another
-    /// processor can take the lock, including the one that released it. Most present-day locks work
-    /// in this way. Readers of a reader/writer lock note their presence in a cache line of their
-    /// own.
+    /// The processor spins, and sees with a delay that the lock is free. Until then, another
+    /// processor can take the lock, including the processor that released it. Most present-day
+    /// locks work in this way. Readers of a reader/writer lock note their presence in a cache line
+    /// of their own.
     Barging,
 }
 

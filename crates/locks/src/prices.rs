@@ -85,8 +85,8 @@ impl HostPrices {
         })
     }
 
-    /// Whether the distance between the two processors is that of `before`, which is so if the
-    /// transfer of a line takes about as long.
+    /// Whether the distance between the two processors is the same as for `before`: the transfer of
+    /// a line takes about the same time.
     pub fn are_those_of(&self, before: &HostPrices) -> bool {
         let ratio = self.transfer_ns / before.transfer_ns;
         (1.0 / TRANSFER_CHANGE_MAX..=TRANSFER_CHANGE_MAX).contains(&ratio)
@@ -114,7 +114,7 @@ fn quantile(batches: &[f64], share: f64) -> f64 {
 }
 
 /// Adds to `sane` those of `batches` in which both threads ran. Returns the price, once there are
-/// enough.
+/// enough batches.
 fn price(sane: &mut Vec<f64>, batches: Vec<f64>) -> Option<f64> {
     sane.extend(batches.into_iter().filter(|&ns| ns <= TRANSFER_MAX_NS));
     (sane.len() >= BATCHES_MIN).then(|| quantile(sane, 0.25))

@@ -88,8 +88,8 @@ pub struct TimeUse {
     /// Taking and releasing locks, including the transfer of their cache lines from other
     /// processors.
     pub lock_cycles: u64,
-    /// Waiting for locks and busy descriptors, without the time of interrupts that arrive
-    /// meanwhile.
+    /// Waiting for locks and busy descriptors, without the time of interrupts that arrive during
+    /// the wait.
     pub wait_cycles: u64,
     /// Sending shootdowns, waiting for answers, flushing caches.
     pub shootdown_cycles: u64,

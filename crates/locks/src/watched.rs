@@ -7,7 +7,7 @@
 //!    outside |   space        |     MMU         | frame | MMU | space | outside     whose the time is
 //! ```
 //!
-//! Time is attributed to a single lock, which is the lock taken last of those that are held.
+//! Time is attributed to a single lock: of all locks that are held, the lock that was taken last.
 
 use std::{cell::RefCell, collections::BTreeMap, marker::PhantomData, time::Instant};
 
@@ -23,8 +23,8 @@ pub struct Watch {
     /// For each class, how often its locks were taken. Under `None`, how often a lock was taken
     /// while no other lock was held.
     pub taken: BTreeMap<Option<Class>, u64>,
-    /// For each class, the time during which a lock of this class was the one taken last of the
-    /// locks held. Under `None`, the time without a lock.
+    /// For each class, the time during which the lock taken last, of all locks held, was of this
+    /// class. Under `None`, the time without a lock.
     pub spent: BTreeMap<Option<Class>, Spent>,
     held: Vec<Class>,
     since: Option<Instant>,

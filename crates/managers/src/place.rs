@@ -69,7 +69,7 @@ pub fn written_rules(text: &str) -> Result<Vec<WrittenRule>, String> {
     Ok(rules.into_iter().map(Rule::written).collect())
 }
 
-/// What a rule applies to, from the most general to the most specific.
+/// The memory to which a rule applies, from the most general to the most specific.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Thing {
     Data,

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! The owner keeps tags and data, indexed by slot: `set * ways + way`. The array keeps a
-//! fingerprint of each key and compares eight fingerprints at once. It calls the owner's comparison
-//! only for slots whose fingerprint matches, so that searching a fully associative structure costs
-//! little more than searching a small set. A fully associative structure has one set; a
-//! direct-mapped structure has one way.
+//! fingerprint of each key and compares eight fingerprints in one step. It calls the owner's
+//! comparison only for slots whose fingerprint matches, so that searching a fully associative
+//! structure costs little more than searching a small set. A fully associative structure has one
+//! set; a direct-mapped structure has one way.
 
 use core::ops::Range;
 
@@ -178,7 +178,7 @@ impl SetArray {
         match self.words {
             1 => among(first, equal_bytes(self.fingerprints[set], pattern_of(key)), &mut is_it),
             2 => {
-                // Both words are compared at once, because the processor cannot predict which of
+                // Both words are compared together, because the processor cannot predict which of
                 // the two has the key.
                 let &[low, high] = self.fingerprints[2 * set..].first_chunk()?;
                 let pattern = pattern_of(key);
@@ -203,7 +203,7 @@ impl SetArray {
         }
         let pattern = pattern_of(key);
         let mut first = set * self.ways;
-        // Two words are tested at once, because most words have no match.
+        // Two words are tested together, because most words have no match.
         let (pairs, rest) = self.fingerprints[set * self.words..][..self.words].as_chunks::<2>();
         for &[low, high] in pairs {
             if may_have_zero(low ^ pattern) | may_have_zero(high ^ pattern) != 0 {

@@ -59,7 +59,7 @@ impl SpecFill {
     /// All ways of detection.
     pub const ALL: [SpecFill; 2] = [SpecFill::Heuristic, SpecFill::Marks];
 
-    /// The name as machine files write it.
+    /// The name in machine files.
     pub const fn name(self) -> &'static str {
         match self {
             SpecFill::Heuristic => "heuristic",

@@ -55,7 +55,7 @@ pub struct Usage {
 /// A mapped page as the OS sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapping {
-    /// The page, its frame and its rights; they may be [`Rights::NONE`].
+    /// The page, its frame and its rights. The rights may be [`Rights::NONE`].
     pub translation: Translation,
     /// The page's usage bits.
     pub usage: Usage,

@@ -7,9 +7,9 @@
 //!              table frames ride in it . . . . . . . . . . . . . . . . . . . and go back here
 //! ```
 //!
-//! A table that has become empty is unlinked at once, but an MMU cache may still lead to it. The
-//! frame of such a table is therefore kept in the token, and is not reused before the flush. In a
-//! guarded table, mapping a page can move nodes. In that case the token of `map` names the nodes
+//! A table that has become empty is unlinked immediately, but an MMU cache may still lead to it.
+//! The frame of such a table is therefore kept in the token, and is not reused before the flush. In
+//! a guarded table, mapping a page can move nodes. In that case the token of `map` names the nodes
 //! that moved, and no page.
 
 use alloc::{boxed::Box, vec::Vec};

@@ -27,10 +27,10 @@ pub enum Entry {
 /// bytes in memory, or its 4 bytes zero-extended. These laws hold for every level and value:
 ///
 /// * the value zero is [`Entry::Empty`], and no other value that these functions return is empty;
-/// * [`Format::translation`] of a value that [`Format::page`] returned has the frame, the
+/// * for a value that [`Format::page`] returned, [`Format::translation`] returns the frame, the
 ///   [granted](Format::granted) rights and the global bit of the page;
-/// * [`Format::decode`] of a value that [`Format::table`] returned has the table, and
-///   [`Format::population`] returns its population. Table, population and usage bits are
+/// * for a value that [`Format::table`] returned, [`Format::decode`] returns the table, and
+///   [`Format::population`] returns the table's population. Table, population and usage bits are
 ///   independent of each other.
 ///
 /// The default methods suit formats that software defines: page entries allow any rights, and

@@ -23,7 +23,7 @@
 //! A table keeps its entries in a [`Memory`] and allocates frames for them from a [`Frames`]. Both
 //! are passed to each operation, so that many tables, the VM layer and a walker share them. A walk
 //! returns its memory accesses as [`Reference`]s in order, without their cost. This crate does no
-//! IO, prints nothing, and works in a simulator and in a kernel alike.
+//! IO, prints nothing, and works both in a simulator and in a kernel.
 //!
 //! ```
 //! use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Allocation takes the lowest free node of the lowest frame that has one. Pools are therefore
-//! deterministic, and upper frames become empty first. A frame is freed with its last node.
+//! deterministic, and upper frames become empty first. A frame is freed when its last node is
+//! freed.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 

@@ -23,7 +23,7 @@ use addr::{Frames, Memory, PageSize, Rights, VirtAddr, VirtRange};
 
 use crate::{Error, Flush, Mapping, Space, Translation, Usage};
 
-/// What an operation will do to a range.
+/// The change that an operation will make to a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Intent {
     /// Pages of `size` will be mapped.

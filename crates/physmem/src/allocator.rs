@@ -68,8 +68,8 @@ pub trait Allocator {
         None
     }
 
-    /// How many more free blocks of `2^order` frames the allocator wants: 0, unless it has
-    /// watermarks.
+    /// The number of free blocks of `2^order` frames that the allocator requests in addition: 0,
+    /// unless it has watermarks.
     fn wanted(&self, order: u32) -> u64 {
         self.inner().map_or(0, |inner| inner.wanted(order))
     }

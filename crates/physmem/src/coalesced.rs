@@ -71,7 +71,7 @@ pub struct Scanned {
     /// The number of chunks examined.
     pub chunks: u64,
     /// The chunk to empty, as its first frame and its number of frames in use; `None` if this pass
-    /// finds no more.
+    /// finds no further chunk.
     pub found: Option<(FrameId, u64)>,
 }
 

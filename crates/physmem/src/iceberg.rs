@@ -92,9 +92,9 @@ impl Iceberg {
         Some(self.front + choice * self.back + (slot - self.front))
     }
 
-    /// The frame for a page: the first free frame of its front yard. If the front yard has none,
-    /// the first free frame of the back yard that has the most free frames. `is_free` tells whether
-    /// a frame is free.
+    /// The frame for a page: the first free frame of its front yard. If the front yard has no free
+    /// frame, the result is the first free frame of the back yard that has the most free frames.
+    /// `is_free` returns whether a frame is free.
     pub fn choose(&self, key: u64, is_free: impl Fn(FrameId) -> bool) -> Option<Berth> {
         let front = self.start(self.bucket(key, 0));
         if let Some(frame) = (front..front + self.front).map(FrameId).find(|&at| is_free(at)) {

@@ -24,12 +24,12 @@ const CHUNK_FRAMES: usize = 1 << CHUNK_SHIFT;
 /// The number of a frame and the address of its descriptor are computed from each other, as in
 /// IRIX.
 ///
-/// When a whole chunk changes its owner, only its first descriptor is written, and one state that
-/// stands for all others. The other descriptors are written when one of them must first be changed
-/// on its own. A page of 2M therefore costs its owner only two writes as long as it is not split.
-/// The first descriptors of all chunks are in one array: inside the chunks they would be 16 KiB
-/// apart, so that they would map to few sets of a processor's caches, and each would be on a
-/// different page.
+/// When a whole chunk changes its owner, only two values are written: its first descriptor, and one
+/// state that represents all other descriptors. The other descriptors are written when one of them
+/// must first be changed on its own. A page of 2M therefore costs its owner only two writes as long
+/// as it is not split. The first descriptors of all chunks are in one array: inside the chunks they
+/// would be 16 KiB apart, so that they would map to few sets of a processor's caches, and each
+/// would be on a different page.
 pub struct FrameTable {
     base: PageSize,
     frames: Range<u32>,

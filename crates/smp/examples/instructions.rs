@@ -1,12 +1,13 @@
-//! Runs an operation of the HAT layer without locks a number of times: under a tool that counts
-//! instructions, this gives the values in [`smp::Costs`].
+//! Runs an operation of the HAT layer without locks a given number of times. Under a tool that
+//! counts instructions, this yields the values in [`smp::Costs`].
 //!
 //! ```text
 //!   valgrind --tool=cachegrind --cache-sim=no target/release/examples/instructions OPERATION PAGES TIMES
 //! ```
 //!
-//! The count for 2000 times minus that for 1000, divided by 1000, is the cost of one operation. Over the
-//! number of pages it is a line: the fixed cost of an operation, and the cost for each page.
+//! The cost of one operation is a thousandth of the difference between the counts for 2000 times
+//! and for 1000 times. This cost is a linear function of the number of pages: a fixed cost per
+//! operation, plus a cost for each page.
 
 use addr::{Frames, OutOfFrames, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{
@@ -55,7 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             Rights::ALL,
         )
     };
-    // So that tables stay.
+    // These pages stay loaded, so that their page tables are not removed.
     for space in [space, other] {
         hat.load(space, page(0x10_0000, 0x10_0000), 1, &mut quiet)?;
     }

@@ -33,10 +33,10 @@ use crate::load::{Processor, text};
 pub enum Shootdowns {
     /// An interrupt to each processor that may hold entries of the space.
     Interrupts,
-    /// An interrupt to each processor that runs the space now. Other processors flush when they next run it.
+    /// An interrupt to each processor that runs the space now. Other processors flush when they run
+    /// the space next.
     Lazy,
-    /// The hardware flushes all processors at once, as Arm's TLBI does: no processor is
-    /// interrupted.
+    /// The hardware flushes on all processors, as Arm's TLBI does: no processor is interrupted.
     Broadcast,
 }
 
@@ -56,15 +56,15 @@ pub struct ShootCounts {
     pub sent: u64,
     /// Interrupts of processors.
     pub interrupts: u64,
-    /// Flushes of a space that a processor made when it entered the space again.
+    /// Deferred flushes: a processor flushed a space when it entered the space again.
     pub deferred: u64,
     /// Cycles that senders waited for answers.
     pub wait_cycles: u64,
-    /// Pages flushed from caches that are indexed by virtual addresses, counted on each processor
-    /// that may hold lines of them.
+    /// Pages flushed from caches that are indexed by virtual addresses. A page is counted once for
+    /// each processor that may hold lines of it.
     pub cache_pages: u64,
-    /// Whole spaces flushed from caches that are indexed by virtual addresses, counted on each processor
-    /// that may hold lines of them.
+    /// Whole spaces flushed from caches that are indexed by virtual addresses. A space is counted
+    /// once for each processor that may hold lines of it.
     pub cache_spaces: u64,
 }
 
@@ -73,7 +73,7 @@ pub struct ShootCounts {
 pub struct TlbEntry {
     /// The translation that the entry holds.
     pub translation: Translation,
-    /// The time at which it was filled, on the clock of [`Board::tick`].
+    /// The time at which the entry was filled, on the clock of [`Board::tick`].
     pub at: u64,
 }
 
@@ -92,7 +92,7 @@ pub struct Board {
 
 #[derive(Debug)]
 struct State {
-    /// The end of the highest frame handed out so far.
+    /// The end of the highest frame that was allocated so far.
     next: u64,
     out: BTreeSet<PhysAddr>,
     free_frames: u64,
@@ -131,8 +131,8 @@ impl Board {
         Board { virtual_caches, ..self }
     }
 
-    /// This board, with frames for page tables from the address `first` on, which every format must be able
-    /// to address.
+    /// This board, with frames for page tables from the address `first` on. Every format must be
+    /// able to address these frames.
     pub fn with_frames_from(self, first: u64) -> Board {
         self.lock().next = first;
         self
@@ -258,7 +258,7 @@ impl Platform for Cpu<'_> {
             }
             Shootdowns::Broadcast => drop(state),
         }
-        // They answer one after the other; meanwhile anything may happen.
+        // The processors answer one after the other. Between two answers, other processors may run.
         for cpu in others {
             pass();
             forget(&mut self.board.lock().cpus[cpu].tlb, flushes);
@@ -308,7 +308,7 @@ impl Processor for Cpu<'_> {
         space: HatSpace,
     ) -> Result<(), String> {
         let board = self.board;
-        // From here on nobody takes the space's context.
+        // From here on, no other space gets the context of this space.
         board.enter(self.number, space);
         hat.enter(space, &|space| board.runs(space), self).map(|_| ()).map_err(text)
     }
@@ -320,7 +320,7 @@ impl Frames for Cpu<'_> {
         let mut state = self.board.lock();
         let left = state.free_frames.checked_sub(1).ok_or(OutOfFrames { size, free_bytes: 0 });
         state.free_frames = left?;
-        // A gap before each frame, so that none lies beside another by accident.
+        // A gap is left before each frame, so that no two frames are adjacent by accident.
         let frame = PhysAddr::new((state.next + 2 * size.bytes()) & !size.mask());
         state.next = frame.get() + size.bytes();
         state.out.insert(frame);

@@ -6,9 +6,10 @@
 //!                      after some rounds, another ring at random
 //! ```
 //!
-//! In each call the client touches pages under several entries of its root, so that these entries are
-//! copied into the loaded root. Now and then one of some large programs runs, so that there are several
-//! roots. Spaces, page table and copies are those of the real code; only the cycles are modelled.
+//! In each call, the client touches pages under several entries of its root, so that these entries
+//! are copied into the loaded root. From time to time, one of several large programs runs, so that
+//! there are several roots. The real code manages spaces, page table and copies; only the cycles
+//! are modelled.
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{
@@ -34,7 +35,7 @@ const AREA_BYTES: u64 = 2 << 30;
 /// The parameters of an experiment.
 #[derive(Clone, Debug)]
 pub struct ClientsPlan {
-    /// The number of clients: the spaces, besides the server, that can be small.
+    /// The number of clients. The clients and the server are the spaces that can be small.
     pub clients: u32,
     /// The number of clients in a ring.
     pub ring: u32,
@@ -46,8 +47,8 @@ pub struct ClientsPlan {
     pub entries: u32,
     /// The number of calls.
     pub calls: u32,
-    /// The number of calls until another ring of clients takes over: random, between one and two
-    /// times this number.
+    /// The number of calls until another ring of clients runs. The actual number is random, between
+    /// one and two times this number.
     pub stay: u32,
     /// How copies are revoked: `purge`, `versioned` or `groups`.
     pub revoke: String,
@@ -66,7 +67,7 @@ pub struct ClientsPrices {
     pub root: u64,
     /// Loading the segment registers.
     pub segments: u64,
-    /// Reading a line of a root that is looked through for copies.
+    /// Reading a line of a root that is searched for copies.
     pub line: u64,
     /// Emptying or comparing an entry whose line was already read.
     pub entry: u64,
@@ -92,11 +93,11 @@ pub struct ClientsOutcome {
     pub entries_purged: u64,
     /// The number of copies made, each at a fault.
     pub copies: u64,
-    /// The number of switches to clients that had no slot and got none.
+    /// The number of switches to clients that had no slot and did not get one.
     pub stayed_large: u64,
     /// The mean cycles of a switch, with all work that had to be done before it.
     pub mean_cycles: f64,
-    /// The most cycles of a switch, with all work that had to be done before it.
+    /// The largest number of cycles of a switch, with all work that had to be done before it.
     pub worst_cycles: u64,
 }
 
@@ -211,7 +212,7 @@ struct Scene {
     small: SmallSpaces,
     layout: SlotLayout,
     prices: ClientsPrices,
-    /// The spaces by the numbers of [`calls`].
+    /// The spaces by the numbers that [`calls`] uses.
     spaces: Vec<HatSpace>,
 }
 
@@ -232,7 +233,7 @@ impl Scene {
         for number in 0..plan.clients + 1 + plan.large {
             let space = create(&mut machine)?;
             small.add(space);
-            // A large program needs none of its pages here.
+            // Pages of a large program are not needed here.
             for entry in 0..if number <= plan.clients { plan.entries } else { 0 } {
                 let page = VirtAddr::new(u64::from(entry) * ENTRY).page(K4);
                 let frame = PhysAddr::new(1 << 31);
@@ -319,7 +320,7 @@ impl Scene {
         Ok(())
     }
 
-    /// The cycles of a switch, during which the counts went from `before` to `after`.
+    /// The cycles of a switch that changed the counts from `before` to `after`.
     fn cycles(&self, before: Counts, after: Counts) -> u64 {
         let prices = self.prices;
         let lines = (self.layout.slot_bytes() / ENTRY * ENTRY_BYTES).div_ceil(LINE_BYTES);

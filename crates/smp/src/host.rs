@@ -1,7 +1,7 @@
 //! A load on the processors of this host, and a control that shows whether the host can scale at
 //! all.
 //!
-//! A process cannot interrupt another processor, so that shootdowns cost nothing here.
+//! A process cannot interrupt another processor, so shootdowns take no time here.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::{
     times::{Times, middle},
 };
 
-/// The most threads of a run.
+/// The largest number of threads of a run.
 pub(crate) const THREADS_MAX: usize = 64;
 
 /// The outcome of a load on threads of this host, and of its control. Times differ from run to run.
@@ -35,34 +35,36 @@ pub struct HostOutcome {
     /// Whether the load called only the HAT layer.
     pub hat_only: bool,
     /// Nanoseconds per operation of one thread on the shared layer. This value and the next two are
-    /// from one round: from the judged round whose scaling is the median or, if no round is judged,
-    /// from the round in which the scaling of the control is the median.
+    /// from the same round. It is the judged round with the median scaling or, if no round is
+    /// judged, the round with the median scaling of the control.
     pub nanoseconds: f64,
     /// Nanoseconds per operation of one thread of the control.
     pub control_nanoseconds: f64,
     /// The throughput of the control on all threads, divided by that on one thread.
     pub control_scaling: f64,
-    /// By class of locks: the number of acquisitions by one thread, in as many operations as a processor
-    /// does in virtual time. This number must equal the number in virtual time.
+    /// By class of locks: the number of acquisitions by one thread. The thread does the number of
+    /// operations that a processor does in virtual time, so the acquisitions must equal those in
+    /// virtual time.
     pub acquisitions: BTreeMap<&'static str, u64>,
-    /// The number of rounds that are judged, that is, valid: the control scales, the two times of the same
-    /// work agree, and the transfer of a cache line between threads takes as long at the end as at the
-    /// beginning.
+    /// The number of rounds that are judged, because they are valid. In a valid round, the control
+    /// scales, the two times of the same work agree, and the transfer of a cache line between
+    /// threads takes the same time at the end as at the beginning.
     pub judged_rounds: usize,
     /// The throughput of the shared layer on all threads, divided by that on one thread: the median
     /// of the judged rounds; `None` if there are none.
     pub scaling: Option<f64>,
-    /// The value of `scaling` that virtual time predicts at this host's prices. `None` if no round is
-    /// judged, and for loads that do other work between their operations, as threads on the host do not do
-    /// such work.
+    /// The value of `scaling` that virtual time predicts at this host's prices. `None` if no round
+    /// is judged. Also `None` for loads that do other work between their operations, because
+    /// threads on the host do not do this work.
     pub predicted: Option<f64>,
     /// Nanoseconds of a counted instruction in the prediction: the time of an operation on one
     /// thread without its locks, divided by the instructions of an operation. `None` if `predicted`
     /// is `None`.
     pub cycle_ns: Option<f64>,
-    /// Nanoseconds per operation for cache lines written by another thread, except those of locks:
-    /// the additional time of an operation if threads take turns with single operations, without
-    /// the transfers of locks' lines. `None` if `predicted` is `None`.
+    /// Nanoseconds per operation for cache lines that another thread has written, except the lines
+    /// of locks. This is the additional time of an operation if threads take turns with single
+    /// operations, without the time of transferring the lines of locks. `None` if `predicted` is
+    /// `None`.
     pub lines_ns: Option<f64>,
     /// The prices of locks and cache lines on this host; `None` if they were not measured for a
     /// prediction.
@@ -137,7 +139,7 @@ impl Measured {
         let (Some(first), Some(second)) = (first, second) else {
             return Ok(Measured { times, seen: None });
         };
-        // Threads that do not run at once would take for ever to take turns.
+        // If the threads do not run at the same time, taking turns would last too long.
         if !times.count() {
             return Ok(Measured { times, seen: None });
         }
@@ -150,7 +152,8 @@ impl Measured {
         Ok(Measured { times, seen })
     }
 
-    /// Whether the round is valid: the host could scale, and its state did not change.
+    /// Whether the round is valid: the control scaled on the host, and the host's state did not
+    /// change.
     fn is_judged(&self) -> bool {
         self.times.count() && (self.times.threads == 1 || self.seen.is_some())
     }

@@ -1,5 +1,6 @@
 //! The commands of a multi-user load like Kenbus1 (SPEC SDM; K94 table 1), in which users develop
-//! programs. Each command is a skeleton of a recording. `skeletons/record.sh` makes the skeletons.
+//! programs. Each command is stored as the skeleton of a recording ([`crate::skeleton::Skeleton`]).
+//! `skeletons/record.sh` makes the skeletons.
 
 /// The 18 commands, with their skeletons.
 pub const KENBUS: [(&str, &str); 18] = [

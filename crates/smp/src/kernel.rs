@@ -1,4 +1,4 @@
-//! Loads on the memory manager: each operation is a system call of a process or a fault, and the
+//! Loads on the memory manager: each operation is a system call of a process, or a fault. The
 //! memory manager calls the HAT layer as needed.
 //!
 //! ```text
@@ -66,7 +66,7 @@ where
     P: Processor,
     L: Locks,
 {
-    /// The processor `number` with these spaces.
+    /// The processor `number`, which uses these spaces.
     pub(crate) fn new(
         hat: &'a Hat<dyn Mounted, S>,
         above: &'a Above<L>,
@@ -130,7 +130,7 @@ where
         Ok(())
     }
 
-    /// Runs an empty program, which only uses its text and its stack, in an empty space.
+    /// Runs an empty program in an empty space. The program only uses its text and its stack.
     fn begin(&mut self, space: HatSpace, data: u64) -> Result<(), String> {
         let program = Source::File { key: TEXT, first: 0, shared: false };
         let parts = [
@@ -256,7 +256,7 @@ where
         Ok(())
     }
 
-    /// Brings the pages back to their state before their first use.
+    /// Restores the state that the pages had before their first use.
     fn anew(&mut self, call: Call, first: u64) -> Result<(), String> {
         let (shared, all) = (self.spaces.shared, range(first, PART));
         match call {
@@ -289,7 +289,7 @@ where
     fn touch(&mut self, space: HatSpace, at: u64, kind: Kind) -> Result<(), String> {
         spend(self.costs.trap);
         match self.kernel.fault(space, VirtAddr::new(at), kind) {
-            // Another thread of the space has unmapped it.
+            // In the second case, another thread of the space has unmapped the region.
             Ok(_) | Err(Error::NoRegion(_)) => Ok(()),
             Err(error) => Err(text(error)),
         }

@@ -32,7 +32,7 @@ pub(crate) struct Layer<'a, S, P> {
     costs: Costs,
     number: u64,
     random: Xoshiro256PlusPlus,
-    /// The space of its process.
+    /// The space of the processor's process.
     own: HatSpace,
     /// The space of the kernel, or the space of all threads.
     shared: HatSpace,
@@ -43,7 +43,7 @@ pub(crate) struct Layer<'a, S, P> {
 }
 
 impl<'a, S: Scheme<Table = dyn Mounted>, P: Processor> Layer<'a, S, P> {
-    /// The processor `number` with these spaces.
+    /// The processor `number`, which uses these spaces.
     pub(crate) fn new(
         hat: &'a Hat<dyn Mounted, S>,
         cpu: &'a mut P,
@@ -219,7 +219,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>, P: Processor> Layer<'a, S, P> {
         let page = VirtAddr::new(at).page(SIZE);
         let first = Translation::new(page, frame, rights | Rights::USER);
         match self.hat.load(space, first, count, self.cpu) {
-            // Another thread was first.
+            // In the first case, another thread has mapped the page before.
             Err(LoadError::Table(pagetable::Error::AlreadyMapped { .. })) | Ok(()) => Ok(()),
             Err(error) => Err(text(error)),
         }

@@ -1,5 +1,5 @@
-//! Many processors on the memory manager and the HAT layer: the loads that K94 measures, under each
-//! locking scheme, in virtual time and on this host.
+//! Runs the memory manager and the HAT layer on many processors: the loads that K94 measures, under
+//! each locking scheme, in virtual time and on this host.
 //!
 //! ```text
 //!   load: micro, tpcb, ...                        a thread per processor

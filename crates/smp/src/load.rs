@@ -18,8 +18,8 @@
 //!           side (`low`), or between those of all others (`high`), so that threads share page tables
 //! ```
 //!
-//! The pages that `fault` and `unmap` of the last group need are prepared before the measurement. On a
-//! host, a thread that has used all its pages prepares them again.
+//! The pages that the loads `mt-fault-*` and `mt-unmap-*` need are prepared before the measurement.
+//! On a host, a thread that has used all its pages prepares them again.
 //!
 //! Loads call the memory manager ([`crate::kernel`]), or the HAT layer alone ([`crate::layer`]).
 //! K94 describes the benchmarks, but not their numbers of pages or amounts of work: sizes beyond
@@ -58,7 +58,7 @@ pub(crate) const SIZES: [u64; 3] = [0, 3, 256];
 pub(crate) const STORED: u64 = 2;
 /// The number of pages of a heap that grows and shrinks, and of a region that is faulted in.
 pub(crate) const REGION: u64 = 64;
-/// Cycles of work between two records of a transaction.
+/// Cycles of work between reading one record of a transaction and reading the next.
 pub(crate) const RECORD_BURST: u64 = 130_000;
 /// Cycles of copying a record.
 pub(crate) const RECORD: u64 = 400;
@@ -88,7 +88,7 @@ pub enum Load {
     MtLow,
     /// Threads of one space, all in the same part.
     MtHigh,
-    /// One step of a thread's operation alone, on pages that only this thread uses.
+    /// A single step of a thread's operation, on pages that only this thread uses.
     Mt(Call, Lie),
     /// The commands of [`crate::KENBUS`], one after the other.
     Kenbus,
@@ -138,8 +138,8 @@ impl Load {
     }
 }
 
-/// An operation that measures one thing alone with threads of one space, as CortenMM's benchmarks
-/// (SOSP 2025) do.
+/// An operation with which threads of one space measure a single kind of call, as CortenMM's
+/// benchmarks (SOSP 2025) do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Call {
     /// Maps a region, without touching it.
@@ -163,8 +163,8 @@ pub enum Lie {
 
 /// The number of pages of one operation.
 pub(crate) const PART: u64 = 4;
-/// The number of operations of a thread that use different pages: more than a thread does in
-/// virtual time.
+/// The number of operations for which a thread has different pages. This is more than the number of
+/// operations of a thread in virtual time.
 pub(crate) const PARTS: u64 = 256;
 
 impl Lie {
@@ -179,7 +179,7 @@ impl Lie {
     }
 }
 
-/// A load, with the skeletons that it plays, if any.
+/// A load that is to be run, with the skeletons that it plays, if any.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) load: Load,
@@ -230,7 +230,7 @@ pub(crate) trait Work {
     fn operation(&mut self, load: Load) -> Result<(), String>;
 }
 
-/// Works for a random time from half to one and a half times `cycles`.
+/// Works for a random time, from half of `cycles` to one and a half times `cycles`.
 pub(crate) fn burst(random: &mut Xoshiro256PlusPlus, cycles: u64) {
     spend(cycles / 2 + random.random_range(0..cycles));
 }
@@ -240,7 +240,7 @@ pub(crate) fn frame(first: PhysAddr, number: u64) -> PhysAddr {
     PhysAddr::new(first.get() + number * SIZE.bytes())
 }
 
-/// The range of `pages` pages at `at`; of one page if `pages` is 0.
+/// The range of `pages` pages at `at`; if `pages` is 0, the range of one page.
 pub(crate) fn range(at: u64, pages: u64) -> VirtRange {
     let first = VirtRange::of_page(VirtAddr::new(at).page(SIZE));
     let last = at + (pages.max(1) - 1) * SIZE.bytes();

@@ -132,7 +132,7 @@ impl Memory for &SharedMemory {
     }
 }
 
-/// Operations with exclusive access are implemented by those with shared access.
+/// The operations with exclusive access call the operations with shared access.
 impl Memory for SharedMemory {
     fn read_u64(&self, addr: PhysAddr) -> u64 {
         (&self).read_u64(addr)

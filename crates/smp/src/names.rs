@@ -1,4 +1,4 @@
-//! Names that a user gives for locking schemes, loads and page tables.
+//! Finds locking schemes, loads and page tables by the names that a user gives.
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 

@@ -18,7 +18,7 @@ pub struct HostPlan {
     pub table: String,
     /// Whether the load calls the HAT layer alone, without the memory manager above it.
     pub hat_only: bool,
-    /// The number of timed rounds. The result is of the round with the median scaling.
+    /// The number of timed rounds. The result is from the round with the median scaling.
     pub rounds: usize,
     /// The seed of the loads' random choices.
     pub seed: u64,

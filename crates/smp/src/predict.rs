@@ -1,5 +1,5 @@
-//! Predicts the scaling of threads on this host by virtual time, from measurements of one thread
-//! and of threads in turn.
+//! Predicts the scaling of threads on this host with virtual time, from measurements of one thread
+//! and of threads that take turns.
 //!
 //! ```text
 //!   one thread     |  work  | locks |                     measured, and by watching: which work under which lock
@@ -7,14 +7,14 @@
 //!   all at once    |  work  | lines | locks | waits |     virtual time
 //! ```
 //!
-//! Virtual time gives the locks that are held at each moment, and the instructions that run under
-//! each lock. The nanoseconds of these instructions are measured on one thread that reads the clock
-//! at each lock ([`locks::watched`]); the nanoseconds of a whole operation are measured on one
-//! thread that does not read the clock. Locks and their cache lines have [prices](HostPrices). A
-//! lock that comes from another thread also brings the lines that it protects, which the other
-//! thread wrote. The cost of these lines is measured by threads that take turns, so that no thread
-//! waits. When all threads run at once, each lock that comes from another thread adds its share of
-//! that cost.
+//! Virtual time determines the locks that are held at each moment, and the instructions that run
+//! under each lock. The nanoseconds of these instructions are measured on one thread that reads the
+//! clock at each lock ([`locks::watched`]); the nanoseconds of a whole operation are measured on
+//! one thread that does not read the clock. Locks and their cache lines have [prices](HostPrices).
+//! When a thread acquires a lock that another thread held last, the lines that the lock protects
+//! are transferred too, because the other thread wrote them. The cost of these lines is measured
+//! with threads that take turns, so that no thread waits for a lock. When all threads run at the
+//! same time, each lock that another thread held last adds its share of this cost.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -48,7 +48,7 @@ pub(crate) struct Seen {
 
 /// The prediction.
 pub(crate) struct Prediction {
-    /// The throughput of all threads over that of one thread.
+    /// The throughput of all threads, divided by the throughput of one thread.
     pub(crate) scaling: f64,
     /// Nanoseconds of an instruction.
     pub(crate) cycle_ns: f64,
@@ -62,7 +62,7 @@ pub(crate) struct Prediction {
 const CYCLE_NS: f64 = 0.1;
 
 /// The counts of virtual time for a plan, which do not depend on prices, and the time that one
-/// thread spends in each place.
+/// thread spends at each place in the code.
 pub(crate) struct Predictor<'a> {
     plan: &'a HostPlan,
     /// Per operation on one thread, by place: the cycles of work at the prices of [`Costs::HOST`], and the
@@ -78,8 +78,8 @@ pub(crate) struct Predictor<'a> {
 }
 
 impl<'a> Predictor<'a> {
-    /// `None` for loads that do other work between their operations, as threads on the host do not do
-    /// such work.
+    /// `None` for loads that do other work between their operations, because threads on the host do
+    /// not do this work.
     pub(crate) fn new(plan: &'a HostPlan, asked: &Asked) -> Result<Option<Predictor<'a>>, String> {
         match asked.load {
             Load::Fork | Load::Exec | Load::Fault | Load::Brk | Load::MtLow | Load::MtHigh => {}
@@ -87,7 +87,8 @@ impl<'a> Predictor<'a> {
             // On a host, threads recreate the resources that they have used up.
             Load::Mt(..) => return Ok(None),
         }
-        // One processor fetches no line from another, so that its locks' cycles tell how many it takes.
+        // A single processor fetches no line from another, so the number of locks that it acquires
+        // follows from its cycles for locks.
         let (alone, work) = in_virtual_time(plan, 1, Costs::HOST, Order::Clocks, None)?;
         let (in_turn, _) = in_virtual_time(plan, plan.threads, Costs::FREE, Order::Turns, None)?;
         let transfers: u64 = in_turn.locks.values().map(|share| share.counts.transfers).sum();
@@ -109,7 +110,8 @@ impl<'a> Predictor<'a> {
         let &Seen { alone_ns, lines_ns, prices } = seen;
         let work_ns = (alone_ns - self.locks * prices.lock_ns).max(alone_ns / 10.0);
         let lines_ns = (lines_ns - self.transfers * prices.transfer_ns).max(0.0);
-        // Where not every operation finds a lock's line elsewhere, there are lines that no lock guards.
+        // If some operations transfer no lock's line from another processor, a part of the lines is
+        // not protected by a lock.
         let guarded = self.transfers.min(1.0);
         let lock_lines_ns = guarded * lines_ns;
         let cycles = |ns: f64| (ns / CYCLE_NS).round() as u64;
@@ -132,8 +134,8 @@ impl<'a> Predictor<'a> {
     /// The duration of the work between locks, by place in the code, such that an operation takes
     /// `work_ns`.
     fn paces(&self, work_ns: f64, prices: &HostPrices) -> Paces {
-        // Watching takes time of its own, so that the remaining time per operation is longer than
-        // without watching.
+        // Watching takes additional time. The time of reading the clock and of locks is therefore
+        // subtracted, and the rest is scaled to the time without watching.
         let watched = |spent: &Spent| {
             let looks = spent.looks as f64 * self.clock_ns;
             let locks = spent.locks as f64 * 2.0 * prices.lock_ns;
@@ -144,7 +146,8 @@ impl<'a> Predictor<'a> {
         let pace = |(&place, spent): (&Option<Class>, &Spent)| {
             let here_ns = work_ns * watched(spent) / sum;
             let priced = self.work.get(&place).copied().unwrap_or(0.0);
-            // If few steps seem to take much time, the time is not that of the steps themselves.
+            // If a few steps seem to take a long time, this is not the time of the steps
+            // themselves.
             let times = (here_ns / priced.max(1.0)).min(all);
             let taken = self.watch.taken.get(&place).copied().unwrap_or(0) as f64;
             let more_ns = (here_ns - times * priced) * self.operations as f64 / taken.max(1.0);

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! One processor plays all processes of a skeleton: a parent waits for its child, as a shell does.
-//! Parallelism between the processes of a pipeline is lost.
+//! The processes of a pipeline therefore do not run in parallel.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,7 @@ struct Player<'a, 'k, H: Host<Table = dyn Mounted>> {
     hat: &'a Hat<dyn Mounted, H::Scheme>,
     costs: &'a Costs,
     skeleton: &'a Skeleton,
-    /// Pages to which hardware already allows stores in their space.
+    /// Pages to which the hardware already allows stores, each with its space.
     stores: BTreeSet<(HatSpace, u64)>,
 }
 
@@ -161,13 +161,14 @@ where
                 self.stores.insert((space, page));
                 Ok(())
             }
-            // The recorded access did succeed, in a region that the recording does not contain.
+            // In the cases of an error, the recorded access succeeded in a region that the
+            // recording does not contain.
             Ok(_) | Err(Error::NoRegion(_) | Error::Denied { .. }) => Ok(()),
             Err(error) => Err(text(error)),
         }
     }
 
-    /// Drops what is recorded about these pages: stores to them may fault again.
+    /// Removes these pages from `stores`: stores to them may fault again.
     fn forget(&mut self, space: HatSpace, page: u64, pages: u64) {
         let range = (space, page)..=(space, page.saturating_add(pages - 1));
         let gone: Vec<_> = self.stores.range(range).copied().collect();

@@ -73,10 +73,10 @@ pub const TABLES: [&str; 6] =
 /// The number of mutexes of the scheme `hashed`, for frames and for MMU descriptors each.
 const MUTEXES: usize = 64;
 
-/// The number of frames for page tables, if the pool does not limit it: more than any load needs.
+/// The number of frames for page tables if the pool does not limit it. No load needs more.
 const FRAMES: u64 = 1 << 20;
 
-/// The text of the errors if no frame for a page table is left.
+/// The error message if no frame for a page table is left.
 const NO_TABLE_MEMORY: &str = "no memory is left for a page table";
 
 /// Bytes of physical memory that entries can address.
@@ -87,8 +87,9 @@ const SHARED_MEMORY: u64 = 1 << 40;
 
 /// A run in virtual time.
 ///
-/// It is read from a document that has all keys; a key is the field's name, or the name beside it. The
-/// document has two numbers for [`Plan::contexts`]: the number of contexts and the threshold.
+/// The plan is read from a document that has all keys. The key of a field is the field's name, or
+/// the name in its `serde` attribute. In the document, [`Plan::contexts`] is two numbers: the
+/// number of contexts and the threshold.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
@@ -114,13 +115,13 @@ pub struct Plan {
     /// The limit on contexts (address-space identifiers); `None`: unlimited.
     #[serde(deserialize_with = "contexts")]
     pub contexts: Option<ContextLimit>,
-    /// Whether caches are indexed by virtual addresses, so that pages that are unmapped are flushed
-    /// from them.
+    /// Whether caches are indexed by virtual addresses. Pages that are unmapped are then flushed
+    /// from these caches.
     pub virtual_caches: bool,
-    /// What a processor does when it finds a lock held.
+    /// The kind of locks: what a processor does while another processor holds the lock.
     #[serde(rename = "lock_kind", deserialize_with = "lock_kind")]
     pub kind: LockKind,
-    /// The costs of operations in cycles. A document does not have them.
+    /// The costs of operations in cycles. They are not in the document.
     #[serde(skip, default = "costs")]
     pub costs: Costs,
     /// The seed of the loads' random choices.
@@ -165,7 +166,7 @@ pub struct HatOutcome {
     pub throughput: f64,
     /// How the cycles of all processors were spent.
     pub time: TimeUse,
-    /// The costs of the locks, by the name of their class.
+    /// The costs of the locks, by the name of the class of locks.
     pub locks: BTreeMap<&'static str, LockShare>,
     /// Acquisitions of all locks, per operation.
     pub acquisitions_per_operation: f64,
@@ -177,18 +178,19 @@ pub struct HatOutcome {
     pub contexts: Option<ContextUse>,
     /// The number of spaces that lost their page tables to other spaces.
     pub steals: u64,
-    /// The most bytes of page tables at any time.
+    /// The largest size of all page tables together at any time, in bytes.
     pub table_bytes_peak: u64,
 }
 
-/// The number of entries into spaces, by how the space came to a context.
+/// The number of times that a processor entered a space, by how the space got its context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct ContextUse {
-    /// Entries into a space that had a context, without taking a lock.
+    /// Entries into a space that had a context. No lock was acquired.
     pub unlisted: u64,
-    /// Entries into a space that had a context, with the lock of the list that is ordered by use.
+    /// Entries into a space that had a context. The lock of the list of contexts, which is ordered
+    /// by use, was acquired.
     pub listed: u64,
-    /// Entries into a space that had no context and got one.
+    /// Entries into a space that had no context and was given one.
     pub taken: u64,
     /// Entries counted in `taken` whose context was taken from another space.
     pub stolen: u64,
@@ -204,23 +206,24 @@ pub struct LockShare {
     pub counts: ClassCounts,
 }
 
-/// Runs `plan`. The error names the part of the plan that is not possible, or describes a failure.
+/// Runs `plan`. The error names the part of the plan that is not possible, or describes why the run
+/// failed.
 pub fn run(plan: &Plan) -> Result<HatOutcome, String> {
     run_in(Order::Clocks, None, plan).map(|(outcome, _)| outcome)
 }
 
-/// Which processor runs next.
+/// The order in which processors run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
     /// The processor with the lowest clock.
     Clocks,
-    /// The processors in turn, one operation each. This order is for [`Costs::FREE`], with which
-    /// only the end of an operation advances a clock.
+    /// The processors take turns, with one operation each. This order is for [`Costs::FREE`], with
+    /// which a clock advances only at the end of an operation.
     Turns,
 }
 
-/// Runs `plan` in this order. Also returns the work by the lock under which it is done. If there
-/// are `paces`, they give the duration of work.
+/// Runs `plan` in this order. Also returns the cycles of work by the lock under which the work is
+/// done. `paces`, if given, determine the duration of work.
 pub fn run_in(
     order: Order,
     paces: Option<&Paces>,
@@ -330,7 +333,8 @@ impl OnScheme for InVirtualTime<'_> {
 
 /// The page tables `name`, for the locking scheme `scheme`.
 pub(crate) fn tables(name: &str, scheme: &str) -> Result<Tables<dyn Mounted>, String> {
-    // One of one thread may have no locks, and then it has no name here.
+    // A run on one thread may be without locks. The scheme `single` of such a run is not among the
+    // names here.
     if SchemeName::of(scheme) == Ok(SchemeName::Covering) {
         return tables_with_subtrees(name);
     }

@@ -18,7 +18,7 @@ pub(crate) struct Above<L: Locks> {
 /// The spaces of a processor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spaces {
-    /// The space of its process.
+    /// The space of the processor's process.
     pub(crate) own: HatSpace,
     /// The space of the kernel, or the space of all threads.
     pub(crate) shared: HatSpace,

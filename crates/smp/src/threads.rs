@@ -1,4 +1,4 @@
-//! A load on threads of this host, timed.
+//! Runs a load on threads of this host and measures the time.
 //!
 //! ```text
 //!   Free     thread 0  =op=op=op=op=          InTurn    thread 0  =op=    =op=    =op=
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! All threads work on one layer, or each thread on a layer of its own. When threads take turns, no
-//! thread waits for a lock, but another thread has written the cache lines that the thread uses:
-//! the additional time of an operation, compared with a single thread, is the cost of these lines.
+//! thread waits for a lock, but another thread has written the cache lines that the running thread
+//! uses. The cost of these lines is the time of an operation minus its time on a single thread.
 
 use std::{
     collections::BTreeMap,
@@ -48,17 +48,17 @@ const MEASURED: Duration = Duration::from_millis(40);
 /// The number of operations between two reads of the clock, and before the first read.
 const BATCH: u64 = 32;
 
-/// The number of operations that are timed together if threads take turns: a multiple of the number
-/// of operations after which loads repeat.
+/// The number of operations that are timed together if threads take turns. It is a multiple of the
+/// number of operations after which loads repeat.
 const TURNS_BATCH: u64 = 64;
 
-/// The least number of batches if threads take turns; the first one does not count.
+/// The least number of batches if threads take turns. The first batch is not counted.
 const TURNS_BATCHES_MIN: usize = 4;
 
-/// How threads proceed.
+/// How threads run together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pace {
-    /// All threads at once.
+    /// All threads at the same time.
     Free,
     /// Threads in turn, one operation each. Only the operation is timed, not the waiting for the
     /// other threads.
@@ -85,8 +85,8 @@ pub(crate) fn measure_single(plan: &HostPlan, asked: &Asked) -> Result<f64, Stri
     layer.free(0, spaces[0], &Barrier::new(1))
 }
 
-/// By class of locks: the number of acquisitions by one thread, in as many operations as a processor does in
-/// virtual time.
+/// By class of locks: the number of acquisitions by one thread, during the number of operations
+/// that a processor does in virtual time.
 pub(crate) fn acquisitions(
     plan: &HostPlan,
     asked: &Asked,
@@ -101,7 +101,7 @@ pub(crate) fn acquisitions(
     Ok(by_name)
 }
 
-/// Observes `operations` operations of one thread, after `before` operations that do not count.
+/// Observes `operations` operations of one thread, after `before` operations that are not observed.
 pub(crate) fn watch(
     plan: &HostPlan,
     asked: &Asked,
@@ -208,8 +208,8 @@ struct Layer<'a, S, L: Locks> {
     plan: &'a HostPlan,
     asked: &'a Asked,
     world: World<S, L>,
-    /// The end of the highest page-table frame handed out so far. Frames are handed out from the bottom up,
-    /// as the memory of a table has an array that reaches up to its highest frame.
+    /// The end of the highest page-table frame that was allocated so far. Frames are allocated in
+    /// ascending order, since the memory of a table has an array up to its highest frame.
     frames: Arc<AtomicU64>,
 }
 
@@ -240,7 +240,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>, L: Locks> Layer<'a, S, L> {
         self.world.processor(quiet, of, (self.plan.seed, Costs::FREE), self.asked)
     }
 
-    /// Nanoseconds per operation of the thread `number`, while the others run.
+    /// Nanoseconds per operation of the thread `number`, while the other threads run.
     fn free(&self, number: usize, spaces: Spaces, start: &Barrier) -> Result<f64, String> {
         let mut quiet = self.quiet();
         let load = self.asked.load;
@@ -280,7 +280,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>, L: Locks> Layer<'a, S, L> {
                 batches.len() >= TURNS_BATCHES_MIN && all * turns.threads as u32 >= MEASURED;
             turns.pass(is_over);
         }
-        // The first is cold.
+        // The first batch finds cold caches.
         Ok(median(batches.into_iter().skip(1)))
     }
 }
@@ -288,7 +288,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>, L: Locks> Layer<'a, S, L> {
 /// Which thread's turn it is.
 struct Turns {
     threads: usize,
-    /// The number of operations that have ended; [`Turns::STOP`]: no thread continues.
+    /// The number of operations that have ended; [`Turns::STOP`] if no thread is to continue.
     ended: AtomicUsize,
 }
 
@@ -330,7 +330,7 @@ impl Turns {
 
 /// A processor whose shootdowns cost nothing, with its own memory for page tables.
 struct Quiet {
-    /// The end of the highest frame handed out, common to the threads of a layer.
+    /// The end of the highest frame that was allocated; the threads of a layer share this number.
     next: Arc<AtomicU64>,
     free: Vec<(PhysAddr, PageSize)>,
 }
@@ -368,7 +368,7 @@ impl Frames for Quiet {
         if let Some(place) = self.free.iter().rposition(|&(_, of)| of == size) {
             return Ok(self.free.swap_remove(place).0);
         }
-        // Room for one that is aligned.
+        // Twice the size always contains an aligned frame.
         let end = self.next.fetch_add(2 * size.bytes(), Ordering::Relaxed) + 2 * size.bytes();
         Ok(PhysAddr::new((end - size.bytes()) & !size.mask()))
     }
@@ -378,8 +378,8 @@ impl Frames for Quiet {
     }
 }
 
-/// The median of the values; for an even number of values the larger of the two in the middle, and
-/// 0 if there are no values.
+/// The median of the values; for an even number of values, the larger of the two in the middle. The
+/// result is 0 if there are no values.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_unstable_by(f64::total_cmp);

@@ -8,17 +8,17 @@
 //!
 //! The control does the same work on each thread without shared locks or cache lines. If even the
 //! control does not reach 1.7 times the throughput on two threads, the host's cores are busy with
-//! other work or share too much, and the times of the shared layer show nothing about its locks.
-//! One thread alone, the control and the shared layer are each timed twice in a round, in one order
-//! and then in the reverse order, so that a disturbance of one measurement appears as a difference
-//! between the two. If the control does not scale, or if the two times differ, the round does not
-//! count.
+//! other work or share too many resources. The times of the shared layer then show nothing about
+//! its locks. In a round, one thread alone, the control and the shared layer are each timed twice:
+//! in one order and then in the reverse order. A disturbance of one measurement thus appears as a
+//! difference between two times. If the control does not scale, or if two times of the same work
+//! differ, the round is not valid.
 
 /// The least scaling of the control on two threads.
 const CONTROL_MIN: f64 = 1.7;
 
-/// The most scaling of the control, divided by the number of threads: beyond it, the measurement on
-/// one thread was disturbed.
+/// The largest scaling of the control, divided by the number of threads. If the scaling is larger,
+/// the measurement on one thread was disturbed.
 const CONTROL_MAX: f64 = 1.1;
 
 /// The largest ratio of two times of the same work in one round.
@@ -49,17 +49,19 @@ impl Times {
         Times { threads, alone, control, shared, is_even }
     }
 
-    /// The throughput of the control on all threads, over that of one thread alone.
+    /// The throughput of the control on all threads, divided by the throughput of one thread alone.
     pub fn control_scaling(&self) -> f64 {
         self.threads as f64 * self.alone / self.control
     }
 
-    /// The throughput of the shared layer on all threads, over that of one thread alone.
+    /// The throughput of the shared layer on all threads, divided by the throughput of one thread
+    /// alone.
     pub fn scaling(&self) -> f64 {
         self.threads as f64 * self.alone / self.shared
     }
 
-    /// Whether the round is valid: the host ran that many threads at once and delayed none of them.
+    /// Whether the round is valid: the host ran all threads at the same time and delayed none of
+    /// them.
     pub fn count(&self) -> bool {
         let threads = self.threads as f64;
         let wanted = CONTROL_MIN / 2.0 * threads..=CONTROL_MAX * threads;

@@ -19,7 +19,8 @@ use crate::{
     spaces::{Above, Shared, Spaces},
 };
 
-/// Bytes of memory: no load fills this memory, as K94's loads did not fill theirs.
+/// Bytes of memory. No load fills this memory, as the loads of K94 did not fill the memory of its
+/// machine.
 const BYTES: u64 = 2 << 30;
 
 /// Bytes of the range for the kernel's windows.
@@ -66,7 +67,7 @@ impl<S: Scheme<Table = dyn Mounted>, L: Locks> World<S, L> {
         Ok(World { hat, above: Some(Above { vm, memory: Physical::with_locks(memory) }) })
     }
 
-    /// The layer.
+    /// The HAT layer.
     pub(crate) fn hat(&self) -> &Hat<dyn Mounted, S> {
         &self.hat
     }
@@ -117,8 +118,8 @@ impl<S: Scheme<Table = dyn Mounted>, L: Locks> World<S, L> {
         })
     }
 
-    /// Compares data that is kept in several places, while no processor works. The error describes
-    /// the difference.
+    /// Compares data that is kept in several places. Called while no processor works. The error
+    /// describes the difference.
     pub(crate) fn check(&self, cpu: &mut impl Processor) -> Result<(), String> {
         match &self.above {
             None => self.hat.check().map_err(String::from),

@@ -1,5 +1,5 @@
-//! Programs compiled by gcc: with and without debugging information, stripped, with separate debug
-//! files, from C and from C++.
+//! Tests of programs that gcc compiles from C and C++: with and without debugging information,
+//! stripped, and with separate debug files.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,7 +25,7 @@ int main(int argc, char **argv)
 }
 ";
 
-/// A folder of this test's own, and the program compiled in it.
+/// Makes a folder for this test, and compiles a program in it. Returns the path of the program.
 fn compiled(name: &str, compiler: &str, source: &str, options: &[&str]) -> PathBuf {
     let folder =
         std::env::temp_dir().join(format!("pagewalk-symbols-{}-{name}", std::process::id()));
@@ -42,7 +42,7 @@ fn run(command: &mut Command) {
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// Where in the file the function `name` begins.
+/// The offset in the file at which the function `name` begins.
 fn offset_of(program: &Path, name: &str) -> u64 {
     let contents = std::fs::read(program).unwrap();
     let file = object::File::parse(&*contents).unwrap();
@@ -55,7 +55,8 @@ fn offset_of(program: &Path, name: &str) -> u64 {
     symbol.address() - segment.address() + segment.file_range().0
 }
 
-/// What is known of instruction after instruction from `offset` on, each kind once.
+/// The names that are known for `count` instructions from `offset` on. Equal results for successive
+/// instructions are listed once.
 fn names(symbols: &mut Symbols, program: &Path, offset: u64, count: u32) -> Vec<Vec<Frame>> {
     let identity = identity(program);
     let mut found: Vec<Vec<Frame>> = (0..count)
@@ -106,7 +107,7 @@ fn a_stripped_program_has_no_names_but_those_of_its_debug_file() {
     run(Command::new("objcopy").arg("--only-keep-debug").arg(&program).arg(&debug));
     run(Command::new("strip").arg(&program));
     assert_eq!(names(&mut plain(), &program, offset, 4), [vec![]]);
-    // By its build id.
+    // The debug file is found by its build id.
     let id = identity(&program).unwrap();
     let id = id.strip_prefix("build-id ").unwrap();
     let place = folder.join(format!("debug/.build-id/{}/{}.debug", &id[..2], &id[2..]));
@@ -114,7 +115,7 @@ fn a_stripped_program_has_no_names_but_those_of_its_debug_file() {
     std::fs::copy(&debug, &place).unwrap();
     let mut symbols = Symbols::with_debug_directories([folder.join("debug")]);
     assert_eq!(names(&mut symbols, &program, offset, 4), with);
-    // By its debug link; one that is of another build is not used.
+    // The debug file is found by its debug link. A debug file of another build is not used.
     let link = format!("--add-gnu-debuglink={}", debug.display());
     run(Command::new("objcopy").arg(link).arg(&program));
     assert_eq!(names(&mut plain(), &program, offset, 4), with);

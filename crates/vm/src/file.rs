@@ -21,10 +21,10 @@ use crate::{
 };
 
 impl<H: Host> Kernel<'_, H> {
-    /// Reads or writes `bytes` bytes of a file from `offset` on. `each` is called for every page
-    /// of the transfer, with the page's frame and its number in the file, while the page is in
-    /// memory, so that data can be copied from or to it. `each` must not call the manager, since
-    /// no page may be evicted meanwhile.
+    /// Reads or writes `bytes` bytes of a file from `offset` on. `each` is called for every page of
+    /// the transfer, with the page's frame and its number in the file, while the page is in memory,
+    /// so that data can be copied from or to it. `each` must not call the manager, since no page
+    /// may be evicted during the transfer.
     pub fn transfer_file(
         &mut self,
         key: FileKey,

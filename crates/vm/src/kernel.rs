@@ -46,8 +46,9 @@ pub struct Kernel<'a, H: Host> {
     pub(crate) prezeroed: bool,
     /// Whether the frames to be filled next belong to a pool of reserved pages.
     pub(crate) pooled: bool,
-    /// The group that is charged for pages. The next fields tell whether it has just reached its
-    /// limit, and whether it may exceed the limit until the fault ends.
+    /// The group that is charged for pages. The next field is true if the group has just reached
+    /// its limit. The field after it is true if the group may exceed the limit until the fault
+    /// ends.
     pub(crate) group: u8,
     pub(crate) over_limit: bool,
     pub(crate) exempt: bool,

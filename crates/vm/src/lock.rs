@@ -7,8 +7,8 @@
 //! ```
 //!
 //! If several spaces have wired a frame, the frame counts each of them. A private page that may be
-//! stored to is copied at once, so that a later store takes no fault. The child of a fork does not
-//! inherit locks.
+//! stored to is copied immediately, so that a later store takes no fault. The child of a fork does
+//! not inherit locks.
 
 use alloc::vec::Vec;
 use core::ops::Range;

@@ -10,7 +10,7 @@ pub struct Module {
     pub page_size: Option<PageSize>,
     /// Whether pages of the requested size come from the pool of reserved pages of this size.
     pub pool: bool,
-    /// What to do if no page of the requested size is free.
+    /// The way to proceed if no page of the requested size is free.
     pub fallback: Fallback,
     /// The node from which frames should be allocated.
     pub placement: Placement,
@@ -37,7 +37,7 @@ pub enum Placement {
     InTurn,
 }
 
-/// What a process does if no page of the requested size is free.
+/// How a process proceeds if no page of the requested size is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Fallback {
     /// The process takes a smaller page.

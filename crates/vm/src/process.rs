@@ -144,8 +144,8 @@ impl<H: Host> Kernel<'_, H> {
                 }
             })
         })?;
-        // Two spaces are not locked at once. The translations of the child that hardware already
-        // has are correct.
+        // Two spaces are never locked at the same time. The translations of the child that hardware
+        // already has are correct.
         self.within(child, |kernel, at| {
             let Forked { regions, anons, has_large, has_given, stacks, tables, group } = copied;
             *at.known = AddressSpace {

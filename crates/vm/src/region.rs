@@ -37,7 +37,7 @@ pub struct Region {
     /// The rights that were requested. They can be fewer than `rights`, because the page table may
     /// be unable to distinguish some rights. Regions with different requests are never joined.
     pub asked: Rights,
-    /// Where the region's pages come from.
+    /// The source of the region's pages.
     pub backing: Backing,
     /// Whether the region's pages are locked in memory.
     pub wired: Wired,
@@ -71,7 +71,7 @@ impl Wired {
     }
 }
 
-/// Where the pages of a region come from.
+/// The source of the pages of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {
     /// Zeros. A store to a page gives the space its own page.

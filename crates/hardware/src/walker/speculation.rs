@@ -49,7 +49,7 @@ impl Made {
     }
 }
 
-/// Counts of the walks that a SpecTLB predicted with one outcome (correctly or wrongly).
+/// Counts of the walks whose prediction by a SpecTLB had one outcome (such as correct or wrong).
 #[derive(Clone, Debug, Default)]
 pub struct PredictedWalks {
     pub walks: u64,

@@ -44,8 +44,8 @@ pub trait Array<D> {
         self.until(site, number, |descriptor| f.take().map(|f| f(Part::Whole(descriptor))))
     }
 
-    /// Calls `f` for each descriptor that was ever used. No other thread may use the array
-    /// meanwhile.
+    /// Calls `f` for each descriptor that was ever used. No other thread may use the array during
+    /// the call.
     fn each(&self, f: &mut dyn FnMut(u64, &D));
 }
 
@@ -83,7 +83,7 @@ pub struct SubtreePlace {
     indices: [u16; LEVELS],
 }
 
-/// The most levels that a page table has.
+/// The largest number of levels that a page table has.
 const LEVELS: usize = 9;
 
 impl SubtreePlace {

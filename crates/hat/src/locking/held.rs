@@ -66,7 +66,7 @@ pub trait Held: Below {
     }
 
     /// Calls `f` for every page-frame descriptor that was ever used, with its number. No other
-    /// thread may use the layer meanwhile.
+    /// thread may use the layer during the call.
     fn each_frame(&mut self, f: &mut dyn FnMut(u64, &Frame));
 }
 

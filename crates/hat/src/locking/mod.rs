@@ -229,8 +229,8 @@ pub trait Locks: 'static {
     /// says whether the thread had to wait for it.
     fn acquired(_of: Class, _site: Site, _was_busy: bool) {}
 
-    /// Called when a further logical lock was taken while the mutex was still held; this lock was
-    /// free.
+    /// Called when a further logical lock was taken while the mutex was still held. The further
+    /// lock was free.
     fn acquired_too(_of: Class, _site: Site) {}
 
     /// Called under the mutex when the flags of `count` descriptors are read and written.
@@ -271,7 +271,7 @@ pub trait Row<T> {
     /// Creates `count` locks, all free.
     fn new(class: Class, count: usize, make: impl Fn() -> T) -> Self;
 
-    /// [`Mutex::until`] for the lock at this place.
+    /// Does the work of [`Mutex::until`] with the mutex at this place.
     fn until<R>(
         &self,
         place: usize,

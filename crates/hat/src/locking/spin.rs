@@ -134,7 +134,7 @@ impl Wait for SpinWait {
 }
 
 /// A value that one processor creates and all processors read; processors that request the value
-/// meanwhile spin.
+/// before it exists spin.
 #[derive(Debug)]
 pub struct SpinOnce<T>(spin::Once<T>);
 

@@ -35,8 +35,8 @@ use super::{Notes, OWN, await_no_note, barrier, own};
 use crate::waiting::{NativeWait, free, patiently, spun};
 
 /// A thread owns a row after it has locked this number of the row's mutexes while no other thread
-/// locked any. Locking that many takes at least some hundred microseconds, so the barrier of the
-/// next thread adds only a few per cent.
+/// locked any. Locking this number of mutexes takes at least some hundred microseconds, so the
+/// barrier of the next thread adds only a few per cent.
 const LOCKED_MIN: u32 = if cfg!(miri) { 4 * COUNTED } else { 4096 };
 
 /// A thread counts one in this many mutexes that it locks, so that threads which share a row rarely

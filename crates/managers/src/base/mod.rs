@@ -124,7 +124,7 @@ pub(super) struct Base {
     since: u64,
 }
 
-/// What makes pages larger than the base page.
+/// The source of pages larger than the base page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Larger {
     /// All pages are base pages.
@@ -346,8 +346,8 @@ impl Base {
         done.map_err(|error| self.failure(error, platform))
     }
 
-    /// Runs `work` on the manager, and then reports its flushes to hardware. The error is the one
-    /// that the memory manager returned.
+    /// Runs `work` on the manager, and then reports its flushes to hardware. The error is the error
+    /// of the memory manager.
     fn attempt<T>(
         &mut self,
         platform: &mut dyn Platform,

@@ -69,7 +69,7 @@ pub(super) struct FirstTouch {
 }
 
 impl FirstTouch {
-    /// A manager that maps pages as `os` says; the page table supports `sizes`.
+    /// A manager that maps pages as `os` describes; the page table supports `sizes`.
     pub(super) fn new(os: &description::Os, sizes: &[PageSize]) -> Result<FirstTouch, String> {
         let (base, large) = (os.base(), os.large());
         if let Some(size) = [base].into_iter().chain(large).find(|size| !sizes.contains(size)) {

@@ -40,7 +40,7 @@ impl Served {
     /// The number of places: the length of an array that is indexed by `served as usize`.
     pub const COUNT: usize = 5;
 
-    /// The name as machine files and results write it.
+    /// The name in machine files and results.
     pub const fn name(self) -> &'static str {
         match self {
             Served::L1i => "l1i",
@@ -52,7 +52,7 @@ impl Served {
     }
 }
 
-/// Who requests data.
+/// The requester of data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Requester {
     /// The program, with an access of this kind.

@@ -116,7 +116,7 @@ pub trait Replacement {
     }
 }
 
-/// The information that a policy uses of a hit. The less it uses, the less often hits must be
+/// The information that a policy uses of a hit. The less a policy uses, the less often hits must be
 /// reported to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Learns {
@@ -145,7 +145,7 @@ macro_rules! policies {
             /// All policies.
             pub const ALL: [Policy; [$(Policy::$policy),+].len()] = [$(Policy::$policy),+];
 
-            /// The name as machine files write it.
+            /// The name in machine files.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Policy::$policy => $name,)+
@@ -312,8 +312,8 @@ policies! {
     GreedyDual "greedy-dual" |_slots, ways, _seed| GreedyDual::new(ways);
     /// LRU in which entries of the lowest level are inserted three quarters down the order.
     FixedInsertion "fixed-insertion" |_slots, ways, _seed| FixedInsertion::new(ways);
-    /// LRU in which a new entry is inserted below as many other entries as the set has entries of
-    /// higher levels.
+    /// LRU in which a new entry is not always the most recent. The number of entries above it in
+    /// the order is the number of entries of higher levels in its set.
     ViLru "vi-lru" |_slots, ways, _seed| ViLru::new(ways);
     /// Greedy Dual in which loading a guest's entry costs twice as much as loading a host's entry.
     GreedyDual2d "greedy-dual-2d" |_slots, ways, _seed| GreedyDual2d::new(ways);

@@ -12,9 +12,9 @@
 //! depths. Real designs with 12 or 48 ways build their trees differently; this is one possible
 //! form.
 //!
-//! All nodes on the path from a way to the root are set at once by two masks, which are precomputed
-//! for each way: node n is bit n of the set's word. A set with more ways than bits keeps its nodes
-//! in several words, and sets them one by one.
+//! All nodes on the path from a way to the root are set together by two masks, which are
+//! precomputed for each way: node n is bit n of the set's word. A set with more ways than bits
+//! keeps its nodes in several words, and sets them one by one.
 
 use core::ops::Range;
 

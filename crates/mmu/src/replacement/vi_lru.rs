@@ -1,6 +1,6 @@
-//! VI-LRU, LRU with a variable insertion point (B10 §4.3.2): a new entry is inserted below as many
-//! other entries as its set has entries of higher levels. When the entry is used again, it becomes
-//! the most recently used entry.
+//! VI-LRU, LRU with a variable insertion point (B10 §4.3.2): a new entry is not always the most
+//! recent. The number of entries above it in the order of use is the number of entries of higher
+//! levels in its set. When the entry is used again, it becomes the most recently used entry.
 //!
 //! ```text
 //!   two L4 and six L3 entries are here: a new L2 entry becomes the ninth

@@ -5,10 +5,11 @@
 //!   most recent | guest L4 | host L4 | guest L3 | host L3 | guest L2 | host L2 | least recent
 //! ```
 //!
-//! The order is that of VI-LRU ([`ViLru`](super::ViLru)), except that of two entries of one level,
-//! a guest's entry counts as the higher: to read it again, the host's page table must be walked
-//! first. A new entry is therefore inserted below as many other entries as there are entries of
-//! higher levels. For a new entry of the host, the guest's entries of its level count too.
+//! Entries are inserted as in VI-LRU ([`ViLru`](super::ViLru)), with one exception: of two entries
+//! of one level, the guest's entry is treated as the higher one. to read it again, the host's page
+//! table must be walked first. The number of entries above a new entry is therefore the number of
+//! entries of higher levels. For a new entry of the host, the guest's entries of the same level are
+//! included.
 
 use core::ops::Range;
 

@@ -65,7 +65,7 @@ impl BlockKind {
         BlockKind::Mosaic,
     ];
 
-    /// The name as machine files write it.
+    /// The name in machine files.
     pub const fn name(self) -> &'static str {
         match self {
             BlockKind::CompleteSubblock => "complete-subblock",

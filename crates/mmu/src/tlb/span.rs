@@ -53,7 +53,7 @@ pub struct SpanTlbs<'a, const LEARNS: u8, const TWO: bool> {
     /// Masks of the address bits that identify a page of the near and of the far granule.
     near_bits: [u64; 4],
     far_bits: [u64; 4],
-    /// The mask for the small granule, which is near for all kinds if there is no other.
+    /// The mask for the small granule, which is near for all kinds if there is no other granule.
     small_bits: u64,
 }
 

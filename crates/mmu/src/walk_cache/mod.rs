@@ -110,7 +110,7 @@ macro_rules! designs {
             /// All designs.
             pub const ALL: [Design; [$(Design::$design),+].len()] = [$(Design::$design),+];
 
-            /// The name as machine files write it.
+            /// The name in machine files.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Design::$design => $name,)+

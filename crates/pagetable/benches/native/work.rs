@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
-/// The timed operations; their times are per page. First they work page by page, then on a region
-/// of pages at once.
+/// The timed operations; their times are per page. First they work page by page, then on a whole
+/// region of pages.
 pub(crate) const OPERATIONS: [&str; 7] =
     ["map", "walk", "protect", "unmap", "map 256", "protect 256", "unmap 256"];
 

@@ -14,8 +14,8 @@ pub struct CacheShape {
     /// Whether a page may also be in a second bucket.
     pub second_bucket: bool,
     /// Whether an entry holds a pair of base pages, with four bytes for each; a refill handler then
-    /// reads one field at a time. Otherwise an entry holds one page in eight bytes and is read at
-    /// once.
+    /// reads one field at a time. Otherwise an entry holds one page in eight bytes, which are read
+    /// together.
     pub pairs: bool,
     /// Whether walks of the table behind the cache set usage bits that must not be missed. If so,
     /// the first store to a page always walks that table, and a miss inserts only the page of a

@@ -41,9 +41,9 @@
 //! pointers into the mapping tree are the pages' notes ([`crate::PageTable::has_notes`]). In a
 //! partial subblock the note is always zero, because its pages would have to share it.
 //!
-//! If hardware walks the table and physical memory determines its size, it is an inverted table like
-//! the Itanium's ([`HashedShape::inverted`]). Its page entries have eight bytes and no pointers of
-//! the kernel. An entry with one page has 32 bytes, which are read at once.
+//! If hardware walks the table and physical memory determines its size, it is an inverted table
+//! like the Itanium's ([`HashedShape::inverted`]). Its page entries have eight bytes and no
+//! pointers of the kernel. An entry with one page has 32 bytes, which are read together.
 //!
 //! A range operation looks up each cluster of the range or, if there are more clusters than
 //! buckets, sweeps over the whole table.

@@ -2,7 +2,7 @@ use addr::PageSize;
 
 use super::layout::bucket_bytes;
 
-/// Who walks a hashed table; this determines the layout of entries and how they are read.
+/// The walker of a hashed table. It determines the layout of entries and how they are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WalkedBy {
     /// A refill handler of a 32-bit kernel on a 64-bit machine (E99). A page entry has four bytes,
@@ -10,7 +10,7 @@ pub enum WalkedBy {
     /// cluster number by a few shifts.
     Software,
     /// A hardware walker like the Itanium's (B10 §5.1). A page entry has eight bytes. The walker
-    /// reads tag and link at once and, with one page per entry, the page entry too. It hashes the
+    /// reads tag and link together and, with one page per entry, the page entry too. It hashes the
     /// cluster number by multiplication, which spreads clusters over all buckets.
     Hardware,
 }

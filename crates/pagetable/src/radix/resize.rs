@@ -7,10 +7,10 @@
 //!   restamp   [ 64K | 64K | ... ]  --an exchange each-->  [ 4K | 4K | ... ]      entries that say their size
 //! ```
 //!
-//! Entries are replaced by a compare-and-exchange: if a walker has set a bit in the old entry
-//! meanwhile, the bit is added to the new table first, and the exchange is tried again. A walk
-//! therefore finds the frame at every moment, and no bit is lost. All frames are allocated before
-//! anything changes.
+//! Entries are replaced by a compare-and-exchange: if a walker has set a bit in the old entry since
+//! then, the bit is added to the new table first, and the exchange is tried again. A walk therefore
+//! finds the frame at every moment, and no bit is lost. All frames are allocated before anything
+//! changes.
 //!
 //! Hardware that must not see two sizes at the same time (AArch64 without FEAT_BBM at level 2) needs
 //! break-before-make. For such hardware the old entries are first invalidated, stay invalid until

@@ -87,7 +87,7 @@ impl History {
     }
 
     /// Counts a lookup of `addr` at `access` that missed every level; `region` is the label of the
-    /// region that `addr` lies in.
+    /// region that contains `addr`.
     pub fn miss(&mut self, access: u64, addr: u64, region: u32, cold: bool) {
         let access = access - self.from;
         let bin = self.bin(access);

@@ -120,9 +120,9 @@ impl Layout {
         self.foreseen = told;
     }
 
-    /// Whether events describe the mappings of the space `number`. This was determined before the
-    /// run; otherwise it is true if such an event came before the first call. The answer never
-    /// changes, so that all addresses outside known mappings are treated in the same way.
+    /// Whether events describe the mappings of the space `number`. If this was not determined
+    /// before the run, the answer is whether such an event came before the first call. The answer
+    /// never changes, so that all addresses outside known mappings are treated in the same way.
     pub fn is_told(&self, number: u32) -> bool {
         self.places.get(&number).is_some_and(|&place| {
             let known = &self.spaces[place];
@@ -144,7 +144,7 @@ impl Layout {
         Some(&self.spaces[*self.places.get(&number)?].regions)
     }
 
-    /// The label of the region that `addr` lies in: unique over all spaces, from 0.
+    /// The label of the region that contains `addr`: unique over all spaces, from 0.
     #[inline]
     pub fn label_of(&mut self, number: u32, addr: VirtAddr) -> u32 {
         let Recent { first, last, space, label } = self.recent[recent_index(addr)];

@@ -1,7 +1,7 @@
 //! Time: counts multiplied by latencies, as a range.
 //!
-//! A core overlaps some of its misses, and a trace of addresses does not say which load waits for
-//! which. Therefore the program's time and the time of translation are ranges:
+//! A core overlaps some of its misses, and a trace of addresses does not show which loads wait for
+//! the results of others. Therefore the program's time and the time of translation are ranges:
 //!
 //! ```text
 //!                 least                               most

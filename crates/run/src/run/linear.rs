@@ -92,7 +92,7 @@ impl Run {
         (self.stack.guest.root(self.who.space), LinearArray::LEVELS)
     }
 
-    /// The frame of the page of the array that holds `entry`, if a TLB has it. The lookups are
+    /// The frame of the array's page that holds `entry`, if a TLB holds this page. The lookups are
     /// counted for `region`.
     fn table_frame(&mut self, entry: VirtAddr, region: u32) -> Option<PhysAddr> {
         let kind = Kind::Load;

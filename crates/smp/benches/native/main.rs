@@ -4,16 +4,19 @@
 //!   cargo bench -p smp [-- --smoke]
 //! ```
 //!
-//! Each thread has its own space and frames. It loads its pages one by one, protects them, asks for their usage and
-//! unloads them, and then does the same with ranges of 64 pages. Contenders are the layer without locks (`single`),
-//! with one lock, and with one for each descriptor; and a simple implementation ([`rival`]): a mutex around a page
-//! table of another crate and a hash map from frames to pages. All have their page tables in memory that is mapped in
-//! one piece, as in a kernel. Shootdowns take no time.
+//! Each thread has its own space and frames. It loads its pages one by one, protects them, requests
+//! their usage and unloads them. Then it repeats these operations with ranges of 64 pages. Four
+//! implementations are compared: the layer without locks (`single`), the layer with one lock, the
+//! layer with a lock for each descriptor, and a simple implementation ([`rival`]), which has a
+//! mutex around a page table of another crate and a hash map from frames to pages. All
+//! implementations have their page tables in memory that is mapped in one piece, as in a kernel.
+//! Shootdowns take no time.
 //!
-//! On two threads, a number is the mean of both. It is only valid if two cores are free for them: the last
-//! line has the time of the same work on two threads with nothing shared, over that on one thread.
+//! On two threads, a number is the mean of both threads. It is only valid if two cores are free for
+//! the threads. To show this, the last line has the time of the same work on two threads that share
+//! nothing, divided by the time on one thread.
 //!
-//! Contenders take turns in each round; a number is the median over the rounds.
+//! The implementations take turns in each round. A number is the median over the rounds.
 
 #[path = "../../../pagetable/benches/native/arena.rs"]
 #[allow(dead_code)]
@@ -42,12 +45,13 @@ const OPERATIONS: [&str; 7] =
     ["load", "protect", "usage", "unload", "load 64", "protect 64", "unload 64"];
 const THREADS_MAX: usize = 2;
 
-/// A layer that keeps translations of several spaces, and the mappings of each frame.
+/// An implementation that is compared: it keeps translations of several spaces, and the mappings of
+/// each frame.
 trait Contender {
     /// The data of a thread.
     type Thread: Send;
 
-    /// The data of the thread `number`, with a space.
+    /// Makes the data of the thread `number`, with a space.
     fn thread(&self, number: usize) -> Self::Thread;
     /// Maps pages to adjacent frames.
     fn load(&self, thread: &mut Self::Thread, start: u64, frame: u64, pages: u64);
@@ -58,7 +62,7 @@ trait Contender {
     fn unload(&self, thread: &mut Self::Thread, start: u64, pages: u64);
 }
 
-/// The address of a thread's page `number`: the pages are in several tables.
+/// The address of a thread's page `number`. The pages of a thread are in several tables.
 fn page(number: u64) -> u64 {
     (1 << 32) + number * PAGE_BYTES
 }
@@ -98,8 +102,8 @@ fn work<C: Contender>(all: &C, number: usize, at: &mut C::Thread) -> [f64; OPERA
     took
 }
 
-/// One round of `threads` threads, each on the contender in `of`. Returns the mean of the times of
-/// each operation.
+/// One round of threads, one thread for each implementation in `of`. Returns the mean times of each
+/// operation.
 fn round<C: Contender + Sync>(of: &[&C]) -> [f64; OPERATIONS.len()] {
     let start = Barrier::new(of.len());
     let took: Vec<[f64; OPERATIONS.len()]> = thread::scope(|scope| {
@@ -111,7 +115,8 @@ fn round<C: Contender + Sync>(of: &[&C]) -> [f64; OPERATIONS.len()] {
                 scope.spawn(move || {
                     let mut thread = contender.thread(number);
                     start.wait();
-                    // The first time tables are made and lines are far.
+                    // The first time is not measured: tables are made, and cache lines are not in
+                    // near caches.
                     work(*contender, number, &mut thread);
                     start.wait();
                     work(*contender, number, &mut thread)

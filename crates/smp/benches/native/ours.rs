@@ -32,12 +32,12 @@ impl<S: Scheme<Table = dyn Mounted>> Ours<S> {
         let hat = Hat::with(scheme, Tables::Each(Box::new(make)));
         let mut cpu = Cpu::new(HatSpace(0), THREADS_MAX);
         let spaces = std::array::from_fn(|_| hat.create(&mut cpu).expect("there is memory"));
-        // The page tables' memory is there to the end.
+        // The memory of the page tables must exist until the program ends.
         std::mem::forget(arena);
         Ours { hat, spaces }
     }
 
-    /// The work of one thread, on the calling thread.
+    /// Does the work of one thread on the calling thread.
     pub(crate) fn alone(&self) -> [f64; OPERATIONS.len()] {
         let mut cpu = self.thread(0);
         work(self, 0, &mut cpu);

@@ -1,6 +1,6 @@
-//! One mutex around page tables of `page_table_multiarch`, one for each space, and a hash map from a frame
-//! to the pages that map it. The crate's flags lack the accessed and dirty bits: asking for usage only
-//! reads the entry.
+//! One mutex around the page tables of all spaces, which are tables of the crate
+//! `page_table_multiarch`, and around a hash map from each frame to the pages that map it. The
+//! crate's flags lack the accessed and dirty bits, so a request for usage only reads the entry.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -20,14 +20,14 @@ use crate::{Contender, PAGE_BYTES, THREADS_MAX, arena::Arena};
 
 const ARENA_BYTES: u64 = 16 << 20;
 
-/// The memory of the page tables, and its start.
+/// The memory of the page tables.
 static ARENA: Mutex<Option<Owned>> = Mutex::new(None);
 static START: AtomicUsize = AtomicUsize::new(0);
 
 /// An arena that threads pass to each other.
 struct Owned(Arena);
 
-// SAFETY: an arena owns its memory; whoever has the lock has it alone.
+// SAFETY: an arena owns its memory, and the thread that holds the lock has exclusive access to it.
 unsafe impl Send for Owned {}
 
 struct Handler;
@@ -132,7 +132,8 @@ impl Contender for Rival {
         let Guarded { tables, mapped } = &mut *all;
         let mut cursor = tables[*space].cursor();
         for page in (0..pages).map(|page| start + page * PAGE_BYTES) {
-            // Which frame it was the list must know, so that each page is taken by itself.
+            // Pages are unmapped one by one, because the list of mappings needs the frame of each
+            // page.
             let (frame, ..) = cursor.unmap(virt(page)).expect("it is mapped");
             let list = mapped.entry(frame.as_usize() as u64).or_default();
             list.retain(|&known| known != (*space, page));

@@ -11,11 +11,12 @@ const PAGE_BITS: u32 = 12;
 /// The number of pages of a program's address range; the addresses above it belong to the kernel.
 const PAGES_MAX: u64 = 1 << 39;
 
-/// If there are fewer instructions than this between two steps, they are added to those before the
-/// next step.
+/// If there are fewer instructions than this between two steps, they are added to the instructions
+/// before the next step.
 const WORK_MIN: u64 = 500;
 
-/// `MADV_DONTNEED`, and `mmap`'s `MAP_SHARED` and `MAP_ANONYMOUS`.
+/// The argument `MADV_DONTNEED` of `madvise`, and the flags `MAP_SHARED` and `MAP_ANONYMOUS` of
+/// `mmap`.
 const MADV_DONTNEED: u32 = 4;
 const MAP_SHARED: u32 = 1;
 const MAP_ANONYMOUS: u32 = 0x20;
@@ -25,8 +26,8 @@ const TOUCHED: u8 = 1;
 const STORED: u8 = 2;
 
 /// The skeleton of all processes of a trace, or of its only program. `progress` is called with the
-/// number of accesses read, and returns whether to continue; the result is `None` if it returns
-/// false.
+/// number of accesses read, and returns whether to continue. If `progress` returns false, the
+/// result is `None`.
 pub fn collect(
     source: &mut dyn Source,
     progress: &mut dyn FnMut(u64) -> bool,
@@ -233,8 +234,8 @@ impl Collector {
         }
     }
 
-    /// Resets the recorded stores, as both processes of a fork fault at their next store to each
-    /// page.
+    /// Resets the stores that were recorded for the pages of a parent and its child. After the
+    /// fork, both processes fault at their next store to each page.
     fn copy(&mut self, parent: u32, pid: i64, known: &[trace::Process]) {
         let of = self.spaces.entry(parent).or_default();
         of.values_mut().for_each(|state| *state &= TOUCHED);
@@ -276,7 +277,7 @@ impl Collector {
         self.processes[self.process as usize].step(step);
     }
 
-    /// Adds a step, and drops what is recorded about these pages.
+    /// Adds a step, and drops the recorded operations on these pages.
     fn change(&mut self, page: u64, pages: u64, step: Step) {
         if pages == 0 {
             return;
@@ -316,7 +317,7 @@ impl Collector {
                 .collect();
             let making = &mut self.processes[number];
             for &(place, child) in &children {
-                // One that was not recorded is left out.
+                // The fork of a child that was not recorded is left out.
                 making.steps[place] = child.map_or(Step::Work(0), Step::Fork);
             }
             making.flush(0);

@@ -1,5 +1,5 @@
-//! Skeletons of recorded programs: a process's requests to memory management and its work between
-//! them, in a few KB per process.
+//! Skeletons of recorded programs. A skeleton has the requests of each process to the memory
+//! manager, and the work of the process between the requests, in a few KB per process.
 //!
 //! ```text
 //!   trace        events, and 10^6 to 10^9 accesses
@@ -11,8 +11,9 @@
 //!   vm::Kernel   calls and faults, on processors of virtual time
 //! ```
 //!
-//! The memory manager decides at replay whether a first touch is a fault, and of which kind: a page
-//! of a file may be in memory already, and a store after a fork may need a copy.
+//! The memory manager decides during replay whether a first touch is a fault, and which kind of
+//! fault: a page of a file may already be in memory, and a store after a fork may have to copy the
+//! page.
 
 mod collect;
 mod text;
@@ -91,8 +92,7 @@ pub enum Step {
         /// The number of pages in the new range.
         to_pages: u64,
     },
-    /// Accesses each of these pages for the first time, or stores to each of them for the first
-    /// time.
+    /// Accesses each of these pages for the first time, or stores to each page for the first time.
     Touch {
         /// The first page.
         page: u64,
@@ -103,7 +103,7 @@ pub enum Step {
     },
     /// Executes this number of instructions.
     Work(u64),
-    /// Forks the process of this number, and waits until it has ended.
+    /// Forks the process of this number, and waits until this child has ended.
     Fork(u32),
     /// Executes another program, in an empty space.
     Exec,

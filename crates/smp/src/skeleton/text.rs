@@ -26,8 +26,8 @@ const HEAD: &str = "pagewalk-skeleton 1";
 const CUT: &str = "the skeleton is truncated: its last line does not say where it ends; make it \
                    anew with `pagewalk skeleton`";
 
-/// The largest number of steps that are read, so that a damaged file does not take all memory. No
-/// real program has as many steps.
+/// The largest number of steps that are read, so that reading a damaged file does not use all
+/// memory. No real program has this number of steps.
 const STEPS_MAX: usize = 1 << 24;
 
 pub(super) fn write(skeleton: &Skeleton, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,7 +78,7 @@ fn write_step(step: &Step, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// Parses a skeleton. The error names the wrong line, or says that the end is missing.
+/// Parses a skeleton. The error names the wrong line, or states that the end is missing.
 pub fn parse(text: &str) -> Result<Skeleton, String> {
     if !text.starts_with(HEAD) {
         return Err(format!(
@@ -89,7 +89,7 @@ pub fn parse(text: &str) -> Result<Skeleton, String> {
     let mut steps = 0;
     for (number, line) in text.lines().enumerate().skip(1) {
         let wrong = || {
-            // The last line of a truncated file, as a rule.
+            // A wrong last line without a newline is usually the last line of a truncated file.
             if text.lines().nth(number + 1).is_none() && !text.ends_with('\n') {
                 return CUT.to_owned();
             }

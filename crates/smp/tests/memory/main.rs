@@ -1,7 +1,7 @@
-//! The memory manager under locks of several threads: the model test's streams with the order of
-//! locks asserted, and two threads of this host at once.
+//! Tests of the memory manager with locks for several threads: the streams of the model test, with
+//! the order of locks asserted, and two threads of this host at the same time.
 
-// The model test uses more of these.
+// The model test uses more functions of these modules than this test does.
 #![allow(dead_code)]
 
 extern crate alloc;
@@ -30,7 +30,8 @@ use world::{Hardware, Large, World};
 
 type Asserted = Ranked<Single>;
 
-/// Tables whose walks set no bits are found without the scheme's knowing of walks.
+/// If walks set no bits, a query of the layer replaces a walk, so the locking scheme needs no
+/// walks.
 impl<L: Locks, A: Arrays<L>> Hardware for Hat<dyn Mounted, Fine<dyn Mounted, L, A>> {
     fn walk(&mut self, space: HatSpace, addr: VirtAddr, kind: Kind) -> Option<Translation> {
         let found = self.query(space, addr)?.translation;
@@ -50,7 +51,8 @@ fn irix() -> &'static Table {
     TABLES.iter().find(|table| table.name == "irix").expect("it is one of them")
 }
 
-/// Every lock is taken in its order, and the streams do what they do without locks.
+/// All locks are acquired in the right order, and the streams have the same results as without
+/// locks.
 #[test]
 fn locks_are_taken_in_their_order() {
     let no_bits = TABLES.iter().filter(|table| table.reference == Reference::ValidBit);

@@ -1,4 +1,5 @@
-//! Two threads of this host, each in spaces of its own, over one memory that is too small for both.
+//! Tests two threads of this host that share one memory, which is too small for both. Each thread
+//! uses its own spaces.
 //!
 //! ```text
 //!   a first space ---- fork ----> thread 0's space     the same anons, copied on write by either
@@ -9,9 +10,9 @@
 //!            map, unmap, discard, fork a child and end it, read the file
 //! ```
 //!
-//! A TLB has a lock, under which an access is done, so that a shootdown returns when no processor is
-//! at an old page any more. What a walk has found enters the TLB only if there was no shootdown
-//! since it began.
+//! An access is done under the lock of a TLB. When a shootdown returns, therefore no processor
+//! still accesses an old page. The result of a walk is entered into the TLB only if there was no
+//! shootdown since the walk began.
 
 use std::{
     collections::BTreeMap,
@@ -36,7 +37,7 @@ use vm::{
 
 use crate::{board::original, tables::TABLES};
 
-/// Order is asserted here too.
+/// The order of locks is asserted here too.
 type L = Ranked<Native>;
 
 const BASE: PageSize = PageSize::SIZE_4K;
@@ -44,13 +45,13 @@ const FRAMES: u64 = 130;
 const THREADS: usize = 2;
 const ROUNDS: u64 = 6;
 const EVENTS: u32 = 250;
-/// Pages from here on are used.
+/// The number of the first page that is used.
 const FIRST: u64 = 0x40000 - 32;
 const PAGES: u64 = 64;
 const FILE: FileKey = FileKey { device: 1, inode: 7 };
 const RW: Rights = Rights::from_bits(Rights::READ.bits() | Rights::WRITE.bits());
 
-/// What all processors share: the contents of memory and of disks.
+/// The state that all processors share: the contents of memory and of disks, and the TLBs.
 #[derive(Default)]
 struct Machine {
     contents: Mutex<BTreeMap<PhysAddr, u64>>,
@@ -68,7 +69,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The machine as the memory manager sees it.
+/// The machine as the platform of the memory manager.
 struct Processor<'a>(&'a Machine);
 
 impl Platform for Processor<'_> {
@@ -106,7 +107,7 @@ impl Platform for Processor<'_> {
     }
 }
 
-/// What is shared by all threads.
+/// The state that all threads share.
 struct Shared<S> {
     vm: Vm<L>,
     hat: Hat<dyn Mounted, S>,
@@ -116,7 +117,7 @@ struct Shared<S> {
 
 type Contents = BTreeMap<u64, u64>;
 
-/// A thread, with what its spaces should have at each page.
+/// A thread that makes random accesses and calls.
 struct Thread<'a, S> {
     number: usize,
     shared: &'a Shared<S>,
@@ -211,7 +212,8 @@ impl<S: Scheme<Table = dyn Mounted>> Thread<'_, S> {
         panic!("{addr} faults again and again");
     }
 
-    /// An access by what the TLB holds or a walk finds: what was there, or `None` for a fault.
+    /// Makes an access with the translation that the TLB holds or a walk finds. Returns the
+    /// contents of the page, or `None` for a fault.
     fn done(&self, space: HatSpace, page: u64, kind: Kind, stamp: u64) -> Option<u64> {
         let Machine { tlbs, contents, .. } = &self.shared.machine;
         let addr = VirtAddr::new(page << BASE.shift());
@@ -290,7 +292,7 @@ where
     let mut threads: Vec<_> = (0..THREADS)
         .map(|number| {
             let mut thread = thread(&shared, number);
-            // Unlike the parent's.
+            // These stamps differ from those that the parent has stored.
             thread.stamp = 1 << 20;
             (thread, children[number], model.clone())
         })
@@ -303,7 +305,8 @@ where
         });
         first.kernel(|kernel| kernel.check()).unwrap();
     }
-    // Both end at once, and what they still share goes with the last.
+    // Both threads end their spaces at the same time. The pages that the spaces still share are
+    // freed with the last of them.
     thread::scope(|scope| {
         for (thread, space, _) in &mut threads {
             scope.spawn(move || {
@@ -324,7 +327,7 @@ where
     assert!(work.writes > 50 && work.copied > 50, "pages left and were copied: {work:?}");
 }
 
-/// Under one lock around the HAT layer.
+/// The HAT layer has one lock around it.
 #[test]
 fn two_threads_under_one_lock_of_the_hat() {
     for seed in 0..3 {
@@ -333,7 +336,7 @@ fn two_threads_under_one_lock_of_the_hat() {
     }
 }
 
-/// Under a lock in each descriptor.
+/// Each descriptor of the HAT layer has a lock.
 #[test]
 fn two_threads_under_a_lock_per_descriptor() {
     for (seed, (policy, _)) in (0..).zip(POLICIES) {

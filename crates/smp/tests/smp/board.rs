@@ -1,4 +1,4 @@
-//! The frames that processors take.
+//! Tests of the frames that processors allocate.
 
 use addr::{Frames as _, PageSize};
 use smp::{Board, Cpu, Shootdowns};

@@ -1,4 +1,4 @@
-//! Clients of a server in small spaces: what the policies of slots cost.
+//! Tests of the clients of a server in small spaces: the costs of the policies for slots.
 
 use smp::{ClientsOutcome, ClientsPlan, ClientsPrices, run_clients};
 
@@ -18,7 +18,7 @@ fn plan(revoke: &str) -> ClientsPlan {
     }
 }
 
-/// Eight slots for 33 spaces that would be small.
+/// There are eight slots for the 33 spaces that can be small.
 #[test]
 fn a_slot_costs_what_its_policy_says() {
     let run = |revoke| run_clients(&plan(revoke)).unwrap();
@@ -35,7 +35,8 @@ fn a_slot_costs_what_its_policy_says() {
     assert_eq!(groups.switches, purge.switches);
 }
 
-/// With one price alone all cycles are that price times what it is paid for.
+/// If only one price is not 0, the number of all cycles is this price multiplied by the count of
+/// the priced operation.
 #[test]
 fn each_price_is_paid_for_its_work() {
     let free = ClientsPrices { root: 0, segments: 0, line: 0, entry: 0 };
@@ -44,7 +45,7 @@ fn each_price_is_paid_for_its_work() {
     let roots = run(ClientsPrices { root: 7, ..free });
     assert_eq!(paid(&roots), 7 * roots.root_loads);
     let lines = run(ClientsPrices { line: 7, ..free });
-    // A slot of 256 MB has 64 entries of 4 bytes in a root: 4 lines.
+    // A slot of 256 MB has 64 entries of 4 bytes in a root, which are 4 lines.
     assert_eq!(paid(&lines), 7 * 4 * lines.roots_purged);
     assert_eq!(run(ClientsPrices { segments: 1, ..free }).worst_cycles, 1);
     assert_eq!(run(free).worst_cycles, 0);

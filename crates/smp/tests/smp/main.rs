@@ -1,4 +1,4 @@
-//! Many processors: schedules explored at random, and virtual time.
+//! Tests of many processors: random schedules, and virtual time.
 
 mod board;
 mod clients;

@@ -1,4 +1,5 @@
-//! Skeletons of programs: what is written is read, and what was changed is refused.
+//! Tests of skeletons of programs: a written skeleton is read without changes, and a damaged
+//! skeleton is refused.
 
 use smp::{KENBUS, skeleton::parse};
 

@@ -1,10 +1,11 @@
-//! Which rounds on a host count, and which of them is shown.
+//! Tests which rounds on a host are valid, and which of them is shown.
 
 use smp::times::{Times, middle};
 
 #[test]
 fn a_round_in_which_one_of_two_times_was_held_up_does_not_count() {
-    // One thread takes 100 ns; two take 105 where nothing is shared, and 130 on one layer.
+    // One thread takes 100 ns per operation. Two threads take 105 ns if they share nothing, and 130
+    // ns on one layer.
     let even = Times::new(2, [100.0, 105.0, 130.0], [102.0, 103.0, 128.0]);
     assert!(even.count());
     assert!((even.scaling() - 2.0 * 101.0 / 129.0).abs() < 1e-9);

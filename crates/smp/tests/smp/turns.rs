@@ -1,4 +1,4 @@
-//! Threads that take turns, from which prices of lines are known.
+//! Tests of threads that take turns, with which the prices of cache lines are measured.
 
 use smp::{Costs, LockKind, Order, Plan, SCHEMES, Shootdowns, run_in};
 
@@ -24,7 +24,7 @@ fn who_takes_turns_waits_for_nobody_and_finds_each_lock_elsewhere() {
         let of = run_in(Order::Turns, None, &plan).unwrap().0;
         assert!(of.locks.values().all(|share| share.counts.contended == 0), "{scheme}");
         if scheme == "global" {
-            // The first lock of each operation, but for the very first.
+            // The first lock of each operation is transferred, except in the very first operation.
             assert_eq!(of.locks["hat"].counts.transfers, of.operations - 1);
         }
     }

@@ -1,4 +1,4 @@
-//! Virtual time against theory, and loads under every scheme.
+//! Compares virtual time with theory, and runs loads under every scheme.
 
 use hat::{
     ContextLimit,
@@ -43,19 +43,20 @@ fn host_plan(scheme: &str, threads: usize) -> HostPlan {
     }
 }
 
-/// Loads that take a moment.
+/// The loads that take little time.
 fn short() -> impl Iterator<Item = (&'static str, Load)> {
     Load::ALL.into_iter().filter(|(_, load)| *load != Load::Kenbus)
 }
 
-/// With the memory manager, and without it where the load can drive the layer alone.
+/// The possible values of `hat_only`: false, and true if the load can call the HAT layer alone.
 fn ways(load: Load) -> impl Iterator<Item = bool> {
     [false, true].into_iter().filter(move |hat_only| !hat_only || load.has_layer_alone())
 }
 
-/// A lock with a constant hold and Poisson arrivals is a queue M/D/1: at a load of r its mean wait is
-/// r / 2 (1 - r) holds. By Little's law the mean number that wait, which is counted here at each coming and
-/// going, is the arrivals per cycle times the mean wait, which the lock's own counts have.
+/// A lock with constant hold times and Poisson arrivals is a queue M/D/1: at a load of r, the mean
+/// wait is r / 2 (1 - r) hold times. By Little's law, the mean number of waiting processors is the
+/// number of arrivals per cycle multiplied by the mean wait. The test measures this mean number at
+/// each change, and takes the mean wait from the lock's own counts.
 #[test]
 fn one_lock_waits_as_the_theory_of_queues_says() {
     const CPUS: usize = 48;
@@ -72,7 +73,8 @@ fn one_lock_waits_as_the_theory_of_queues_says() {
         .collect();
     let lock = <Timed as Locks>::Mutex::new(Class::Hat, ());
     let baton = Baton::new(CPUS, Costs::FREE, LockKind::Spin, None);
-    // When somebody began to wait or went on, and how many wait more from then on.
+    // The times at which a processor began or ended waiting, each with the change in the number of
+    // waiting processors.
     let changes = std::sync::Mutex::new(Vec::new());
     let finished = baton.run(|cpu| {
         for at in arrivals.iter().skip(cpu).step_by(CPUS) {
@@ -89,7 +91,7 @@ fn one_lock_waits_as_the_theory_of_queues_says() {
     assert_eq!(counts.acquisitions, ARRIVALS as u64);
     assert_eq!(counts.holds.mean(), HOLD as f64);
     let wait = counts.waits.cycles as f64 / ARRIVALS as f64;
-    // What really arrived, so that the chance of the arrivals does not count.
+    // The load is computed from the actual arrivals, so that their randomness does not matter.
     let cycles = *finished.clocks.iter().max().unwrap() as f64;
     let load = ARRIVALS as f64 * HOLD as f64 / cycles;
     let theory = load / (2.0 * (1.0 - load)) * HOLD as f64;
@@ -127,7 +129,7 @@ fn every_load_runs_under_every_scheme_and_does_the_same_twice() {
     }
 }
 
-/// The memory manager's locks are the same whatever the layer's are.
+/// The memory manager's locks do not depend on the locking scheme of the HAT layer.
 #[test]
 fn what_is_above_the_layer_takes_its_locks_equally_often_under_every_scheme() {
     for (load, _) in short() {
@@ -176,7 +178,8 @@ fn a_small_pool_means_steals_and_the_same_pages() {
     assert!(outcome.table_bytes_peak <= 14 * 4096);
 }
 
-/// Where all tables are in use at once, no page has to leave memory for one.
+/// If all page tables are in use at the same time, no page has to be evicted to make room for a
+/// table.
 #[test]
 fn a_lack_of_table_memory_is_no_lack_of_frames() {
     for cpus in 2..=5 {
@@ -185,7 +188,8 @@ fn a_lack_of_table_memory_is_no_lack_of_frames() {
             |pool_bytes| Plan { table: table.clone(), pool_bytes, ..plan("monitor", "fork", cpus) };
         let [small, large] = [Some(128 << 10), None].map(|bytes| run(&plan(bytes)).unwrap());
         assert!(cpus < 3 || small.steals > 0);
-        // The lists that pages leave memory by, and the files that they are of.
+        // The locks of the lists from which pages are evicted, and of the files to which pages
+        // belong.
         for class in ["vm_pages", "vm_files", "vm_object"] {
             let taken =
                 |of: &smp::HatOutcome| of.locks.get(class).map_or(0, |of| of.counts.acquisitions);
@@ -194,12 +198,13 @@ fn a_lack_of_table_memory_is_no_lack_of_frames() {
     }
 }
 
-/// One thread takes each lock equally often in virtual time and on this host, as both run one code.
+/// One thread acquires each lock equally often in virtual time and on this host, because the same
+/// code runs in both cases.
 #[test]
 fn one_thread_takes_each_lock_equally_often_on_the_host() {
     for (place, (load, known)) in short().enumerate() {
         for hat_only in ways(known) {
-            // Every scheme with one load, and every load with one.
+            // One load runs under every scheme, and every other load under one scheme.
             let own = [SCHEMES[place % SCHEMES.len()]];
             let schemes = if load == "fault" { &SCHEMES[..] } else { &own[..] };
             for scheme in schemes {
@@ -215,8 +220,8 @@ fn one_thread_takes_each_lock_equally_often_on_the_host() {
     }
 }
 
-/// K94 section 6.2: few contexts are lost and given anew; many are never in want, so that below the
-/// threshold their list is not kept.
+/// K94 section 6.2: if there are few contexts, spaces lose them to other spaces. If there are many
+/// contexts, there is never a lack of them, and below the threshold they are not kept in a list.
 #[test]
 fn contexts_are_lost_where_they_are_few_and_unlisted_where_they_are_many() {
     for (scheme, hat_only) in [("global", false), ("monitor", true), ("embedded", false)] {
@@ -237,19 +242,20 @@ fn contexts_are_lost_where_they_are_few_and_unlisted_where_they_are_many() {
     assert!(few.contains("more contexts than the 3 processors"), "{few}");
 }
 
-/// K94 section 3.2: what is unmapped leaves caches that are indexed by virtual addresses.
+/// K94 section 3.2: unmapped pages are flushed from caches that are indexed by virtual addresses.
 #[test]
 fn virtual_caches_are_flushed_and_that_is_counted() {
     let with =
         |virtual_caches| run(&Plan { virtual_caches, ..plan("monitor", "tpcb", 2) }).unwrap();
     let (without, with) = (with(false), with(true));
     assert_eq!(without.shootdowns.cache_pages, 0);
-    // Each record's window is unloaded, on both processors.
+    // The window of each record is unloaded on both processors.
     assert!(with.shootdowns.cache_pages >= 2 * with.operations, "{:?}", with.shootdowns);
     assert!(with.throughput < without.throughput);
 }
 
-/// No two threads use the same page; with `high` they share page tables, and with `low` they do not.
+/// No two threads use the same page. The threads share page tables with `high`, and use separate
+/// page tables with `low`.
 #[test]
 fn threads_of_one_space_do_less_where_they_share_tables() {
     let throughput = |scheme, load| {
@@ -262,7 +268,8 @@ fn threads_of_one_space_do_less_where_they_share_tables() {
         assert!(high < 0.9 * low, "{high} and {low}");
     }
     assert!(throughput("covering", "mt-fault-low") > 2.0 * throughput("embedded", "mt-fault-low"));
-    // A region that is mapped again has no pages yet, and one that was unmapped has none any more.
+    // The load that only maps regions allocates no frames; the loads that fault and unmap allocate
+    // or free frames.
     let steps = |load| {
         let outcome = run(&plan("embedded", load, 1)).unwrap();
         outcome.locks.get("vm_frames").map_or(0, |of| of.counts.acquisitions)
@@ -306,7 +313,7 @@ fn the_host_runs_every_scheme_and_says_nothing_where_it_cannot() {
     }
 }
 
-/// The chains of a hash table go on in frames beside a table that is larger than they are.
+/// The chains of a hash table continue in further frames, which are smaller than the table itself.
 #[test]
 fn a_hashed_table_of_all_spaces_holds_those_of_64_processors() {
     let table = "hashed-shared".to_owned();
@@ -323,7 +330,7 @@ fn users_run_their_commands() {
     assert!(alone.contains("without --hat-only"), "{alone}");
 }
 
-/// Two processes: the first forks the second and goes on when it has ended.
+/// Two processes: the first process forks the second, and continues after the second has ended.
 const SKELETON: &str = "pagewalk-skeleton 1
 file 0 /bin/sh
 process 0 own sh
@@ -351,7 +358,8 @@ fn a_skeleton_is_played() {
         let plan = Plan { skeleton: Some(SKELETON.to_owned()), ..plan };
         let outcome = run(&plan).unwrap_or_else(|error| panic!("{scheme}: {error}"));
         assert_eq!((&*outcome.load, outcome.operations), ("sh.skeleton", 8));
-        // Calls and faults of each play lock a space: two creations are of none.
+        // Each time that the skeleton is played, calls and faults lock a space, except for the
+        // creation of the two spaces.
         let spaces = outcome.locks["vm_space"].counts.acquisitions;
         assert!(spaces >= 8 * 15, "{scheme}: {spaces}");
         let cut = Plan { skeleton: Some(SKELETON[..90].to_owned()), ..plan.clone() };
@@ -362,17 +370,20 @@ fn a_skeleton_is_played() {
     }
 }
 
-/// One processor gives the lock back and asks for it again before the one who spins has seen it free.
+/// One processor releases the lock and requests it again before the processor that spins has seen
+/// that it is free.
 #[test]
 fn who_asks_first_has_a_lock_that_nobody_is_given() {
-    // Processor 1 tries at 10, 50, 90 ..., and each time takes the line away.
+    // Processor 1 tries at 10, 50, 90 ..., and each time the cache line of the lock is transferred
+    // to it.
     let spins = Costs { handover: 50, ..Costs::FREE };
     let tries = Costs { handover: 5, pause: 40, release: 2, ..Costs::FREE };
     //                          0 has it again    1 has it
     let expected = [
         (LockKind::Spin, spins, 200, 100, 2),
         (LockKind::Barging, spins, 110, 260, 1),
-        // Fetched back three times until 106. 1 tries at 130, in vain until 135, and at 175, 215, 255.
+        // Processor 0 fetches the line three times, until 106. Processor 1 tries at 130, without
+        // success until 135, and at 175, 215, 255.
         (LockKind::Barging, tries, 116, 260, 1),
     ];
     for (kind, costs, again, other, transfers) in expected {
@@ -397,8 +408,9 @@ fn who_asks_first_has_a_lock_that_nobody_is_given() {
     }
 }
 
-/// Little's law for each lock: the mean number of those who wait, as they themselves saw it, is arrivals per
-/// cycle times the mean wait, as the platform counts it.
+/// Checks Little's law for each lock: the mean number of waiting processors, which the processors
+/// measure themselves, is the number of arrivals per cycle multiplied by the mean wait, which the
+/// platform counts.
 #[test]
 fn as_many_wait_for_each_lock_as_arrivals_and_waits_say() {
     const CPUS: usize = 6;

@@ -52,8 +52,8 @@ use crate::{
 
 /// Which base pages of a block are in memory.
 pub(crate) enum Presence {
-    /// All base pages are in memory, in the frames of a large page that begins with this frame; the
-    /// flag says whether hardware may allow stores.
+    /// All base pages are in memory, in the frames of a large page that begins with this frame. The
+    /// flag is true if hardware may allow stores.
     Whole(FrameId, bool),
     /// No base page is in memory in a form that could be loaded: each needs a frame.
     Nothing,

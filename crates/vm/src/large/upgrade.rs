@@ -31,7 +31,7 @@ use crate::{
     work::{Decision, How, Why},
 };
 
-/// Who requests larger pages.
+/// The requester of larger pages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum For {
     /// A process that requested them.

@@ -162,8 +162,8 @@ impl<H: Host> Kernel<'_, H> {
         (page, kind): (u64, Kind),
         (wanted, first): (PageSize, Option<Why>),
     ) -> Result<Result<How, Why>, Error> {
-        // The entry of the upper table shows whether anything is mapped; no entry below it is read
-        // (`pmd_none`).
+        // The entry of the upper table shows whether any page is mapped below it; no entry below it
+        // is read (`pmd_none`).
         self.work.table_reads += 1;
         // A block that does not fit into the region is refused for this reason first, not because
         // of pages in it.

@@ -90,9 +90,9 @@ impl<H: Host> Kernel<'_, H> {
         got
     }
 
-    /// Makes the whole blocks of `size` in `range`, which has just been mapped, use pages of the pool. With
-    /// `promises`, the pool promises a page to each block now. Returns false, and changes nothing, if there is no
-    /// such pool or it can promise no more pages.
+    /// Makes the whole blocks of `size` in `range`, which has just been mapped, use pages of the
+    /// pool. With `promises`, the pool promises a page to each block now. Returns false, and
+    /// changes nothing, if there is no such pool or the pool can promise no further pages.
     pub fn reserve(
         &mut self,
         space: HatSpace,

@@ -29,7 +29,8 @@ use crate::{
 
 impl<H: Host> Kernel<'_, H> {
     /// The orders that settings allow for the page of shared memory at `page` of `region`; none if
-    /// the region is of anything else, or if its alignment differs from that of its memory.
+    /// the region is not of shared memory, or if its alignment differs from the alignment of its
+    /// memory.
     pub(super) fn shmem_orders(&self, region: &Region, page: u64, thp: &Thp) -> u32 {
         let Backing::Shared { object, first } = region.backing else { return 0 };
         let advice = advice(region, self.vm.base);

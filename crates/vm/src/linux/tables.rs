@@ -73,8 +73,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Records that blocks which lose a part of `pages`, because these are moved, keep a table if
-    /// anything was mapped in the block.
+    /// Called when `pages` are moved: for each block that loses a part of them, records that the
+    /// block keeps a table if some page was mapped in the block.
     pub(crate) fn keep_around(&mut self, at: &mut Within<'_>, pages: &Range<u64>) {
         if self.vm.thp.is_none() || pages.is_empty() {
             return;

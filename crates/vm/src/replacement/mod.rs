@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The lists are in the page-frame descriptors, so that a policy can run when no memory is free. A
-//! policy learns of uses only by calling [`Pages::referenced`] when it chooses a victim; it is not
-//! notified of hits. Wired frames are in no list.
+//! policy is not notified of hits. It finds uses only by calling [`Pages::referenced`] when it
+//! chooses a victim. Wired frames are in no list.
 
 mod clock;
 mod list;

@@ -33,7 +33,7 @@ pub(crate) struct Folio {
     pub(crate) reserved: bool,
 }
 
-/// What happens to a frame that becomes unmapped.
+/// The treatment of a frame that becomes unmapped.
 pub(crate) enum Fate {
     /// The frame becomes free.
     Free,

@@ -96,8 +96,8 @@ results! {
     ExceedSharedPte "exceed_shared_pte"
     /// A page is wired by another space.
     PageCount "page_count"
-    /// None of the block's pages was used recently, or too few compared with the number of its
-    /// pages in swap.
+    /// None of the block's pages was used recently, or the number of recently used pages is too
+    /// small compared with the number of its pages in swap.
     LackReferencedPage "lack_referenced_page"
     /// No frame of the size is free.
     AllocHugePageFail "alloc_huge_page_fail"

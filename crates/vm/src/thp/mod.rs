@@ -129,7 +129,7 @@ impl Default for Thp {
     }
 }
 
-/// What `madvise` has requested for a region.
+/// The advice that `madvise` has given for a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Advice {
     None,
@@ -162,7 +162,7 @@ pub enum Defrag {
     Never,
 }
 
-/// What a fault does if no block is free.
+/// The effort of a fault to get a block if no block is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Effort {
     /// The fault does nothing to get a block.

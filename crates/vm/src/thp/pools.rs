@@ -63,8 +63,8 @@ impl Pool {
         self.free.len().saturating_sub(self.promised.len())
     }
 
-    /// Takes a block for `promise`. If there is such a promise, it is fulfilled by this; otherwise
-    /// the block must be one that is not promised.
+    /// Takes a block for `promise`. If there is such a promise, it is thereby fulfilled. Otherwise
+    /// the block must not be promised to another request.
     pub(crate) fn take(&mut self, promise: Promise) -> Option<FrameId> {
         let is_promised = self.promised.remove(&promise);
         if !is_promised && self.spare() == 0 {

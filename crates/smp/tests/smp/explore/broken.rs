@@ -1,4 +1,5 @@
-//! Layers that are wrong on purpose: tests of the tests. Each is found from at least 8 of 10 seeds.
+//! Layers that are wrong on purpose, which test the tests. Each defect is found from at least 8 of
+//! 10 seeds.
 
 use std::mem::take;
 
@@ -18,10 +19,10 @@ use super::{
     x86_64,
 };
 
-/// Schedules that a seed may take until it finds what is wrong.
+/// The largest number of schedules of a seed in which the defect must be found.
 const BUDGET: u64 = 60;
 
-/// Runs each of 10 seeds' schedules until one fails, with one of the complaints expected.
+/// Runs the schedules of each of 10 seeds until one fails. The error must be one of `expected`.
 fn found_by_most(name: &str, expected: &[&str], run: impl Fn(u64) -> Result<(), String>) {
     let mut found = 0;
     for seed in 0..10 {
@@ -40,7 +41,7 @@ fn found_by_most(name: &str, expected: &[&str], run: impl Fn(u64) -> Result<(), 
     assert!(found >= 8, "{name} was found from {found} of 10 seeds");
 }
 
-/// The lock of a frame is given back before its list has changed.
+/// The defect that the lock of a frame is released before the list of the frame has changed.
 struct EarlyDrop;
 
 struct EarlyArray<D: Default + Send, L: Locks> {
@@ -105,7 +106,8 @@ fn a_frame_lock_that_is_dropped_too_early() {
     });
 }
 
-/// Between looking and falling asleep there is a gap: a wake-up that comes in it is lost.
+/// The defect that there is a gap between testing a condition and going to sleep. A wake-up in this
+/// gap is lost.
 enum Gap {}
 
 impl Locks for Gap {
@@ -162,8 +164,8 @@ fn a_frame_that_is_free_before_the_shootdown_is_answered() {
     });
 }
 
-/// Whoever traverses the list of a space's MMU descriptors has a copy of it, and does not keep
-/// others from removing one.
+/// The defect that a processor traverses a copy of the list of a space's MMU descriptors, so that
+/// others can remove a descriptor during the traversal.
 struct Unread(Fine<dyn Mounted, Timed, Embedded>);
 
 struct UnreadHeld<'a> {
@@ -192,7 +194,8 @@ impl Held for UnreadHeld<'_> {
     ) -> R {
         let known = self.fine.enter(self.site, |held| held.space(space, of, |known, _| known));
         if self.site == Site::Load {
-            // An interrupt, during which another processor ends the space and makes one.
+            // An interrupt, during which another processor can end the space and create another
+            // one.
             (0..60).for_each(|_| pass());
         }
         f(known, self)

@@ -1,7 +1,7 @@
-//! Schedules of many processors on the HAT layer, explored at random: every scheme of locks over
-//! several page tables, the order of locks asserted, the result compared with a map.
+//! Explores random schedules of many processors on the HAT layer. Every locking scheme is tested
+//! with several page tables. The order of locks is asserted, and the result is compared with a map.
 //!
-//! `PAGEWALK_SCHEDULES=N` explores N schedules per scheme and table instead of a few.
+//! With `PAGEWALK_SCHEDULES=N`, N schedules are explored per scheme and table, instead of 32.
 
 mod broken;
 mod pairs;
@@ -31,7 +31,7 @@ pub(crate) fn x86_64() -> AnyTable {
     Box::new(Mount::tree(X86_64::<4>::new(), SparseMemory::new(MEMORY)))
 }
 
-/// In a memory that all processors share, so that it has subtrees.
+/// A page table in a memory that all processors share, so that its subtrees can be locked.
 fn subtrees(memory: &SharedMemory) -> AnyTable {
     Box::new(Mount::shared(X86_64::<4>::new().forgetful(), memory.clone()))
 }
@@ -48,7 +48,7 @@ fn sparc_with_subtrees() -> Tables<dyn Mounted> {
     }))
 }
 
-/// With names of nodes in its leaves.
+/// Tables of the format `mpt`, whose leaves contain the names of nodes.
 fn mpt_with_subtrees() -> Tables<dyn Mounted> {
     let memory = SharedMemory::new(SHARED);
     Tables::Each(Box::new(move || Box::new(Mount::shared(Mpt::new().forgetful(), memory.clone()))))
@@ -86,15 +86,15 @@ fn inverted(shape: HashedShape) -> HashedTable {
 
 type MakeTables = fn() -> Tables<dyn Mounted>;
 
-/// Page tables, and what goes with them.
+/// Page tables, and the properties with which they are tested.
 #[derive(Clone, Copy)]
 struct Setting {
     name: &'static str,
-    /// A table for each space, or one for all.
+    /// Makes the tables: a table for each space, or one for all spaces.
     tables: MakeTables,
-    /// What the pool holds, if not any number.
+    /// The size of the pool; `None`: unlimited.
     pool_bytes: Option<u64>,
-    /// See [`Plan`].
+    /// As [`Plan::page_shift`].
     page_shift: u32,
     large: Option<PageSize>,
 }
@@ -104,7 +104,7 @@ const fn setting(name: &'static str, tables: MakeTables) -> Setting {
 }
 
 const STEALING: Option<u64> = Some(24 * 4096);
-/// Pages of all processors lie in few tables.
+/// A distance of pages with which the pages of all processors are in few tables.
 const NEAR: u32 = 18;
 
 const SETTINGS: [Setting; 11] = [
@@ -125,7 +125,8 @@ const SETTINGS: [Setting; 11] = [
     setting("subtrees of sparc, far", sparc_with_subtrees),
 ];
 
-/// Other formats, for threads of this host alone: what differs between them is not what schedules are about.
+/// Other formats, which are only tested on threads of this host: the differences between formats
+/// hardly matter for schedules.
 const FURTHER: [Setting; 9] = [
     setting("x86-32 each", || each(|| mounted(X86_32::<false>::new()))),
     setting("x86-pae each", || each(|| mounted(X86_32::<true>::new()))),
@@ -155,7 +156,7 @@ fn fine<L: Locks>(
     Fine::new(&arrays, pool(bytes), lists)
 }
 
-/// What tests change of it.
+/// The plan from which the plans of tests are made.
 pub(crate) const PLAN: Plan = Plan {
     cpus: 3,
     steps: 40,
@@ -167,7 +168,7 @@ pub(crate) const PLAN: Plan = Plan {
     is_native: false,
 };
 
-/// So many schedules for each scheme and table.
+/// The number of schedules for each scheme and table.
 fn schedules() -> u64 {
     let asked = std::env::var("PAGEWALK_SCHEDULES").ok();
     asked.and_then(|asked| asked.parse().ok()).unwrap_or(32)
@@ -175,7 +176,8 @@ fn schedules() -> u64 {
 
 type Explore<P> = fn(MakeTables, Option<u64>, P) -> Result<(), String>;
 
-/// Every scheme of locks of one platform, by name: what `$run` makes of it, of page tables, and of `$of`.
+/// All locking schemes with the locks `$locks`, by name. Each has a function that calls `$run` with
+/// the scheme, with page tables and with a value of the type `$of`.
 macro_rules! schemes {
     ($locks:ty, $run:path, $of:ty) => {{
         type L = Ranked<$locks>;
@@ -220,7 +222,7 @@ where
     explore(make(), tables(), plan)
 }
 
-/// Two operations on the same pages, over pages of one size and of two.
+/// Runs two operations on the same pages, with pages of one size and of two sizes.
 #[test]
 fn every_scheme_under_two_operations_on_the_same_pages() {
     let with_large: MakeTables = || Tables::Each(Box::new(irix));
@@ -271,7 +273,8 @@ fn every_scheme_over_every_table_on_threads_of_the_host() {
     }
 }
 
-/// No more of them than there are processors: who spins for a holder that does not run takes its processor.
+/// There are at most two threads, because a thread that spins uses the processor that the holder of
+/// the lock may need.
 #[test]
 fn every_scheme_of_locks_of_a_kernel_on_threads_of_the_host() {
     for Setting { name, tables, pool_bytes, page_shift, large } in SETTINGS {

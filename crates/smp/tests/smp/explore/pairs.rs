@@ -1,5 +1,5 @@
-//! Two operations on the same pages at once, in many schedules: what comes of them is what comes of one after
-//! the other, in one of the two orders.
+//! Tests two concurrent operations on the same pages, in many schedules. The result must be equal
+//! to the result of the operations one after the other, in one of the two orders.
 //!
 //! ```text
 //!   page   0 1 2 3   of space 0       processor 0:  duplicate 0..4 to space 1
@@ -8,7 +8,8 @@
 //!   space 1 too
 //! ```
 //!
-//! TLBs hold all pages from before, so that what is left in one afterwards has to be as the tables are.
+//! The TLBs hold all pages before the operations. Entries that remain in a TLB afterwards must
+//! agree with the page tables.
 
 use std::{
     collections::BTreeMap,
@@ -22,49 +23,51 @@ use smp::{Baton, Board, Costs, Cpu, LockKind, Shootdowns};
 
 const SIZE: PageSize = PageSize::SIZE_4K;
 const LARGE: PageSize = super::K16;
-/// Pages of a large one.
+/// The number of base pages in a large page.
 const PAGES: u64 = 4;
 const FIRST: u64 = 0x4000_0000;
 const FRAMES: u64 = 0x100_0000;
-/// What every format can express.
+/// Rights that every format can express.
 const READ_ONLY: Rights = Rights::from_bits(1 | 4 | 8);
 
-/// One of the two spaces.
+/// The index of one of the two spaces.
 type Of = usize;
 
-/// An operation, on pages by their numbers.
+/// An operation. It names pages by their numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Do {
     Load(Of, u64),
     Unload(Of, u64, u64),
-    /// Of this page's frame, from all spaces.
+    /// Unloads the frame of this page from all spaces.
     UnloadFrame(u64),
     Protect(Of, u64, u64, Rights),
-    /// All pages of the first space, for the second.
+    /// Duplicates all pages of the first space to the second.
     Duplicate,
-    /// All pages of the first space.
+    /// Changes the page size of all pages of the first space.
     Resize(PageSize),
     /// Maps pages of the first space to the second.
     MapFrom(u64, u64),
-    /// Gives pages of the first space to the second.
+    /// Moves pages of the first space to the second.
     Grant(u64, u64),
-    /// Takes back what was mapped from them.
+    /// Revokes the mappings that were made from these pages of the first space.
     Revoke(u64, u64),
-    /// Takes the right to write from what was mapped from them.
+    /// Removes the right to write from the mappings that were made from these pages of the first
+    /// space.
     Restrict(u64, u64),
     Destroy(Of),
 }
 
-/// What is loaded before: pages of the first space, and of the second.
+/// A test case: operations that prepare the two spaces, and the two operations that run
+/// concurrently.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) before: [&'static [Do]; 2],
     pub(crate) both: [Do; 2],
-    /// Whether it needs a larger page.
+    /// Whether the case needs a larger page size.
     pub(crate) is_large: bool,
-    /// Whether pages may be left out that one operation changes under the other's hands: they come back by
-    /// minor faults.
+    /// Whether the result may lack pages that one operation changes during the other: minor faults
+    /// would load these pages again.
     pub(crate) may_lack: bool,
 }
 
@@ -127,7 +130,7 @@ pub(crate) const CASES: [Case; 22] = [
     },
 ];
 
-/// What has come of both: what each said, and the pages of each space.
+/// The result of both operations: the error of each, and the pages of each space.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Outcome {
     said: [String; 2],
@@ -143,16 +146,17 @@ impl Outcome {
     }
 }
 
-/// How both are run.
+/// How the two operations are run.
 #[derive(Clone, Copy, Debug)]
 enum Run {
-    /// The one with this number first, then the other.
+    /// First the operation with this number, then the other.
     After(usize),
-    /// At once, in the schedule of this seed.
+    /// Concurrently, in the schedule of this seed.
     AtOnce(u64),
 }
 
-/// Explores so many schedules of a case. An error says in which something else came of it.
+/// Explores the given number of schedules of a case. The error names the schedule that had a
+/// different result.
 pub(crate) fn explore<S>(
     scheme: impl Fn() -> S,
     tables: impl Fn() -> Tables<dyn Mounted>,
@@ -237,7 +241,7 @@ impl<S: Scheme<Table = dyn Mounted> + Sync + Send> Scene<S> {
         }
     }
 
-    /// Does it, and gives what it says.
+    /// Does the operation. Returns its error, or an empty text.
     fn operation(&self, of: Do, cpu: &mut Cpu<'_>) -> String {
         let [first, second] = self.spaces;
         let told = |done: Result<(), LoadError>| match done {

@@ -1,5 +1,5 @@
-//! Processors that load, unload, protect, fork and steal at random on one HAT layer, and what must
-//! hold whatever the schedule.
+//! Processors that load, unload, protect, fork and steal at random on one HAT layer, and the
+//! conditions that must be true for every schedule.
 //!
 //! ```text
 //!   each change, in the order in which page tables changed  --> a map of pages, step by step
@@ -21,17 +21,18 @@ use smp::{Baton, Board, Costs, Cpu, LockKind, Shootdowns};
 
 const SIZE: PageSize = PageSize::SIZE_4K;
 const SPACES: usize = 3;
-/// Pages of each processor in each space.
+/// The number of pages of each processor in each space.
 const PAGES: u64 = 3;
-/// Frames that all processors map.
+/// The number of frames that all processors map.
 const FRAMES: u64 = 4;
 const FIRST_FRAME: u64 = 0x10_0000;
-/// From here on each processor has a page that it hands from space to space.
+/// From this address on, each processor has a page for the mapping tree: it maps this page from
+/// space to space.
 const TREES: u64 = 60 << 21;
-/// Of page tables: some formats have them below 4 GiB.
+/// The address of the first frame for page tables. Some formats need page tables below 4 GiB.
 const FIRST_TABLE: u64 = 1 << 28;
 
-/// What the order of changes is known by.
+/// A change. The log of changes has them in their order.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Load(HatSpace, Translation),
@@ -49,7 +50,8 @@ enum Op {
     Protect(HatSpace, VirtRange, Rights),
     Resize(HatSpace, VirtRange, PageSize),
     Destroy(HatSpace),
-    /// A page goes from one space to another: it is entered there, and then removed here.
+    /// A page moves from one space to another: it is entered into the new space, and then removed
+    /// from the old space.
     Grant {
         from: HatSpace,
         to: HatSpace,
@@ -58,34 +60,35 @@ enum Op {
     },
 }
 
-/// What is made worse on purpose.
+/// Defects that are made on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Faults {
     /// A shootdown returns before the processors have answered.
     pub(crate) early_answer: bool,
-    /// Where no frame is left for a table, another space loses its tables at once, while the load
-    /// that wants one is under way.
+    /// If no frame is left for a table, another space loses its tables immediately, during the load
+    /// that needs the frame.
     pub(crate) steal_in_load: bool,
 }
 
-/// A run: what may differ but the scheme.
+/// The parameters of a run, besides the scheme and the page tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) cpus: usize,
     pub(crate) steps: u32,
     pub(crate) seed: u64,
-    /// That there are for page tables.
+    /// The number of frames for page tables.
     pub(crate) frames: u64,
-    /// log2 of the bytes from a page to the next: 21 for tables of their own.
+    /// log2 of the bytes from the start of one page to the start of the next. With 21, each page
+    /// has its own page table.
     pub(crate) page_shift: u32,
-    /// A larger page size that is loaded too, and resized.
+    /// A larger page size. Pages of this size are loaded and resized too.
     pub(crate) large: Option<PageSize>,
     pub(crate) faults: Faults,
-    /// Threads of the host, all at once.
+    /// Whether the processors are threads of the host, which run at the same time.
     pub(crate) is_native: bool,
 }
 
-/// The layer and all that watches it.
+/// The layer, and the state that is needed to check it.
 struct World<S> {
     hat: Hat<dyn Mounted, S>,
     board: Board,
@@ -93,7 +96,7 @@ struct World<S> {
     spaces: Mutex<Vec<HatSpace>>,
 }
 
-/// Runs a random schedule of random operations. An error says what did not hold.
+/// Runs a random schedule of random operations. The error names the condition that was violated.
 pub(crate) fn explore<S>(scheme: S, tables: Tables<dyn Mounted>, plan: Plan) -> Result<(), String>
 where
     S: Scheme<Table = dyn Mounted> + Sync + Send,
@@ -133,7 +136,7 @@ where
 }
 
 impl<S: Scheme<Table = dyn Mounted>> World<S> {
-    /// Replays the changes on a map, then compares that with what there is.
+    /// Replays the changes on a map, then compares the map with the page tables.
     fn compare(&self) -> Result<(), String> {
         let mut model: BTreeMap<(HatSpace, u64), Translation> = BTreeMap::new();
         for event in lock(&self.log).iter() {
@@ -165,7 +168,8 @@ impl<S: Scheme<Table = dyn Mounted>> World<S> {
                     model.retain(|(of, at), _| *of != space || *at < first || *at > last);
                     for page in before {
                         let (start, bytes) = (page.page.start(), page.page.size().bytes());
-                        // Smaller pages than that have become one, where the first of them is.
+                        // Several smaller pages have become one page, at the address of the first
+                        // of them.
                         if start.align_down(to) != start {
                             continue;
                         }
@@ -194,8 +198,8 @@ impl<S: Scheme<Table = dyn Mounted>> World<S> {
     }
 }
 
-/// What of a page is compared with the map: all but the rights of one in a tree, which are taken from several
-/// spaces at once.
+/// The properties of a page that are compared with the map. The rights of a page in the mapping
+/// tree are left out, because they are removed from several spaces in one operation.
 fn compared(page: Translation) -> Translation {
     let is_in_tree = page.page.start().get() >= TREES;
     Translation { rights: if is_in_tree { Rights::NONE } else { page.rights }, ..page }
@@ -210,24 +214,25 @@ struct Thread<'a, S> {
     is_native: bool,
     random: Xoshiro256PlusPlus,
     probe: Probe<'a>,
-    /// From which space each had the processor's page in the trees, if any; and which frame it is. Others may
-    /// have removed it since.
+    /// The spaces that were given the processor's page in the mapping tree: for each, the space
+    /// from which it was mapped, if any, and the frame. Other processors may have removed the page
+    /// since.
     parents: BTreeMap<HatSpace, (Option<HatSpace>, PhysAddr)>,
 }
 
-/// A platform that writes down what happens.
+/// A platform that records changes and flushes.
 struct Probe<'a> {
     board: &'a Board,
     cpu: Cpu<'a>,
     log: &'a Mutex<Vec<Event>>,
     op: Op,
-    /// Pages that the operation removed, and when.
+    /// Pages that the operation removed, each with the time.
     removed: Vec<(HatSpace, Translation, u64)>,
     is_stealing: bool,
     faults: Faults,
-    /// Takes some space's tables.
+    /// Removes all pages of one of the spaces, and so frees its tables.
     steal: &'a (dyn Fn(&mut Cpu<'_>) + Sync),
-    /// Shootdowns that were not waited for.
+    /// Shootdowns that are done later, with the defect `early_answer`.
     late: Vec<Vec<(HatSpace, Flush)>>,
 }
 
@@ -299,7 +304,7 @@ impl Frames for Probe<'_> {
     }
 }
 
-/// What every format can express.
+/// Rights that every format can express.
 const READ_ONLY: Rights = Rights::from_bits(1 | 4 | 8);
 
 impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
@@ -355,7 +360,8 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
                 self.probe.op = Op::Look;
                 self.world.hat.usage(frame, SIZE, clear, &mut self.probe);
             }
-            // Those of the mapping tree have explored schedules of their own.
+            // Operations of the mapping tree only run on threads of the host; other tests explore
+            // their schedules.
             91..96 if self.is_native => self.tree(space),
             74..82 if self.is_native && self.random.random_bool(0.5) => self.hand_on(space),
             74..82 => self.duplicate(space),
@@ -366,7 +372,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
         self.no_stale_entry(start, unloaded);
     }
 
-    /// A page that only this processor loads.
+    /// A random page of those that only this processor loads.
     fn own_page(&mut self) -> VirtRange {
         let number = self.number as u64 * PAGES + self.random.random_range(0..PAGES);
         VirtRange::of_page(VirtAddr::new((number + 1) << self.page_shift).page(SIZE))
@@ -377,7 +383,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
         VirtRange::of_page(VirtAddr::new((self.number as u64 + 40) << 21).page(size))
     }
 
-    /// A page of the large size: loaded, cut into base pages, or made whole again.
+    /// Loads or unloads a page of the large size, splits it into base pages, or joins these again.
     fn resize(&mut self, space: HatSpace) {
         let Some(large) = self.large else { return };
         let range = self.own_large(large);
@@ -392,7 +398,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
             half => {
                 let to = if half == 2 { SIZE } else { large };
                 self.probe.op = Op::Resize(space, range, to);
-                // Refused where the pages are not all there.
+                // The layer refuses this if not all pages are mapped.
                 let _ = self.world.hat.resize(space, range, to, &mut self.probe);
             }
         }
@@ -435,7 +441,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
         });
     }
 
-    /// Gives the frames.
+    /// Unloads two random frames from all spaces. Returns these frames.
     fn unload_frames(&mut self) -> Vec<PhysAddr> {
         let frames = vec![self.any_frame(), self.any_frame()];
         let asked: Vec<_> = frames.iter().map(|frame| (*frame, SIZE)).collect();
@@ -444,7 +450,8 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
         frames
     }
 
-    /// Has the layer do something that tells of each page which it removes, and writes that down.
+    /// Calls a function of the layer that reports each page which it removes, and records these
+    /// pages.
     fn removing<R>(
         &mut self,
         f: impl FnOnce(&mut dyn FnMut(HatSpace, Mapping), &mut Probe<'a>) -> R,
@@ -468,7 +475,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
         self.world.hat.protect(space, range, rights, &mut self.probe).unwrap();
     }
 
-    /// A page, as a fork does it.
+    /// Duplicates a page as a fork does.
     fn duplicate(&mut self, from: HatSpace) {
         let (to, range) = (self.any_space(), self.own_page());
         if from == to {
@@ -478,7 +485,8 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
         let known = self.world.hat.query(from, range.start());
         let there = self.world.hat.query(to, range.start());
         let (Some(known), None) = (known, there) else { return };
-        // Without the right to write from the first, so that the copy alone is written.
+        // The right to write is removed before the copy, so that the only later change is the load
+        // of the copy.
         self.probe.op = Op::Protect(from, range, READ_ONLY);
         self.world.hat.protect(from, range, READ_ONLY, &mut self.probe).unwrap();
         let copy = Translation { rights: READ_ONLY, ..known.translation };
@@ -486,7 +494,8 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
         let _ = self.world.hat.duplicate(from, to, range, &mut self.probe);
     }
 
-    /// A page is mapped from one space to another, and what was mapped from it is taken back at times.
+    /// Maps a page from one space to another, and sometimes revokes the mappings that were made
+    /// from the page.
     fn hand_on(&mut self, from: HatSpace) {
         let (to, range) = (self.any_space(), self.own_page());
         self.probe.op = Op::Look;
@@ -505,8 +514,9 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
         }
     }
 
-    /// The processor's page in the trees is loaded, mapped on, granted, or loses rights wherever it went. Nobody
-    /// else adds to its tree or gives rights to it, and all may remove it.
+    /// Loads the processor's page of the mapping tree, maps it to another space, grants it, or
+    /// restricts its rights in all spaces to which it was mapped. Other processors do not map this
+    /// page to further spaces or add rights to it, but they may remove it.
     fn tree(&mut self, space: HatSpace) {
         let hat = &self.world.hat;
         let range =
@@ -544,7 +554,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
                     "{restricted:?}"
                 );
                 self.forget_gone(at);
-                // It has been there all the time, and so has what is below it.
+                // The page is still mapped, so the mappings below it were restricted too.
                 if self.parents.contains_key(&space) {
                     for &below in self.parents.keys().filter(|of| self.is_below(**of, space)) {
                         let rights = hat.query(below, at).map(|found| found.translation.rights);
@@ -556,8 +566,8 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
         }
     }
 
-    /// Strikes out of the known tree the spaces that have its page no more: what is below them is below their
-    /// parents.
+    /// Removes from the known tree the spaces that no longer have the page. Spaces below a removed
+    /// space are then below its parent.
     fn forget_gone(&mut self, at: VirtAddr) {
         let is_there = |space: HatSpace, frame| {
             let found = self.world.hat.query(space, at);
@@ -573,7 +583,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
         }
     }
 
-    /// Whether a space has the page from `above`, or is that.
+    /// Whether a space is `above`, or has the page from `above`, directly or through other spaces.
     fn is_below(&self, mut space: HatSpace, above: HatSpace) -> bool {
         loop {
             if space == above {
@@ -586,7 +596,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
         }
     }
 
-    /// One of the spaces ends, and another begins.
+    /// Ends one of the spaces, and creates another.
     fn renew(&mut self) {
         let mut spaces = lock(&self.world.spaces);
         if spaces.len() < SPACES {
@@ -608,7 +618,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
         self.world.board.enter(self.number, made);
     }
 
-    /// The processor uses a page, and keeps it in its TLB.
+    /// The processor accesses a page, and enters it into its TLB.
     fn access(&mut self, space: HatSpace) {
         let number = self.random.random_range(0..PAGES * 4);
         let mut at = VirtAddr::new((number + 1) << self.page_shift);
@@ -617,15 +627,15 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
         }
         self.world.board.enter(self.number, space);
         let range = VirtRange::of_page(at.page(SIZE));
-        // Inside the lock: a walk and what it fills are one step of hardware.
+        // The TLB is filled inside the lock, because a walk and its fill are one step of hardware.
         let fill = &mut |mapping: Mapping| {
             self.world.board.fill(self.number, space, mapping.translation);
         };
         self.world.hat.visit(space, range, fill);
     }
 
-    /// What is gone is in no TLB since before it went, and frames that were unloaded in none since
-    /// before that began.
+    /// Checks that no TLB has an entry for a removed page that is older than the removal, or an
+    /// entry for an unloaded frame that is older than the beginning of the unload.
     fn no_stale_entry(&self, start: u64, unloaded: Option<Vec<PhysAddr>>) {
         for &(space, page, at) in &self.probe.removed {
             let stale = self.world.board.any_entry(|of, entry| {
@@ -648,7 +658,7 @@ fn maps(page: &Translation, frame: PhysAddr) -> bool {
     offset < page.page.size().bytes()
 }
 
-/// A table for each space.
+/// Page tables of which each space has its own.
 pub(crate) fn each(make: fn() -> Box<dyn Mounted>) -> Tables<dyn Mounted> {
     let make: MakeTable<dyn Mounted> = Box::new(make);
     Tables::Each(make)
