@@ -10,7 +10,7 @@
 //! tests the name of a format.
 
 use addr::Memory;
-use description::{BITS_MAX, Refusal};
+use description::{BITS_MAX, PageTable, Refusal};
 use pagetable::{ElasticCuckoo, Guarded, HashedShape, Irix, Mount, Mpt, SparcReference, Split};
 
 use super::{
@@ -106,8 +106,8 @@ pub struct Format<M> {
     /// The settings that select a table of the same family for longer addresses: the number of bits
     /// of a sign-extended address, and the setting, ascending.
     pub wider: &'static [(u32, &'static str)],
-    /// The instructions of a software refill handler for the format.
-    pub handler: Path,
+    /// The instructions of a software refill handler for a table of the format.
+    pub handler: fn(&PageTable) -> Path,
     pub(super) build: fn(Build<'_, M>) -> Mounting,
 }
 
@@ -122,7 +122,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: true,
             relocation: None,
             wider: &[(57, "page_table.levels=5")],
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| match build.table.levels.unwrap_or(4) {
                 4 => build.x86_64::<4>(),
                 5 => build.x86_64::<5>(),
@@ -141,7 +141,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: true,
             relocation: Some(SEGMENTS),
             wider: &[],
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| build.x86_32::<false>(),
         },
         Format {
@@ -152,7 +152,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: true,
             relocation: Some(Relocation { covers: 1 << 30, entry_bytes: 8, ..SEGMENTS }),
             wider: &[],
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| build.x86_32::<true>(),
         },
         Format {
@@ -164,7 +164,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: true,
             relocation: Some(PID_AND_DOMAINS),
             wider: &[],
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| build.arm(),
         },
         Format {
@@ -175,7 +175,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| {
                 if build.marks {
                     build.radix(SparcReference::<true>::new())
@@ -192,7 +192,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: true,
             relocation: None,
             wider: &[(48, "page_table.format=sv48"), (57, "page_table.format=sv57")],
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| build.riscv::<3>(),
         },
         Format {
@@ -203,7 +203,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: true,
             relocation: None,
             wider: &[(57, "page_table.format=sv57")],
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| build.riscv::<4>(),
         },
         Format {
@@ -214,7 +214,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: true,
             relocation: None,
             wider: &[],
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| build.riscv::<5>(),
         },
         Format {
@@ -226,7 +226,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             relocation: None,
             // Each of the two tables holds addresses of 52 bits, the upper one those with ones in front.
             wider: &[(53, "page_table.address_bits=52")],
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| {
                 let bits = build.table.address_bits.unwrap_or(48);
                 match (build.base.shift(), bits) {
@@ -258,7 +258,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| {
                 let split = Split::flattened().map_err(refused("format"))?;
                 let split = if build.marks { split.with_usage() } else { split };
@@ -273,10 +273,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            // At each node: shift the index to where it is an offset (1), mask it (1), add it
-            // (1), load (1), leave if it is empty (1). At the leaf nothing is tested: an invalid
-            // entry faults by itself when it is used.
-            handler: Path { search: SAVE, node: 5, entry: 4, narrow: 4 },
+            handler: |_| MPT,
             build: |build| {
                 let mpt = if build.marks { Mpt::with_usage() } else { Mpt::new() };
                 build.radix(mpt)
@@ -290,8 +287,9 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            // As of an `mpt`, whose nodes and pages it has at other widths.
-            handler: Path { search: SAVE, node: 5, entry: 4, narrow: 4 },
+            // As of an `mpt`, but no node has a number of entries to be masked out (1 fewer). Nothing
+            // is tested at the leaf (1 fewer).
+            handler: |_| Path { search: SAVE, node: 5, entry: 4, narrow: 4, ..Path::NONE },
             build: |build| {
                 let irix = Irix::new(build.base)
                     .map_err(|error| Refusal::new("os.base_page", error.to_string()))?;
@@ -308,7 +306,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             relocation: None,
             wider: &[],
             // The address of the entry is in a register when the trap comes: load.
-            handler: Path { search: 0, node: 0, entry: 1, narrow: 1 },
+            handler: |_| Path { entry: 1, narrow: 1, ..Path::NONE },
             build: |build| {
                 let table = Split::linear().map_err(refused("format"))?;
                 mounted(Mount::tree(table, build.memory))
@@ -322,7 +320,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            handler: GUARDED,
+            handler: |_| GUARDED,
             build: |build| {
                 let nodes = build.table.nodes.unwrap_or(16);
                 let guarded = Guarded::new(nodes).map_err(refused("nodes"))?;
@@ -338,7 +336,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            handler: GUARDED,
+            handler: |_| ADAPTIVE,
             build: |build| {
                 let guarded = Guarded::adaptive();
                 let guarded = if build.marks { guarded.with_usage() } else { guarded };
@@ -353,9 +351,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            // The place of the bucket: shift (1), fold twice (4), mask (1). A tag: load,
-            // branch. A pointer: load, branch if there is none.
-            handler: Path { search: 6, node: 0, entry: 2, narrow: 1 },
+            handler: |table| chains(table, HASHED),
             build: |build| build.hashed(HashedShape::H128K),
         },
         Format {
@@ -373,7 +369,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            handler: CLUSTERED,
+            handler: |table| chains(table, CLUSTERED),
             build: |build| build.hashed(HashedShape::C128K),
         },
         Format {
@@ -386,7 +382,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             wider: &[],
             // The number is multiplied twice (4), folded (2) and masked (1). Tag and pointer
             // come together: two loads, two branches.
-            handler: Path { search: 7 + SAVE, node: 0, entry: 4, narrow: 4 },
+            handler: |_| Path { search: 7 + SAVE, entry: 4, narrow: 4, ..Path::NONE },
             build: |build| {
                 let pages = build.table.entry_pages.unwrap_or(1);
                 let shape = HashedShape::inverted(build.memory_bytes, pages);
@@ -402,7 +398,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             relocation: None,
             wider: &[],
             // Behind the TSB are clustered chains.
-            handler: CLUSTERED,
+            handler: |table| chains(table, CLUSTERED),
             build: |build| build.tsb(),
         },
         Format {
@@ -414,7 +410,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             relocation: None,
             wider: &[],
             // Behind the hashed table is a tree as of `x86-64`.
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| build.powerpc(),
         },
         Format {
@@ -427,7 +423,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             wider: &[],
             // A hash for each way (6), a line: eight loads, the tag put together out of its
             // eight parts (16), branch (1), the page's place (2).
-            handler: Path { search: SAVE, node: 0, entry: 33, narrow: 33 },
+            handler: |_| Path { search: SAVE, entry: 33, narrow: 33, ..Path::NONE },
             build: |build| {
                 let cuckoo = ElasticCuckoo::new(3, 16 << 10).map_err(refused("format"))?;
                 let cuckoo = if build.marks { cuckoo.with_usage() } else { cuckoo };
@@ -442,15 +438,41 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
     }
 }
 
+/// At each node: leave if it is empty (1), shift the index to where it is an offset (1), mask out the
+/// number of entries that the pointer has in its lower bits (1), mask the index (1), add it (1), load (1).
+/// The root is known, which takes two fewer; its address and the mask are loaded (2).
+const MPT: Path = Path { search: SAVE, node: 6, entry: 6, narrow: 6, ..Path::NONE };
+
 /// The instructions for an `mpt`, plus a test whether the entry is a superpage (1).
-const RADIX: Path = Path { search: SAVE, node: 6, entry: 4, narrow: 4 };
+const RADIX: Path = Path { node: 7, ..MPT };
 
-/// At each node: shift as the last guard says (1), mask (1), add (1), load guard and pointer (2),
-/// compare the guard as far as it is valid (2), branch (1), the next shift (1), leave the loop at
-/// an external node (1). The root's entry has no index, so it takes 3 instructions fewer; in an
-/// external node the position of the pair is known.
-const GUARDED: Path = Path { search: SAVE - 3, node: 10, entry: 10, narrow: 1 };
+/// At each node: what address and guard differ in (1), the shift out of the guard (2), shift (1), compare
+/// the guard as far as it is valid (2), the index (1), add it (1), load guard and pointer (2), leave the
+/// loop at an external node (2). An external node has the pair at a known position, and only its guard is
+/// compared (3); the rest is what a search takes: two registers to save (4), and the root (5).
+const GUARDED: Path = Path { node: 12, entry: 12, narrow: 1, ..Path::NONE };
 
-/// The instructions for a `hashed` table. In addition, the tag has more bits to mask (1), and the
-/// page has a position in its cluster (3).
-const CLUSTERED: Path = Path { search: 6 + SAVE, node: 0, entry: 3, narrow: 4 };
+/// The instructions for a `guarded` table, plus the number of index bits out of the guard (3): one
+/// register more to save (2).
+const ADAPTIVE: Path = Path { node: 15, entry: 14, ..GUARDED };
+
+/// The bucket: shift (1), fold twice (4), add it to the table's address (2), the tag out of the address
+/// (3), and a register to save (2); its mask is counted by `chains`. A tag: load, branch, and whatever
+/// fills the slot behind the branch. A pointer: as much. Bringing an entry to the front takes a register
+/// more (2).
+const HASHED: Path =
+    Path { search: 12, node: 0, entry: 3, narrow: 1, chained: 0, change: 1, moved: 2 };
+
+/// The instructions for a `hashed` table, plus the position of the page in its cluster (3). Behind the
+/// first entry the address has to be fetched once more (1).
+const CLUSTERED: Path = Path { narrow: 4, chained: 1, ..HASHED };
+
+/// The largest table in bytes whose buckets are masked by one instruction, with 16 bits.
+const MASKED_AT_ONCE: u64 = 64 << 10;
+
+/// The path of chains, with the mask of this table's buckets: one instruction, or two if the mask has to be
+/// loaded.
+fn chains(table: &PageTable, path: Path) -> Path {
+    let is_loaded = table.table.is_none_or(|bytes| bytes.0 > MASKED_AT_ONCE);
+    Path { search: path.search + if is_loaded { 2 } else { 1 }, ..path }
+}
