@@ -412,7 +412,8 @@ pub struct RegionsAtSize {
     pub large_pages: u64,
     /// Memory added compared with base pages, estimated from the touched pages.
     pub memory_added_bytes: i64,
-    /// Share of the translation time with base pages that the group saves.
+    /// Share of what translation takes with base pages that the group saves; with `gain_of_cpu`, of
+    /// what translation and page faults take.
     pub saved_share: f64,
 }
 

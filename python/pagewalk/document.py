@@ -2302,7 +2302,8 @@ class RegionsAtSize(Record):
     """Memory added compared with base pages, estimated from the touched pages."""
 
     saved_share: float
-    """Share of the translation time with base pages that the group saves."""
+    """Share of what translation takes with base pages that the group saves; with `gain_of_cpu`, of
+    what translation and page faults take."""
 
 
 class AdvisedRegion(Record):

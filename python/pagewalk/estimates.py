@@ -182,10 +182,11 @@ def of_cpu(base: Mapping[str, Any], placed: Mapping[str, Any]) -> dict[str, floa
         milliseconds in the middle of each part.
     """
     before, after, native = Work.of(base), _placed(base, placed), base.get("native")
-    if before is None or after is None or native is None:
+    prices = fault_gains.Prices.of(base)
+    if before is None or after is None or native is None or prices is None:
         return None
-    translation, faults = _ends(base, before, after), fault_gains.seconds(base, placed, native)
-    if translation is None or faults is None:
+    translation, faults = _ends(base, before, after), fault_gains.seconds(base, placed, prices)
+    if translation is None:
         return None
     user, cpu = native["user_seconds"], native["user_seconds"] + native["system_seconds"]
     part = sorted(user * share for share in translation)
@@ -197,6 +198,18 @@ def of_cpu(base: Mapping[str, Any], placed: Mapping[str, Any]) -> dict[str, floa
         "translation_ms": 500 * sum(part),
         "faults_ms": 500 * sum(faults),
     }
+
+
+def seconds_of_translation(base: Mapping[str, Any]) -> float | None:
+    """The seconds of the native run that translation takes: the middle of the likely range.
+
+    `None` without a native run, or if the machine's file is not calibrated.
+    """
+    work, native = Work.of(base), base.get("native")
+    if work is None or native is None:
+        return None
+    shares = _ends(base, work, Work(work.instructions, work.stalls, 0.0))
+    return None if shares is None else float(native["user_seconds"] * sum(shares) / 2)
 
 
 def _placed(base: Mapping[str, Any], placed: Mapping[str, Any]) -> Work | None:

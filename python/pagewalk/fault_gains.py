@@ -14,7 +14,7 @@ prices lies what a program saves.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 SMALL, LARGE = 4096, 2 << 20
 PER_PAGE = (0.5, 2.0)
@@ -22,36 +22,63 @@ PER_PAGE = (0.5, 2.0)
 are those of libraries, and of memory that the program gave back and touched again."""
 
 
-def seconds(
-    base: Mapping[str, Any], placed: Mapping[str, Any], native: Mapping[str, Any]
-) -> tuple[float, float] | None:
-    """Seconds of page faults that pages of 2M save: at the lower price, and at the higher price.
+class Prices(NamedTuple):
+    """What page faults of one program cost, in seconds."""
 
-    `None` if the native run or the machine's file lacks a number, or if base pages are not of 4K.
+    small: tuple[float, float]
+    """A fault on a page of 4K: the lower price and the higher price."""
+    large: float
+    """A fault on a page of 2M."""
+    faults: float
+    """Faults of the program per page that the model loads."""
+
+    @classmethod
+    def of(cls, base: Mapping[str, Any]) -> "Prices | None":
+        """The prices for a program, from its results with base pages.
+
+        `None` if its native run or the machine's file lacks a number, or if base pages are not of
+        4K.
+        """
+        described, native = base["machine"]["description"], base.get("native") or {}
+        prices = described.get("calibrated") or {}
+        faults, first = native.get("minor_faults"), base["walks"]["cold"]
+        keys = ("ghz", "fault_4k_cycles", "fault_2m_cycles")
+        if described["os"]["page_size"] != "4K" or any(key not in prices for key in keys):
+            return None
+        if faults is None or first == 0:
+            return None
+        hertz = prices["ghz"] * 1e9
+        low, high = (price / hertz for price in prices["fault_4k_cycles"])
+        least, most = PER_PAGE
+        per_page = min(max(faults / first, least), most)
+        return cls((low, high), prices["fault_2m_cycles"] / hertz, per_page)
+
+    def saved(self, before: float, small: float, large: float) -> tuple[float, float]:
+        """Seconds that larger pages save: at the lower price, and at the higher price.
+
+        Args:
+            before: Pages loaded if all have 4K.
+            small: Pages of 4K that are loaded beside the large ones.
+            large: Pages of 2M that are loaded.
+        """
+        low, high = (
+            (before - small) * self.faults * price - large * self.large for price in self.small
+        )
+        return low, high
+
+
+def seconds(
+    base: Mapping[str, Any], placed: Mapping[str, Any], prices: Prices
+) -> tuple[float, float]:
+    """Seconds of page faults that pages of 2M save: at the lower price, and at the higher price.
 
     Args:
         base: Results with base pages.
         placed: Results in which some memory has pages of 2M.
-        native: The native run of the program.
+        prices: Those of the program.
     """
-    described = base["machine"]["description"]
-    prices = described.get("calibrated") or {}
-    faults, first = native.get("minor_faults"), base["walks"]["cold"]
-    keys = ("ghz", "fault_4k_cycles", "fault_2m_cycles")
-    if described["os"]["page_size"] != "4K" or any(key not in prices for key in keys):
-        return None
-    if faults is None or first == 0:
-        return None
     large = _large(base, placed)
-    saved = first - (placed["walks"]["cold"] - large)
-    least, most = PER_PAGE
-    saved *= min(max(faults / first, least), most)
-    hertz = prices["ghz"] * 1e9
-    low, high = (
-        (saved * price - large * prices["fault_2m_cycles"]) / hertz
-        for price in prices["fault_4k_cycles"]
-    )
-    return low, high
+    return prices.saved(base["walks"]["cold"], placed["walks"]["cold"] - large, large)
 
 
 def _large(base: Mapping[str, Any], placed: Mapping[str, Any]) -> float:

@@ -34,6 +34,7 @@ from pagewalk import (
 )
 from pagewalk.machine import Machine
 from pagewalk.memory_share import memory_settings
+from pagewalk.page_size_costs import Costs
 from pagewalk.page_size_groups import WORTH, Part, Worth
 from pagewalk.progress import Progress, bar
 from pagewalk.tabled import Tabled, flat, table_of
@@ -264,7 +265,8 @@ class _Runs:
         none = self.none = Try((None,) * len(self.groups))
         self.base = self.done[none] = self._run(none, base)
         self.parts[none] = page_size_groups.parts(base, self.groups)
-        self.zero = self._zero() if exact else _cost(self.base)
+        self.costs = Costs(base, self.base)
+        self.zero = self._zero() if exact else self.costs.base
 
     def advised(self, memory_added_max: float, early: Early) -> dict[str, Any]:
         """The document."""
@@ -338,7 +340,7 @@ class _Runs:
             for key, one in alone.items()
             if one in self.done
         }
-        least = WORTH * _cost(self.base)
+        least = WORTH * self.costs.base
         sets = [
             Try(one)
             for most in (limit, None)
@@ -363,7 +365,7 @@ class _Runs:
             if one in self.done:
                 early(self._after_uniform(one))
         worths = self._estimated(uniform)
-        least = WORTH * _cost(self.base)
+        least = WORTH * self.costs.base
 
         def last(most: float | None) -> Try:
             return Try([self.none.sizes, *page_size_groups.grown(worths, many, least, most)][-1])
@@ -371,7 +373,9 @@ class _Runs:
         wanted = [last(limit)]
         free = last(None)
         saved = [
-            _cost(self.base) - _cost(self.done[one]) for one in uniform.values() if one in self.done
+            self.costs.base - self.costs.of(self.done[one])
+            for one in uniform.values()
+            if one in self.done
         ]
         if self._worth_of(worths, free).saved > max(saved, default=0) + least:
             wanted.append(free)
@@ -395,7 +399,7 @@ class _Runs:
 
     def _filled(self, tried: Try, size: str, worths: Mapping[tuple[int, str], Worth]) -> Try:
         """The set `tried`, with `size` for groups that gain by it and whose size was not run."""
-        least = WORTH * _cost(self.base)
+        least = WORTH * self.costs.base
         ran = {size for done in self.parts for size in done.sizes if size is not None}
         gain = [worths.get((at, size), Worth(0, 0)).saved > least for at in range(len(self.groups))]
         filled = [
@@ -418,7 +422,7 @@ class _Runs:
         return found
 
     def _worth_at(self, at: int, tried: Try) -> Worth:
-        """The cycles that a group saves and the memory that it adds.
+        """What a group saves and the memory that it adds.
 
         Both are from a run in which all groups have the same size.
         """
@@ -430,9 +434,9 @@ class _Runs:
         elif self.by_software:
             # The handler of a process with several sizes takes longer, whichever group has them.
             share = before.walk_cycles / max(before.misses, 1)
-            saved = (before.misses - after.misses) * share * _cost(self.base) / whole
+            saved = (before.misses - after.misses) * share * self.costs.cycles / whole
         else:
-            saved = (before.walk_cycles - after.walk_cycles) * _cost(self.base) / whole
+            saved = (before.walk_cycles - after.walk_cycles) * self.costs.cycles / whole
         # Pages touched are not memory in use: it may be mapped twice, and a range of addresses may
         # be another process's too. Groups share the rest by what they touch.
         before_all, after_all = self.parts[self.none], self.parts[tried]
@@ -441,7 +445,7 @@ class _Runs:
         rest = self.done[tried]["memory_added_bytes"] - counted
         share = before.touched_bytes / max(sum(part.touched_bytes for part in before_all), 1)
         added = after.touched_bytes - before.touched_bytes + rest * share
-        return Worth(saved, max(added, 0.0))
+        return Worth(self.costs.saved(saved, before, after), max(added, 0.0))
 
     @staticmethod
     def _worth_of(worths: Mapping[tuple[int, str], Worth], tried: Try) -> Worth:
@@ -460,7 +464,7 @@ class _Runs:
                     "cold_misses": part.cold,
                     "large_pages": part.large,
                     "memory_added_bytes": round(worth.memory_bytes),
-                    "saved_share": worth.saved / max(_cost(self.base), 1),
+                    "saved_share": self.costs.share(worth.saved),
                 }
         return found
 
@@ -481,10 +485,10 @@ class _Runs:
     def _after_uniform(self, tried: Try) -> str:
         """The preliminary result after the second pass."""
         run = self.done[tried]
-        saved = 1 - _cost(run) / max(_cost(self.base), 1)
+        saved = self.costs.share(self.costs.base - self.costs.of(run))
         return (
             f"after pass 2: {tried.sizes[0]} for all of them saves {text.percent(max(saved, 0))} "
-            f"of the translation and adds {_added(run['memory_added_bytes'])}"
+            f"of {self.costs.of_what}, and adds {_added(run['memory_added_bytes'])}"
         )
 
     def _zero(self) -> float:
@@ -493,14 +497,14 @@ class _Runs:
         The first region with a size pays for that handler; further regions add no cost.
         """
         if not self.by_software:
-            return _cost(self.base)
+            return self.costs.base
         machine = Machine(self.machine, [*self.settings, 'walker.page_mask="always"'])
         results = machine.run(self.trace, progress=self.progress, names=False)
-        return _cost(self._run(self.none, results.data))
+        return self.costs.of(self._run(self.none, results.data))
 
     def _saved(self, run: Mapping[str, Any]) -> float:
         """The savings of a region alone, without the cost of the handler."""
-        return self.zero - _cost(run)
+        return self.zero - self.costs.of(run)
 
     def _count(self, tries: Sequence[Try]) -> None:
         """Runs those of `tries` that have not run yet."""
@@ -619,11 +623,11 @@ class _Runs:
     def _best(self, tried: Sequence[Try], limit: float) -> Try | None:
         """The set with the most gain within the memory limit; of equal ones, the smallest."""
         fits = [one for one in tried if self.done[one]["memory_added_bytes"] <= limit]
-        least = min([_cost(self.done[one]) for one in fits], default=_cost(self.base))
-        worth = WORTH * _cost(self.base)
-        if least >= _cost(self.base) - worth:
+        least = min([self.costs.of(self.done[one]) for one in fits], default=self.costs.base)
+        worth = WORTH * self.costs.base
+        if least >= self.costs.base - worth:
             return None
-        near = [one for one in fits if _cost(self.done[one]) <= least + worth]
+        near = [one for one in fits if self.costs.of(self.done[one]) <= least + worth]
 
         def small(one: Try) -> tuple[int, int]:
             rules = len(self.done[one]["rules"])
@@ -636,22 +640,23 @@ class _Runs:
         found: list[dict[str, Any]] = []
         for run in sorted(
             (self.done[one] for one in dict.fromkeys(tried)),
-            key=lambda run: (run["memory_added_bytes"], _cost(run)),
+            key=lambda run: (run["memory_added_bytes"], self.costs.of(run)),
         ):
-            if _cost(run) < _cost(found[-1] if found else self.base):
+            if self.costs.of(run) < self.costs.of(found[-1] if found else self.base):
                 found.append(run)
         return found
 
     def _reason(self, own: Mapping[str, Any], size: str | None, limit: float) -> str:
-        whole = max(self.zero, 1)
         if size is not None:
             # A size that the region has no room for comes from a set in which all have it.
             run = own.get(size) or [*own.values()][-1]
-            saved = text.percent(self._saved(run) / whole)
-            return f"saves {saved} of the translation, adds {_added(run['memory_added_bytes'])}"
-        worth = [run for run in own.values() if self._saved(run) > WORTH * whole]
+            saved = text.percent(self._saved(run) / (self.zero or 1))
+            return (
+                f"saves {saved} of {self.costs.of_what}, adds {_added(run['memory_added_bytes'])}"
+            )
+        worth = [run for run in own.values() if self._saved(run) > WORTH * self.zero]
         if not worth:
-            return "no size saves 0.1 % of the translation"
+            return f"no size saves 0.1 % of {self.costs.of_what}"
         least = min(run["memory_added_bytes"] for run in worth)
         if least > limit:
             return f"every size that saves something adds {_added(least)} or more"
@@ -667,8 +672,8 @@ class _Runs:
             run = together.get(size) or [*together.values()][-1]
             verb = "save" if count > 1 else "saves"
             return (
-                f"{they} {verb} {text.percent(run['saved_share'])} of the translation where all "
-                f"regions have {size}, and {'add' if count > 1 else 'adds'} "
+                f"{they} {verb} {text.percent(run['saved_share'])} of {self.costs.of_what} "
+                f"where all regions have {size}, and {'add' if count > 1 else 'adds'} "
                 f"{_added(run['memory_added_bytes'])}"
             )
         if together and not any(run["large_pages"] for run in together.values()):
@@ -678,7 +683,7 @@ class _Runs:
             )
         worth = [run for run in together.values() if run["saved_share"] > WORTH]
         if not worth:
-            return "no size saves 0.1 % of the translation"
+            return f"no size saves 0.1 % of {self.costs.of_what}"
         least = min(run["memory_added_bytes"] for run in worth)
         if least > limit:
             return f"every size that saves something adds {_added(least)} or more"
@@ -712,14 +717,6 @@ def _advised(
         "write": write.line if write else None,
         "code": write.code if write else None,
     }
-
-
-def _cost(run: Mapping[str, Any]) -> float:
-    """The cost of a run: cycles (the middle of their range), or misses if it has no cycles."""
-    cycles = run["translation_cycles"]
-    if cycles is None:
-        return float(run["misses"] + run["cold_misses"])
-    return float(cycles["lo"] + cycles["hi"]) / 2
 
 
 def _added(bytes_: int) -> str:

@@ -54,6 +54,12 @@ def test_instructions_are_those_of_the_readme(images: Path, design: str) -> None
     assert rows[2:] == [line for line in written if line.startswith(f"| {design} |")]
 
 
+def test_the_simulator_charges_what_the_handlers_take() -> None:
+    rows = [line.strip("|").split("|") for line in RUNNER.in_readme().splitlines()[2:]]
+    different = [cells for cells in rows if int(cells[5]) != 0]
+    assert rows and not different
+
+
 @needs_emulator
 @pytest.mark.skipif(not FULL, reason="`make torture` runs it")
 @pytest.mark.parametrize("seed", range(2, 8))

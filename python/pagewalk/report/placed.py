@@ -243,7 +243,7 @@ def together(advised: "plain.Advised") -> Table:
             rows.append([called(alike), size, *cells])
     cells_: list[list[Cell]] = [list(row) for row in rows]
     return Table(
-        "What each counts where all have one page size; saved: of the translation of base pages",
+        "What each counts where all have one page size; saved: of the cost of base pages",
         ["Regions, all at one size", "pages", *_TOGETHER],
         cells_,
         [False, True, *[True] * len(_TOGETHER)],

@@ -10,7 +10,7 @@
 //! tests the name of a format.
 
 use addr::Memory;
-use description::{BITS_MAX, Refusal};
+use description::{BITS_MAX, PageTable, Refusal};
 use pagetable::{ElasticCuckoo, Guarded, HashedShape, Irix, Mount, Mpt, SparcReference, Split};
 
 use super::{
@@ -109,8 +109,8 @@ pub struct Format<M> {
     /// The settings that select a table of the same family for longer addresses: the number of bits
     /// of a sign-extended address, and the setting, ascending.
     pub wider: &'static [(u32, &'static str)],
-    /// The instructions of a software refill handler for the format.
-    pub handler: Path,
+    /// The instructions of a software refill handler for a table of the format.
+    pub handler: fn(&PageTable) -> Path,
     pub(super) build: fn(Build<'_, M>) -> Mounting,
 }
 
@@ -125,7 +125,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: true,
             relocation: None,
             wider: &[(57, "page_table.levels=5")],
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| match build.table.levels.unwrap_or(4) {
                 4 => build.x86_64::<4>(),
                 5 => build.x86_64::<5>(),
@@ -145,7 +145,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: true,
             relocation: Some(SEGMENTS),
             wider: &[],
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| build.x86_32::<false>(),
         },
         Format {
@@ -156,7 +156,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: true,
             relocation: Some(Relocation { covers: 1 << 30, entry_bytes: 8, ..SEGMENTS }),
             wider: &[],
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| build.x86_32::<true>(),
         },
         Format {
@@ -169,7 +169,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: true,
             relocation: Some(PID_AND_DOMAINS),
             wider: &[],
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| build.arm(),
         },
         Format {
@@ -180,7 +180,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| {
                 if build.marks {
                     build.radix(SparcReference::<true>::new())
@@ -197,7 +197,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: true,
             relocation: None,
             wider: &[(48, "page_table.format=sv48"), (57, "page_table.format=sv57")],
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| build.riscv::<3>(),
         },
         Format {
@@ -208,7 +208,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: true,
             relocation: None,
             wider: &[(57, "page_table.format=sv57")],
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| build.riscv::<4>(),
         },
         Format {
@@ -219,7 +219,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: true,
             relocation: None,
             wider: &[],
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| build.riscv::<5>(),
         },
         Format {
@@ -232,7 +232,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             // Each of the two tables maps addresses of 52 bits; the upper table maps those whose
             // upper bits are ones.
             wider: &[(53, "page_table.address_bits=52")],
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| {
                 let bits = build.table.address_bits.unwrap_or(48);
                 match (build.base.shift(), bits) {
@@ -264,7 +264,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| {
                 let split = Split::flattened().map_err(refused("format"))?;
                 let split = if build.marks { split.with_usage() } else { split };
@@ -279,10 +279,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            // At each node: shift the index into an offset (1), mask it (1), add it (1), load (1),
-            // branch if the entry is empty (1). At the leaf nothing is tested, because using an
-            // invalid entry causes a fault.
-            handler: Path { search: SAVE, node: 5, entry: 4, narrow: 4 },
+            handler: |_| MPT,
             build: |build| {
                 let mpt = if build.marks { Mpt::with_usage() } else { Mpt::new() };
                 build.radix(mpt)
@@ -296,9 +293,9 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            // The instructions of an `mpt`, from which this format differs only in the widths of
-            // its nodes and pages.
-            handler: Path { search: SAVE, node: 5, entry: 4, narrow: 4 },
+            // The instructions of an `mpt`, except two: a pointer contains no number of entries that
+            // must be masked, and the leaf is not tested.
+            handler: |_| Path { search: SAVE, node: 5, entry: 4, narrow: 4, ..Path::NONE },
             build: |build| {
                 let irix = Irix::new(build.base)
                     .map_err(|error| Refusal::new("os.base_page", error.to_string()))?;
@@ -315,7 +312,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             relocation: None,
             wider: &[],
             // The address of the entry is in a register when the trap comes: load.
-            handler: Path { search: 0, node: 0, entry: 1, narrow: 1 },
+            handler: |_| Path { entry: 1, narrow: 1, ..Path::NONE },
             build: |build| {
                 let table = Split::linear().map_err(refused("format"))?;
                 mounted(Mount::tree(table, build.memory))
@@ -329,7 +326,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            handler: GUARDED,
+            handler: |_| GUARDED,
             build: |build| {
                 let nodes = build.table.nodes.unwrap_or(16);
                 let guarded = Guarded::new(nodes).map_err(refused("nodes"))?;
@@ -345,7 +342,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            handler: GUARDED,
+            handler: |_| ADAPTIVE,
             build: |build| {
                 let guarded = Guarded::adaptive();
                 let guarded = if build.marks { guarded.with_usage() } else { guarded };
@@ -360,9 +357,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            // To find the bucket: shift (1), fold twice (4), mask (1). For a tag: load, branch. For
-            // a pointer: load, branch if it is empty.
-            handler: Path { search: 6, node: 0, entry: 2, narrow: 1 },
+            handler: |table| chains(table, HASHED),
             build: |build| build.hashed(HashedShape::H128K),
         },
         Format {
@@ -380,7 +375,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             has_marks: false,
             relocation: None,
             wider: &[],
-            handler: CLUSTERED,
+            handler: |table| chains(table, CLUSTERED),
             build: |build| build.hashed(HashedShape::C128K),
         },
         Format {
@@ -393,7 +388,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             wider: &[],
             // To find the bucket: multiply the page number twice (4), fold (2) and mask (1) the
             // result. A tag and its pointer are read together: two loads, two branches.
-            handler: Path { search: 7 + SAVE, node: 0, entry: 4, narrow: 4 },
+            handler: |_| Path { search: 7 + SAVE, entry: 4, narrow: 4, ..Path::NONE },
             build: |build| {
                 let pages = build.table.entry_pages.unwrap_or(1);
                 let shape = HashedShape::inverted(build.memory_bytes, pages);
@@ -409,7 +404,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             relocation: None,
             wider: &[],
             // After a miss of the TSB, the handler searches clustered chains.
-            handler: CLUSTERED,
+            handler: |table| chains(table, CLUSTERED),
             build: |build| build.tsb(),
         },
         Format {
@@ -422,7 +417,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             wider: &[],
             // After a miss of the hashed table, the handler walks a tree with the format of
             // `x86-64`.
-            handler: RADIX,
+            handler: |_| RADIX,
             build: |build| build.powerpc(),
         },
         Format {
@@ -435,7 +430,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             wider: &[],
             // For each way: compute a hash (6), load the eight words of a line (8), assemble the
             // tag from its eight parts (16), branch (1), compute the position of the page (2).
-            handler: Path { search: SAVE, node: 0, entry: 33, narrow: 33 },
+            handler: |_| Path { search: SAVE, entry: 33, narrow: 33, ..Path::NONE },
             build: |build| {
                 let cuckoo = ElasticCuckoo::new(3, 16 << 10).map_err(refused("format"))?;
                 let cuckoo = if build.marks { cuckoo.with_usage() } else { cuckoo };
@@ -450,16 +445,45 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
     }
 }
 
+/// At each node: branch if the entry is empty (1), shift the index into an offset (1), mask the
+/// number of entries in the lower bits of the pointer (1), mask the index (1), add it (1), load (1).
+/// At the root, the branch and the first mask are not needed. Instead the address of the root and
+/// the mask are loaded (2).
+const MPT: Path = Path { search: SAVE, node: 6, entry: 6, narrow: 6, ..Path::NONE };
+
 /// The instructions of an `mpt`, and a test whether the entry is a superpage (1).
-const RADIX: Path = Path { search: SAVE, node: 6, entry: 4, narrow: 4 };
+const RADIX: Path = Path { node: 7, ..MPT };
 
-/// At each node: shift by the count from the last guard (1), mask (1), add (1), load guard and
-/// pointer (2), compare the valid bits of the guard (2), branch (1), compute the next shift (1),
-/// leave the loop at an external node (1). The root's entry has no index, so it takes 3
-/// instructions fewer. In an external node, no instruction is needed to find the position of the
-/// pair.
-const GUARDED: Path = Path { search: SAVE - 3, node: 10, entry: 10, narrow: 1 };
+/// At each node: compare address and guard (1), extract the shift from the guard (2), shift (1),
+/// test whether the valid bits of the guard differ (2), mask the index (1), add it (1), load guard
+/// and pointer (2), leave the loop at an external node (2). At an external node, the position of the
+/// pair is known, and only its guard is compared (3). The 9 other instructions of `entry` are those of
+/// each search: save and restore two registers (4), load the root and its guard and test them (5).
+const GUARDED: Path = Path { node: 12, entry: 12, narrow: 1, ..Path::NONE };
 
-/// The instructions of a `hashed` table. In addition, more bits of the tag must be masked (1), and
-/// the position of the page in its cluster must be computed (3).
-const CLUSTERED: Path = Path { search: 6 + SAVE, node: 0, entry: 3, narrow: 4 };
+/// The instructions of a `guarded` table. In addition, the number of index bits is extracted from the
+/// guard at each node (3), and another register is saved and restored (2).
+const ADAPTIVE: Path = Path { node: 15, entry: 14, ..GUARDED };
+
+/// To find the bucket: shift (1), fold twice (4), load the address of the table and add it (2); the
+/// mask is counted by `chains`. The expected tag is computed (3), and a register is saved and
+/// restored (2). For a tag: load, branch, and the instruction in the delay slot of the branch. For a
+/// pointer: as many. To move an entry to the front of its chain, another register is saved and
+/// restored (2).
+const HASHED: Path =
+    Path { search: 12, node: 0, entry: 3, narrow: 1, chained: 0, change: 1, moved: 2 };
+
+/// The instructions of a `hashed` table. In addition, the position of the page in its cluster must be
+/// computed (3). Behind the first entry, the handler reads the address register once more (1).
+const CLUSTERED: Path = Path { narrow: 4, chained: 1, ..HASHED };
+
+/// The largest size of a table in bytes for which one instruction masks the position of a bucket: its
+/// constant has 16 bits.
+const MASKED_AT_ONCE: u64 = 64 << 10;
+
+/// The path of chains in this table, with the mask of the position of a bucket: one instruction, or two
+/// if the mask is loaded.
+fn chains(table: &PageTable, path: Path) -> Path {
+    let is_loaded = table.table.is_none_or(|bytes| bytes.0 > MASKED_AT_ONCE);
+    Path { search: path.search + if is_loaded { 2 } else { 1 }, ..path }
+}
