@@ -2303,7 +2303,8 @@ class RegionsAtSize(Record):
 
     saved_share: float
     """Share of what translation takes with base pages that the group saves; with `gain_of_cpu`, of
-    what translation and page faults take."""
+    what translation and page faults take.
+    """
 
 
 class AdvisedRegion(Record):
