@@ -11,6 +11,7 @@ files.
 """
 
 import re
+import sys
 import textwrap
 from collections.abc import Iterator
 from itertools import groupby
@@ -22,19 +23,31 @@ from pagewalk.reproduce.claims import Claim
 from pagewalk.reproduce.experiment import Experiment
 from pagewalk.reproduce.scoreboard import apart, scores, sentence
 
+sys.path.insert(0, str(Path(__file__).parent))
+import labels
+
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "method"
 WORDS_MAX = 2000
-"""More than that nobody reads on one page."""
+"""More claims than these words have room for are divided among several pages."""
 
-KINDS_ARE_IN = (
-    "[Experiments](../experiments.md) explains the kinds of claims that are counted apart."
+KINDS = textwrap.fill(
+    "A claim is *reached* if our number lies in the claim's range, *missed* if it does not, and "
+    "*unstable* if this depends on where frames or sparse addresses are placed. Five kinds of "
+    "claims are counted apart from the papers' claims. A *wide* claim has a range wider than 10 % "
+    "to either side of a printed number. For a *fitted* claim, a parameter of ours was chosen so "
+    "that the paper's number results. An *arithmetic* claim holds by construction of the model. A "
+    "*goal* is set by a paper, which did not measure it. An *own* claim is ours: no paper makes "
+    "it.",
+    104,
+    break_on_hyphens=False,
 )
 NUMBERS = (
     "*Ours* is our number. The brackets before the number say what it measures, and the brackets "
-    "after it give its range over several runs. *Paper* is the paper's number, and the brackets "
-    "after it give the range in which our number counts as reached. If the paper has only words, "
-    "*Paper* is a range or an order that stands for these words."
+    "after the number give its smallest and largest value over several runs. *Paper* is the "
+    "paper's number, and the brackets after it give the range in which our number counts as "
+    "reached. If the paper has only words, *Paper* is a range or an order that stands for these "
+    "words."
 )
 
 Known = list[tuple[Experiment, dict[str, Any] | None]]
@@ -85,7 +98,10 @@ def _all(known: Known, papers: dict[str, Known]) -> str:
         "",
         _counted(known),
         "",
-        "[Experiments](experiments.md) says what is run and how a claim is judged.",
+        KINDS,
+        "",
+        "[Experiments](experiments.md) says what is run and how a claim is judged. The papers are "
+        "listed in the [glossary](../reference/glossary.md).",
         "",
         "| paper | experiments | claims reached | counted apart |",
         "|---|---|---|---|",
@@ -99,8 +115,7 @@ def _all(known: Known, papers: dict[str, Known]) -> str:
 
 def _of_paper(paper: str, known: Known) -> Iterator[tuple[str, str]]:
     """The page of a paper, and pages of its missed claims if one page cannot have both."""
-    head = [f"# Scoreboard: {paper}", "", _counted(known), "", KINDS_ARE_IN, ""]
-    head += ["| experiment | what | claims reached | counted apart |", "|---|---|---|---|"]
+    head = ["| experiment | what | claims reached | counted apart |", "|---|---|---|---|"]
     head += [_row(experiment, last) for experiment, last in known]
     cells = [_cells(experiment.name, last["cells"]) for experiment, last in known
              if last and last["cells"]]  # fmt: skip
@@ -112,11 +127,11 @@ def _of_paper(paper: str, known: Known) -> Iterator[tuple[str, str]]:
         if (text := _not_reached(experiment, last))
     }
     if not missed:
-        yield f"{paper}.md", "\n".join(head) + "\n"
+        yield f"{paper}.md", _page(paper, known, head)
         return
     head += ["", "## Not reached", ""]
     if sum(map(_words, [*head, *missed.values()])) <= WORDS_MAX:
-        yield f"{paper}.md", "\n".join([*head, NUMBERS, "", *missed.values()]) + "\n"
+        yield f"{paper}.md", _page(paper, known, [*head, NUMBERS, "", *missed.values()])
         return
     parts: list[list[str]] = [[]]
     for name, text in missed.items():
@@ -129,18 +144,27 @@ def _of_paper(paper: str, known: Known) -> Iterator[tuple[str, str]]:
         page = f"{paper}-missed-{number}.md"
         head.append(f"* [{title}]({page})")
         back = f"[Scoreboard: {paper}]({paper}.md)"
-        reasons = (missed[one] for one in names)
-        yield page, "\n".join([f"# {title}", "", back, "", NUMBERS, "", *reasons]) + "\n"
-    yield f"{paper}.md", "\n".join(head) + "\n"
+        reasons = [missed[one] for one in names]
+        used = labels.of(paper, "\n".join(reasons))
+        yield page, "\n".join([f"# {title}", "", back, "", NUMBERS, "", *used, *reasons]) + "\n"
+    yield f"{paper}.md", _page(paper, known, head)
+
+
+def _page(paper: str, known: Known, rest: list[str]) -> str:
+    """The main page of a paper, whose tables and claims are `rest`."""
+    used = labels.of(paper, "\n".join(rest))
+    head = [f"# Scoreboard: {paper}", "", _counted(known), "", KINDS, ""]
+    more = "[Experiments](../experiments.md) says more about claims."
+    return "\n".join([*head, more, "", *used, *rest]) + "\n"
 
 
 CELLS = """
 ## Cell by cell
 
-Averages can agree although no cell does. For each experiment, this table compares the cells that
-the paper's table and ours have in common, without rows that are averages. A row has the number of
-these cells, the mean of the paper's cells, the mean absolute difference between our cells and the
-paper's, and the rank correlation of the two tables.
+Two tables can have equal averages although no cell of one is equal to that of the other. For each
+experiment, this table compares the cells that the paper's table and ours have in common, without
+rows that are averages. A row has the number of these cells, the mean of the paper's cells, the mean
+absolute difference between our cells and the paper's, and the rank correlation of the two tables.
 
 | experiment | cells | paper's mean | mean difference | rank correlation |
 |---|---|---|---|---|"""
