@@ -214,7 +214,7 @@ pub struct ManagedRow {
     pub bloat_bytes: Option<i64>,
     /// Bytes in swap, at the same point as `mapped_by_size`.
     pub swapped_bytes: u64,
-    /// Misses of every TLB in the whole run.
+    /// Lookups that missed every TLB, in the whole run.
     pub tlb_misses: u64,
     /// References of all walks.
     pub references: u64,
@@ -354,7 +354,7 @@ pub struct Estimate {
 pub struct PlacedRun {
     /// The place rules of the run.
     pub rules: Vec<String>,
-    /// Misses of every TLB, not counting first touches.
+    /// Lookups that missed every TLB, not counting first touches.
     pub misses: u64,
     /// First touches of a page, which miss every TLB.
     pub cold_misses: u64,
@@ -404,7 +404,7 @@ pub struct GainOfCpu {
 
 /// Counts of a group of regions in the run in which all groups had one page size.
 pub struct RegionsAtSize {
-    /// Misses of every TLB, not counting first touches.
+    /// Lookups that missed every TLB, not counting first touches.
     pub misses: u64,
     /// First touches of a page.
     pub cold_misses: u64,
@@ -429,7 +429,7 @@ pub struct AdvisedRegion {
     pub place: String,
     /// What backs the region, as in `RegionCounts`.
     pub backing: Option<String>,
-    /// Misses of every TLB in the region with base pages, not counting first touches.
+    /// Lookups in the region that missed every TLB with base pages, not counting first touches.
     pub misses: u64,
     /// First touches of base pages in the region.
     pub cold_misses: u64,

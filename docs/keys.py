@@ -135,8 +135,8 @@ def _keys(body: str) -> Iterator[Key]:
 
 def _page(page: str, tables: list[Table]) -> str:
     title, names = PAGES[page]
-    lines = [f"# {title}", "", "Every key that a machine file can have, by its table. [Keys of a "
-             "machine file](../keys.md) says what most keys are for, and which keys are needed.",
+    lines = [f"# {title}", "", "This page lists every key of the tables below. [Keys of a machine "
+             "file](../keys.md) says what most keys are for, and which keys are needed.",
              "", "This page is made from the types in Rust by `make reference`."]  # fmt: skip
     first, *others = tables
     top = [key for key in first.keys if key.name in names.split() and not _inner(key, others)]

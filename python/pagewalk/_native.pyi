@@ -60,7 +60,7 @@ def trace_curves(
     entries_max: int,
     progress: Progress | None,
 ) -> tuple[list[Curve], list[str]]:
-    """Counts the LRU misses of every TLB size. Releases the GIL.
+    """Counts the misses of LRU TLBs of every size. Releases the GIL.
 
     A curve for each of `lookups` and each page size, and warnings about the trace.
     """

@@ -1499,7 +1499,9 @@ class MigrationCounts(Record):
     """Migration of pages to the node that refers to them most."""
 
     references: int
-    """Counted references: misses of every TLB on pages that may move."""
+    """Lookups that missed every TLB, for pages that can migrate; each counts as a reference to its
+    page.
+    """
 
     counting_cycles: int
     """Cycles for counting references; they are part of the kernel's time."""
@@ -1551,7 +1553,10 @@ class ChangedSetting(Record):
 class ShootdownCounts(Record):
     """Counts of shootdowns.
 
-    A shootdown is a change of a page table after which TLBs and MMU caches must be flushed.
+    A shootdown is a change of a page table after which TLBs and MMU caches must be flushed. If the
+    machine defers flushes (`os.flush.deferred`), the processor that makes the shootdown interrupts
+    no other processor. Each other processor makes the flushes that were left to it in its next
+    sweep: after `os.flush.sweep_cycles`, or when it enters another space.
     """
 
     made: int
@@ -1579,16 +1584,16 @@ class ShootdownCounts(Record):
     """
 
     deferred: int | None
-    """Shootdowns made whose flushes on other processors were deferred to the next sweeps; `None` if
-    the machine defers no flushes.
+    """Shootdowns made that left the flushes of at least one other processor to that processor's
+    next sweep (`os.flush.deferred`); `None` if the machine defers no flushes.
     """
 
     swept: int | None
-    """Flushes that processors made in sweeps; `None` if the machine defers no flushes."""
+    """Flushes that processors made in their sweeps; `None` if the machine defers no flushes."""
 
     swept_early: int | None
-    """Sweeps that were made early, because a page was to be mapped at the same address again;
-    `None` if the machine defers no flushes.
+    """Early sweeps of all processors, because a page was to be mapped at an address for which a
+    flush was still left to some processor; `None` if the machine defers no flushes.
     """
 
     sender_cycles: int | None
@@ -1736,7 +1741,7 @@ class RegionCounts(Record):
     """Lookups that missed every TLB."""
 
     cold_misses: int
-    """Misses of every TLB that were first touches."""
+    """Lookups that missed every TLB and were the first touch of their page."""
 
     walk_references: int
     """References of walks for this region."""
@@ -1806,14 +1811,14 @@ class SiteCounts(Record):
     """Maximum of bytes allocated at one time."""
 
     misses: int
-    """Misses of every TLB on the site's blocks."""
+    """Lookups of the site's blocks that missed every TLB."""
 
     cold_misses: int
     """Misses in `misses` that were first touches."""
 
 
 class MissOrigins(Record):
-    """Misses of every TLB by their origin.
+    """Lookups that missed every TLB, by their origin.
 
     A row combines the code and thread that missed, the data that it accessed, and the page size.
     """
@@ -1849,14 +1854,14 @@ class Timeline(Record):
     """Misses of the first-level TLBs, by bin."""
 
     misses: list[int]
-    """Misses of every TLB, by bin."""
+    """Lookups that missed every TLB, by bin."""
 
     cold_misses: list[int]
     """First touches, by bin."""
 
 
 class MissMap(Record):
-    """Misses of every TLB over address and time."""
+    """Lookups that missed every TLB, over address and time."""
 
     bin_accesses: int
     """Accesses per time bin."""
@@ -2240,7 +2245,7 @@ class PlacedRun(Record):
     """The place rules of the run."""
 
     misses: int
-    """Misses of every TLB, not counting first touches."""
+    """Lookups that missed every TLB, not counting first touches."""
 
     cold_misses: int
     """First touches of a page, which miss every TLB."""
@@ -2290,7 +2295,7 @@ class RegionsAtSize(Record):
     """Counts of a group of regions in the run in which all groups had one page size."""
 
     misses: int
-    """Misses of every TLB, not counting first touches."""
+    """Lookups that missed every TLB, not counting first touches."""
 
     cold_misses: int
     """First touches of a page."""
@@ -2326,7 +2331,7 @@ class AdvisedRegion(Record):
     """What backs the region, as in `RegionCounts`."""
 
     misses: int
-    """Misses of every TLB in the region with base pages, not counting first touches."""
+    """Lookups in the region that missed every TLB with base pages, not counting first touches."""
 
     cold_misses: int
     """First touches of base pages in the region."""
@@ -2474,7 +2479,7 @@ class ManagedRow(Record):
     """Bytes in swap, at the same point as `mapped_by_size`."""
 
     tlb_misses: int
-    """Misses of every TLB in the whole run."""
+    """Lookups that missed every TLB, in the whole run."""
 
     references: int
     """References of all walks."""

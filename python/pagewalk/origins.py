@@ -20,7 +20,7 @@ UNKNOWN = "not known"
 
 
 class Origin(NamedTuple):
-    """Misses of every TLB that come from one place."""
+    """Lookups that missed every TLB and come from one place."""
 
     name: str
     misses: int

@@ -30,7 +30,7 @@ class Group(NamedTuple):
 
     @property
     def misses(self) -> int:
-        """Misses of every TLB with base pages, first touches too."""
+        """Lookups that missed every TLB with base pages, first touches too."""
         return sum(region["misses"] for region in self.regions)
 
     def rules(self, size: str) -> list[str]:
@@ -42,7 +42,7 @@ class Part(NamedTuple):
     """The counts of some regions in a run."""
 
     misses: int
-    """Misses of every TLB, first touches too."""
+    """Lookups that missed every TLB, first touches too."""
     cold: int
     """First touches of a page."""
     touched_bytes: int

@@ -6,7 +6,11 @@
  pass 3  the set that saves most   -> what is advised -> place file
 ```
 
-Three passes answer for any number of regions (`page_size_groups`). With `exact`, each region is
+The number of runs does not depend on the number of regions (`page_size_groups`). Pass 2 has one run
+if there is one larger page size, and otherwise two, at a middle size and at the largest. Pass 3 has
+the best set within the limit of memory; if that is expected to save more, the best set without the
+limit; and a set for each size below the middle one. A set that adds too much memory is followed by
+up to `TIGHTENED_MAX` smaller ones. With `exact`, each region is
 run alone at each size, and each set on the way to the advice is run.
 
 The gains of regions do not add up, as all regions share the TLB: the numbers of a set of page sizes

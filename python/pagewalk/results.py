@@ -60,7 +60,7 @@ class Results(Document, Tabled):
         return polars_frame(self.to_arrow(table))
 
     def by(self, key: str, merge: bool = False) -> list[Origin]:
-        """The misses of every TLB by their origin, most first; they add up to all misses.
+        """The lookups that missed every TLB by their origin, most first; they add up to all misses.
 
         Args:
             key: `region`, `site` (the call that allocated the data, or its region if the call is

@@ -13,12 +13,13 @@ use super::units::Bytes;
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Small {
-    /// The size of all slots together in bytes. The slots end where the kernel's addresses begin,
-    /// at 3.5G; with a PID register they end at 2G. Absent: 2G, or 480M with a PID register.
+    /// The size of all slots together in bytes. The slots end at 3.5G, where the kernel's addresses
+    /// begin, rounded down to a multiple of the slot size. On Arm, where the PID register relocates
+    /// addresses below 32M, they end at 2G. Absent: 2G, or 480M on Arm.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub area: Option<Bytes>,
     /// The size of a slot in bytes, and so the largest address range of a small space. Absent:
-    /// 256M, or 32M with a PID register.
+    /// 256M, or 32M on Arm.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slot: Option<Bytes>,
     /// How the copied entries of a slot are revoked when it is given to another space: `purge`,
@@ -63,8 +64,8 @@ pub enum Schedule {
     /// The space that ran longest ago gives up its slot.
     #[default]
     Lru,
-    /// The space that is switched to least often; but it gives up its slot only if the other space
-    /// is switched to at least twice as often.
+    /// The space that is switched to least often gives up its slot, if the space that needs one is
+    /// switched to at least twice as often.
     Frequent,
 }
 

@@ -1,4 +1,4 @@
-//! LRU curves: misses of every TLB size in one pass.
+//! LRU curves: misses of TLBs of every size, in one pass.
 
 use addr::PageSize;
 use machine::curve::{CurveOptions, Lookups, SampledCurve, curve};

@@ -40,7 +40,8 @@ pub struct NodeCounts {
 /// Migration of pages to the node that refers to them most.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MigrationCounts {
-    /// Counted references: misses of every TLB on pages that may move.
+    /// Lookups that missed every TLB, for pages that can migrate; each counts as a reference to its
+    /// page.
     pub references: u64,
     /// Cycles for counting references; they are part of the kernel's time.
     pub counting_cycles: u64,

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-/// Misses of every TLB by their origin. A row combines the code and thread that missed, the data
-/// that it accessed, and the page size.
+/// Lookups that missed every TLB, by their origin. A row combines the code and thread that missed,
+/// the data that it accessed, and the page size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MissOrigins {
     /// Code that missed: an element for each source line or, if lines are not known, for each
@@ -60,7 +60,7 @@ pub struct SiteCounts {
     pub bytes: u64,
     /// Maximum of bytes allocated at one time.
     pub peak_bytes: u64,
-    /// Misses of every TLB on the site's blocks.
+    /// Lookups of the site's blocks that missed every TLB.
     pub misses: u64,
     /// Misses in `misses` that were first touches.
     pub cold_misses: u64,

@@ -8,7 +8,9 @@ use super::{
 };
 
 /// Counts of shootdowns. A shootdown is a change of a page table after which TLBs and MMU caches
-/// must be flushed.
+/// must be flushed. If the machine defers flushes (`os.flush.deferred`), the processor that makes
+/// the shootdown interrupts no other processor. Each other processor makes the flushes that were
+/// left to it in its next sweep: after `os.flush.sweep_cycles`, or when it enters another space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ShootdownCounts {
     /// Shootdowns made: changes of a space when some processor may have held translations of this
@@ -28,15 +30,15 @@ pub struct ShootdownCounts {
     /// has no such limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub widened: Option<u64>,
-    /// Shootdowns made whose flushes on other processors were deferred to the next sweeps; `None`
-    /// if the machine defers no flushes.
+    /// Shootdowns made that left the flushes of at least one other processor to that processor's
+    /// next sweep (`os.flush.deferred`); `None` if the machine defers no flushes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deferred: Option<u64>,
-    /// Flushes that processors made in sweeps; `None` if the machine defers no flushes.
+    /// Flushes that processors made in their sweeps; `None` if the machine defers no flushes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swept: Option<u64>,
-    /// Sweeps that were made early, because a page was to be mapped at the same address again;
-    /// `None` if the machine defers no flushes.
+    /// Early sweeps of all processors, because a page was to be mapped at an address for which a
+    /// flush was still left to some processor; `None` if the machine defers no flushes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swept_early: Option<u64>,
     /// Cycles of the processors that made shootdowns: their own flush, sending, and the wait for

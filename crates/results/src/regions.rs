@@ -44,7 +44,7 @@ pub struct RegionCounts {
     pub l1_misses: u64,
     /// Lookups that missed every TLB.
     pub misses: u64,
-    /// Misses of every TLB that were first touches.
+    /// Lookups that missed every TLB and were the first touch of their page.
     pub cold_misses: u64,
     /// References of walks for this region.
     pub walk_references: u64,
@@ -60,13 +60,13 @@ pub struct Timeline {
     pub bin_accesses: u64,
     /// Misses of the first-level TLBs, by bin.
     pub l1_misses: Vec<u64>,
-    /// Misses of every TLB, by bin.
+    /// Lookups that missed every TLB, by bin.
     pub misses: Vec<u64>,
     /// First touches, by bin.
     pub cold_misses: Vec<u64>,
 }
 
-/// Misses of every TLB over address and time.
+/// Lookups that missed every TLB, over address and time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MissMap {
     /// Accesses per time bin.

@@ -52,9 +52,10 @@ class Advise(Command):
     name = "advise"
     help = "recommend a page size for each region"
     description = (
-        "Simulate a trace three times, however many regions it has: with base pages, with one "
-        "page size for all regions, and with the page sizes by region that gain the most for the "
-        "memory that they add."
+        "Simulate a trace a few times, however many regions it has: with base pages, with one page "
+        "size for all regions, and with the page sizes by region that save the most within "
+        "--max-memory. These are usually two or three runs, and up to nine on a machine with many "
+        "page sizes, such as origin-2000."
     )
     usage = "pagewalk advise TRACE [options] [--measure -- COMMAND ...]"
     epilog = EPILOG
@@ -82,8 +83,9 @@ class Advise(Command):
         Flag(
             "--exact",
             action="store_true",
-            help="simulate each region alone at each page size, then sets of regions that grow "
-            "step by step (default: three runs in all); slow if there are many regions",
+            help="simulate each region alone at each page size, and then sets of regions that grow "
+            "step by step; slow if there are many regions. Without --exact, regions that are alike "
+            "are simulated together, in a few runs",
         ),
         Flag(
             "--measure",

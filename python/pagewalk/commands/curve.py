@@ -1,4 +1,4 @@
-"""`pagewalk curve`: misses of every TLB size, from one pass."""
+"""`pagewalk curve`: misses of TLBs of every size, from one pass."""
 
 import argparse
 import json
@@ -42,10 +42,10 @@ def _lookups(text: str) -> list[str]:
 
 
 class Curve(Command):
-    """Misses of every TLB size, from one pass."""
+    """Misses of TLBs of every size, from one pass."""
 
     name = "curve"
-    help = "count the misses of every TLB size in one pass"
+    help = "count the misses of TLBs of every size, in one pass"
     description = (
         "Read a trace once and count the misses of fully associative LRU TLBs of every "
         "size, for several page sizes."

@@ -376,7 +376,8 @@ ORIGINS = Flags(
         action="append",
         choices=KEYS,
         default=[],
-        help="print a table of the misses of every TLB by this key; may be given several times",
+        help="print a table of the lookups that missed every TLB, by this key; may be given "
+        "several times",
     ),
     Flag(
         "--merge",

@@ -30,7 +30,8 @@ class Info(Command):
             "--switches",
             action="store_true",
             help="count the switches between each pair of processes, and propose groups of "
-            "processes for small spaces",
+            "processes for `os.small.groups` (small spaces: several processes side by side in one "
+            "address space)",
         ),
         Output(
             "--graph",

@@ -39,8 +39,8 @@ class Origins(Command):
     name = "origins"
     help = "report where the misses of a result come from"
     description = (
-        "Report the misses of every TLB by region, allocation site, function, line, thread or "
-        "page size."
+        "Report the lookups that missed every TLB, by region, allocation site, function, line, "
+        "thread or page size."
     )
     epilog = EPILOG
     flags = (

@@ -138,8 +138,8 @@ class Place(Command):
         Flag(
             "--inherit",
             action="store_true",
-            help="keep the environment variables that pagewalk sets for the program in the "
-            "programs that it executes",
+            help="do not remove the variables that pagewalk has set in the program's environment "
+            "when the program executes another program",
         ),
         Flag(
             "--system",

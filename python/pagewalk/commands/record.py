@@ -59,7 +59,7 @@ _PROGRAMS = Flags(
         "--no-arguments",
         dest="arguments",
         action="store_false",
-        help="do not store the programs' arguments in the trace, only their names",
+        help="store only the names of the programs in the trace, not their arguments",
     ),
 )
 """Flags of stored recordings of programs."""

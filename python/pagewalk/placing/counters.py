@@ -59,7 +59,7 @@ WALKS = (
     Event("dtlb_store_misses", _HARDWARE_CACHE, _cache(_DTLB, _WRITE)),
     Event("itlb_misses", _HARDWARE_CACHE, _cache(_ITLB, _READ)),
 )
-"""Misses of every TLB, each of which is a walk, by the kernel's names for them."""
+"""Lookups that missed every TLB, each of which is a walk, by the kernel's names for them."""
 FAULTS = Event("page_faults", _SOFTWARE, 2)
 """A counter of the kernel's own, which every machine has."""
 

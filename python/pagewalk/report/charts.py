@@ -101,7 +101,7 @@ def l1_timeline(figure: Figure) -> Chart:
 
 
 def timeline(figure: Figure) -> Chart:
-    """Misses of every TLB per 1000 accesses over time, first touches apart."""
+    """Lookups that missed every TLB, per 1000 accesses, over time, first touches apart."""
     kinds = {"touched before": "again", "first touch": "cold"}
     apart = alt.Opacity("kind:O").scale(domain=list(kinds), range=[1, 0.4])
     title = ["misses per", "1000 accesses"]
@@ -259,7 +259,7 @@ def kernel(figure: Figure) -> Chart:
 
 
 def together(figure: Figure) -> Chart:
-    """Misses of every TLB over time, a line per machine."""
+    """Lookups that missed every TLB, over time, a line per machine."""
     machines = list(dict.fromkeys(row["machine"] for row in figure.rows))
     return sized(
         alt.Chart(inline(figure.rows))

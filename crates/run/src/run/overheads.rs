@@ -2,7 +2,7 @@
 //! performance counters would show it.
 //!
 //! ```text
-//!   instructions x cycles       misses of every TLB x nominal price of a walk
+//!   instructions x cycles       lookups that missed every TLB x nominal price of a walk
 //!                 `------ time ------'
 //! ```
 //!
