@@ -1,21 +1,22 @@
-//! The pages of a TLB that are guaranteed to hit ("held"), and which page of a full set is
-//! replaced.
+//! The *held* pages of a TLB, for which an access is guaranteed to hit; and the choice of the page
+//! to replace in a full set.
 //!
 //! ```text
 //!   places    | a | b | c | - | d | e | f | g |      two sets of four
 //!
-//!   LRU       queue           | e | g | d | f |      of the second, when it was last sorted by their uses
-//!                                   ^ taken: e has gone; g is the next, if it was not used since
-//!   FIFO      hand                      ^            f came in first, then g, d, e
-//!   random    a sequence, of which each number is a place
+//!   LRU       queue           | e | g | d | f |      the second set, sorted by last uses
+//!                                   ^ e was replaced; g is next, unless it was used since
+//!   FIFO      hand                      ^            f is the oldest, then g, d, e
+//!   random    a pseudo-random sequence: each number is the next place to replace
 //! ```
 //!
-//! The caller knows when a page was last used: translated code writes that down elsewhere. Pages used since a set was
-//! sorted are younger than those that were not. So the queue is valid while it contains a page that was not used
-//! since the set was sorted; otherwise the set is sorted again.
+//! For LRU, the caller knows the time of each page's last use: translated code stores it outside of
+//! this crate. The pages of a set are sorted by these times. Pages used since then are younger than
+//! all pages that were not. So the queue is valid as long as it contains a page that was not used
+//! since the set was sorted. Otherwise the set is sorted again.
 //!
-//! For FIFO and random replacement the places are the entries of the TLB ([`Contents`]), and a page is held
-//! as long as it is in the TLB.
+//! For FIFO and random replacement, the places are the entries of the TLB ([`Contents`]). A page is
+//! held as long as it is in the TLB.
 
 #![no_std]
 
@@ -27,28 +28,30 @@ use core::sync::atomic::Ordering;
 
 use ring::{Contents, Place, Replaces};
 
-/// The number of address bits of programs whose accesses are counted.
+/// The number of bits of an address whose accesses can be counted.
 pub const ADDRESS_BITS: u32 = 47;
-/// The most pages of a TLB.
+/// The maximum number of pages of a TLB.
 pub const PAGES_MAX: usize = ring::SURE_PAGES_MAX;
-/// The range of place numbers, which share a word with a time.
+/// Place numbers are less than this number. In [`Queues`], a word contains a time and a place
+/// number.
 const PLACES: u64 = PAGES_MAX as u64;
-/// The value at the place of an entry that is not for this process. No page begins at this address.
+/// The value that stands for an entry that is not for this process. No page begins at this address.
 const OTHER: u64 = 1;
 
-/// The pseudo-random sequence that chooses the entry to replace, as in the machine.
+/// The pseudo-random sequence that chooses the entry to replace. It must be the sequence of the
+/// machine's TLBs.
 pub trait Sequence {
     /// The sequence that begins with `seed`.
     fn new(seed: u64) -> Self;
-    /// The place to replace among those of a full set.
+    /// The place to replace in a full set that has these `places`.
     fn next(&mut self, places: Range<usize>) -> usize;
 }
 
-/// The pages of one TLB that are held.
+/// The held pages of one TLB.
 pub struct List<S> {
-    /// By place: the page. The places of each set follow those of the set before.
+    /// The page at each place. The places are in the order of the sets.
     pages: [u64; PAGES_MAX],
-    /// By set: a bit for each empty place, and the number of places that are taken.
+    /// For each set: a bit for each empty place, and the number of places that are not empty.
     empty: [u128; PAGES_MAX],
     taken: [usize; PAGES_MAX],
     sets: usize,
@@ -58,16 +61,16 @@ pub struct List<S> {
 
 const _: () = assert!(PAGES_MAX <= u128::BITS as usize);
 
-/// The order of replacement.
+/// The data by which the page to replace is chosen.
 enum Order<S> {
     Lru(Box<Queues>),
-    /// By set: the place of the oldest page.
+    /// For each set: the place of the oldest page.
     Fifo([u8; PAGES_MAX]),
     Random(S),
 }
 
 impl<S: Sequence> List<S> {
-    /// For no TLB.
+    /// A list that belongs to no TLB.
     pub const NONE: List<S> = List {
         pages: [0; PAGES_MAX],
         empty: [0; PAGES_MAX],
@@ -77,7 +80,7 @@ impl<S: Sequence> List<S> {
         order: Order::Fifo([0; PAGES_MAX]),
     };
 
-    /// For a TLB with this number of `pages` in `sets`. No page is held.
+    /// A list for a TLB with this number of `pages` in `sets` sets. No page is held.
     pub fn new(pages: usize, sets: usize, replaces: Replaces) -> List<S> {
         let order = match replaces {
             Replaces::Lru => Order::Lru(Box::new(Queues::NEW)),
@@ -94,17 +97,17 @@ impl<S: Sequence> List<S> {
         self.sets
     }
 
-    /// The number of pages of a set.
+    /// The number of pages that a set can hold.
     pub fn ways(&self) -> usize {
         self.ways
     }
 
-    /// The set of the page with that `number`.
+    /// The set to which the page with this page `number` belongs.
     pub fn set_of(&self, number: u64) -> usize {
         if self.sets == 1 { 0 } else { (number % self.sets as u64) as usize }
     }
 
-    /// The number of taken places of a set.
+    /// The number of places of a set that are not empty.
     pub fn count(&self, set: usize) -> usize {
         self.taken[set]
     }
@@ -119,7 +122,7 @@ impl<S: Sequence> List<S> {
         (0..self.sets).flat_map(taken).filter(|&page| page != OTHER)
     }
 
-    /// Adds `page` to a `set` that is not full, at its first empty place.
+    /// Adds `page` to a `set` at its first empty place. The set must not be full.
     pub fn add(&mut self, set: usize, page: u64) {
         let way = self.empty[set].trailing_zeros() as usize;
         self.pages[set * self.ways + way] = page;
@@ -127,8 +130,8 @@ impl<S: Sequence> List<S> {
         self.taken[set] += 1;
     }
 
-    /// Replaces a page of a full `set` by `page`. Returns the replaced page, unless its entry was not for
-    /// this process. `last_use` returns when a page was last used.
+    /// Replaces a page of a full `set` by `page`. Returns the replaced page; `None` if the replaced
+    /// entry was not for this process. `last_use` returns the time of a page's last use.
     pub fn exchange(
         &mut self,
         set: usize,
@@ -148,7 +151,7 @@ impl<S: Sequence> List<S> {
         Some(core::mem::replace(&mut self.pages[place], page)).filter(|&page| page != OTHER)
     }
 
-    /// Takes over the contents of the TLB with that `index` as the host reports them.
+    /// Replaces the list by the contents that the host reports for the TLB with this `index`.
     pub fn take_over(&mut self, contents: &Contents, index: usize) {
         self.clear();
         for place in 0..self.sets * self.ways {
@@ -156,7 +159,7 @@ impl<S: Sequence> List<S> {
             self.pages[place] = match Place::from_bits(word) {
                 Place::Empty => continue,
                 Place::Page(page) if page >> ADDRESS_BITS == 0 => page,
-                // No words are kept of pages beyond.
+                // Pages at higher addresses are not counted: there are no words for them.
                 Place::Other | Place::Page(_) => OTHER,
             };
             self.empty[place / self.ways] &= !(1 << (place % self.ways));
@@ -179,7 +182,8 @@ impl<S: Sequence> List<S> {
         }
     }
 
-    /// Sorts each set anew before a page of it is replaced: the times of uses have other values in the same order.
+    /// Each set will be sorted again before one of its pages is replaced. Called when the times of
+    /// the last uses have got other values in the same order.
     pub fn forget_order(&mut self) {
         if let Order::Lru(queues) = &mut self.order {
             queues.taken[..self.sets].fill(PAGES_MAX);
@@ -192,12 +196,12 @@ impl<S: Sequence> List<S> {
     }
 }
 
-/// The pages of each set in the order of their last uses.
+/// For each set: its pages in the order of their last uses.
 struct Queues {
-    /// The times of their last uses when the set was sorted, each with the page's place in the
-    /// lowest bits.
+    /// The times of the pages' last uses when the set was sorted, in ascending order. Each is
+    /// stored with the page's place in the lowest bits.
     queue: [u64; PAGES_MAX],
-    /// By set: the number of pages taken from its queue.
+    /// For each set: the number of elements taken from its queue.
     taken: [usize; PAGES_MAX],
 }
 
@@ -205,7 +209,7 @@ impl Queues {
     /// Empty queues.
     const NEW: Queues = Queues { queue: [0; PAGES_MAX], taken: [PAGES_MAX; PAGES_MAX] };
 
-    /// The place of the least recently used page of a full `set` whose `pages` are at these `places`.
+    /// The place of the least recently used page of a full `set`, which has these `places`.
     fn oldest(
         &mut self,
         pages: &[u64; PAGES_MAX],
