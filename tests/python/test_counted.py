@@ -316,7 +316,8 @@ def test_what_a_killed_program_had_counted_is_missing_and_said_so(
         assert "lost" not in live and "pagewalk: " not in run.stderr
         return
     [lost] = live["lost"]
-    killed = f"process {run.stdout.strip()}: it was killed while guaranteed hits were only counted"
+    process = run.stdout.strip()
+    killed = f"process {process}: it was killed while its guaranteed hits were counted and not recorded"
     assert lost.startswith(killed)
     # The shell tells of the signal too.
     assert f"pagewalk: warning: {lost}\n" in run.stderr
