@@ -317,8 +317,8 @@ def test_what_a_killed_program_had_counted_is_missing_and_said_so(
         return
     [lost] = live["lost"]
     process = run.stdout.strip()
-    killed = f"process {process}: it was killed while its guaranteed hits were counted and not recorded"
-    assert lost.startswith(killed)
+    killed = "it was killed while its guaranteed hits were counted and not recorded"
+    assert lost.startswith(f"process {process}: {killed}")
     # The shell tells of the signal too.
     assert f"pagewalk: warning: {lost}\n" in run.stderr
 
