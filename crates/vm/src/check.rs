@@ -126,9 +126,10 @@ impl<H: Host> Kernel<'_, H> {
             }
             right = match users.remove(&id) == Some(anon.refs) {
                 true => enter(anon.place, Owner::Anon(id), false),
-                false => {
-                    Err(format!("{id:?} has the count {}, but another number of users", anon.refs))
-                }
+                false => Err(format!(
+                    "{id:?} has a user count of {}, but another number of pages use it",
+                    anon.refs
+                )),
             };
         });
         right?;
@@ -288,8 +289,8 @@ impl<H: Host> Kernel<'_, H> {
                     || !allowed.contains(held.rights)
                 {
                     return Err(format!(
-                        "page {page:#x} of {id:?} is {frame:?} with rights {allowed}, but the \
-                         page table has {held:?}"
+                        "page {page:#x} of {id:?}: the page table has {held:?}, but the manager has \
+                         {frame:?} with at most the rights {allowed}"
                     ));
                 }
             }
