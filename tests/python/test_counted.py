@@ -316,8 +316,9 @@ def test_what_a_killed_program_had_counted_is_missing_and_said_so(
         assert "lost" not in live and "pagewalk: " not in run.stderr
         return
     [lost] = live["lost"]
-    killed = f"process {run.stdout.strip()}: it was killed while guaranteed hits were only counted"
-    assert lost.startswith(killed)
+    process = run.stdout.strip()
+    killed = "it was killed while its guaranteed hits were counted and not recorded"
+    assert lost.startswith(f"process {process}: {killed}")
     # The shell tells of the signal too.
     assert f"pagewalk: warning: {lost}\n" in run.stderr
 

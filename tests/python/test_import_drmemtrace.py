@@ -197,7 +197,7 @@ def test_physical_addresses_come_from_markers_and_lists(pagewalk, tmp_path: Path
         (bytes([0, 25, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]), 2, "big-endian"),
         (BEFORE + FIRST + bytes(1200), 1, "a record of zeros"),
         (BEFORE + record(17, 65535, 0), 1, "a bundle of 65535 instructions"),
-        (BEFORE + marker(18, 1 << 63), 1, "a page of 9223372036854775808 bytes"),
+        (BEFORE + marker(18, 1 << 63), 1, "the page size is 9223372036854775808 bytes"),
         (b"", 2, "the file is empty"),
     ],
 )

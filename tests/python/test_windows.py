@@ -133,7 +133,7 @@ def test_python_programs_have_markers_too(pagewalk, tmp_path: Path) -> None:
     ("window", "says"),
     [
         (["--from-symbol", "nobody"], "has a symbol of that name"),
-        (["--from-symbol", "mkfifo"], "it was never called"),
+        (["--from-symbol", "mkfifo"], "the function was never called"),
         (["--from-marker", "9"], "never executed marker 9"),
     ],
 )

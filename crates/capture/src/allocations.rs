@@ -8,9 +8,9 @@ use trace::Event;
 /// The allocations of a process. A fork's child begins with those of its parent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Allocations {
-    /// The number of a site, by the return addresses of the calls that led to it.
+    /// The number of each allocation site, by the return addresses of the calls that led to it.
     sites: HashMap<Vec<u64>, u32>,
-    /// Size in bytes and site of each block that is not freed, by its address.
+    /// The size in bytes and the site of each block that was not freed, by the block's address.
     blocks: BTreeMap<u64, (u64, u32)>,
 }
 
@@ -39,7 +39,7 @@ impl Allocations {
         self.blocks.remove(&addr);
     }
 
-    /// Drops the blocks in the `bytes` from `addr`, which are unmapped.
+    /// Drops the blocks in `bytes` bytes from `addr` on, because this memory was unmapped.
     pub(crate) fn unmapped(&mut self, addr: u64, bytes: u64) {
         let last = addr.saturating_add(bytes.saturating_sub(1));
         let gone: Vec<u64> = self.blocks.range(addr..=last).map(|(&start, _)| start).collect();

@@ -60,10 +60,9 @@ impl Program {
         }
         Err(Error::NotAProgram {
             path,
-            what:
-                "its interpreter is a script too, and so on, more often than is possible: name a \
-                   program as the interpreter"
-                    .to_owned(),
+            what: "its interpreter is a script, whose interpreter is a script again, and so on, \
+                 more often than Linux permits: name a program as the interpreter"
+                .to_owned(),
         })
     }
 }

@@ -6,13 +6,13 @@
 //!                          ^ all equal: the sink takes it as it is
 //! ```
 //!
-//! A block nearly always does the same operations. So the sink gets the operations of the last
-//! time, and takes them from the records by itself; only unusual blocks are handled here. A block
-//! may have several shapes: one that faults stops early, and a masked load may be omitted. The tags
-//! of a fixed block are in its descriptor, and its records are addresses; it is unusual if it stops
-//! early.
+//! A block nearly always makes the same operations as at its last execution. So the sink gets these
+//! operations, and reads the records itself as long as they match. Only other executions are
+//! handled here. A block may have several shapes. For example, it ends early at a fault, and it may
+//! omit a masked load. The tags of a fixed block are in its descriptor, and its records are
+//! addresses. A fixed block that ends early is handled here.
 //!
-//! If all elements of a `rep` instruction are one run of its block (QEMU 10), that run may have
+//! In QEMU 10, all elements of a `rep` instruction are one execution of its block, which may have
 //! more records than a ring. It is split into several executions with [`PART_OPS`] operations each.
 
 use std::ops::Range;
@@ -24,12 +24,12 @@ use trace::{Address, Counted, Op, Shape, ShapeId, Sink};
 
 /// The source of block descriptors, and the destination of events.
 pub(crate) trait Context {
-    /// The block of that number, if the process has translated it.
+    /// The block with this number, if the process has translated it.
     fn block(&mut self, number: u64) -> Option<Block>;
-    /// Appends the tags of that block, which is a fixed one, to `tags`.
+    /// Appends the tags of the block with this number to `tags`. The block must be a fixed block.
     fn tags(&mut self, number: u64, tags: &mut Vec<u16>);
-    /// If that block does not record all addresses, appends how the addresses of its accesses are
-    /// derived.
+    /// If the block with this number does not record all addresses, appends how the addresses of
+    /// its accesses are derived.
     fn derived(&mut self, number: u64, derived: &mut Vec<Option<Derived>>);
     /// Handles an event of the thread whose segment is decoded.
     fn event(&mut self, code: EventCode, words: &[u64], sink: &mut dyn Sink) -> Result<(), Fault>;
@@ -53,7 +53,8 @@ impl From<trace::Error> for Fault {
 /// The most operations of an execution. Each may be a load and a store at once.
 const PART_OPS: usize = 2000;
 const _: () = assert!(2 * PART_OPS <= Shape::OPS_MAX);
-/// The most accesses of an instruction that repeats nothing. Those few that make more are taken to be repeated.
+/// The maximum number of accesses that an instruction is expected to make if it is not a repeated
+/// one. The few instructions that make more are treated as repeated.
 const ACCESSES_PER_INSTRUCTION: usize = 2;
 
 /// A block that was executed in part, and that may continue.
@@ -74,9 +75,10 @@ struct Part {
     from: u16,
     /// Whether the block continues after the part.
     cut: bool,
-    /// Whether it is a fixed block that was left before its end.
+    /// Whether this is a fixed block that was left before its end.
     left: bool,
-    /// The number of the block's instructions that were completed, in a whole machine, if it was left before its end.
+    /// If the block was left before its end in a whole machine: the number of its instructions that
+    /// were completed.
     done: Option<u16>,
 }
 
@@ -85,7 +87,7 @@ struct Part {
 struct Variant {
     shape: ShapeId,
     tags: u32,
-    /// Whether any record is a load and a store at once.
+    /// Whether one of the records is both a load and a store.
     doubled: bool,
 }
 
@@ -93,19 +95,21 @@ struct Variant {
 pub(crate) struct Decoder {
     fetches: bool,
     strays: bool,
-    /// By block number: the range of the tags of its last run.
+    /// For each block, by its number: the range of the tags of its last execution.
     usual: Vec<Option<Range<usize>>>,
     tags: Vec<u16>,
     /// The variants by block number, kind of fetch, and tags.
     variants: FxHashMap<Box<[u16]>, Variant>,
-    /// The shapes passed to the sink: a block that is translated again has the same shape.
+    /// The shapes that were passed to the sink. A block that is translated again gets the same
+    /// shape.
     shapes: FxHashMap<Shape, ShapeId>,
     /// Addresses of an unusual block, and the key of its variant.
     addrs: Vec<u64>,
     key: Vec<u16>,
     /// How the addresses in a fixed block are derived.
     derived: Vec<Option<Derived>>,
-    /// The records of translations among those of a block, and the number of instructions after which it was left.
+    /// The records of translations among the records of a block, and the record that says after how
+    /// many instructions the block was left.
     amid: Vec<(EventCode, Range<usize>)>,
     done: Option<u16>,
 }
@@ -129,9 +133,9 @@ impl Decoder {
         }
     }
 
-    /// Decodes `records` into `sink`. Returns how many were used: all if `whole`, otherwise all
-    /// before the last block, which may continue. `rest` belongs to the thread and is kept between
-    /// calls.
+    /// Decodes `records` into `sink`. Returns how many records were used. With `whole`, these are
+    /// all records. Otherwise the last block is left, since it may continue. `rest` belongs to the
+    /// thread and is kept between calls.
     pub(crate) fn segment<S: Sink>(
         &mut self,
         records: &[u64],
@@ -202,15 +206,16 @@ impl Decoder {
                 Ok(1 + words)
             }
             Some(Control::Pad) => Ok(1 + record.value() as usize),
-            // The words of a skipped block of a killed thread belong to no block.
+            // If a block of a killed thread was skipped, its words belong to no block.
             Some(Control::Wide) => Ok(2),
             None if !record.is_control() => Ok(1),
             None => Err(Fault::Garbled(format!("a record {:#x}", record.0))),
         }
     }
 
-    /// Executes a fixed block as far as it ran. Returns the number of its records, which are in one
-    /// segment, and of the events that happened in it; 0 if more of those may come in the next segment.
+    /// Executes a fixed block as far as it ran. Returns the number of its records, together with
+    /// those of the events that happened in it. The block's own records are in one segment. Returns
+    /// 0 if more events may follow in the next segment.
     fn fixed<S: Sink>(
         &mut self,
         record: Record,
@@ -268,8 +273,9 @@ impl Decoder {
         Ok(1 + count + behind)
     }
 
-    /// Finds the translations that happened in a fixed block, and where it was left, at the beginning of `records`.
-    /// Returns the number of their records; `None` if more may come in the next segment.
+    /// Finds the events at the beginning of `records` that happened in a fixed block: translations,
+    /// and that the block was left. Returns the number of their records. `None` if more may follow
+    /// in the next segment.
     fn events(&mut self, records: &[u64], whole: bool) -> Result<Option<usize>, Fault> {
         let mut at = 0;
         loop {
@@ -289,8 +295,8 @@ impl Decoder {
         }
     }
 
-    /// Takes the event at `at` if it happened in the block before: a translation, or that the block was left. Returns
-    /// the number of its records.
+    /// Handles the event at `at` if it happened in the block before it: a translation, or that the
+    /// block was left. Returns the number of its records.
     fn event(&mut self, records: &[u64], at: usize) -> Result<Option<usize>, Fault> {
         let (code, words) = event_parts(Record(records[at]).value());
         let own = at + 1..at + 1 + words;
@@ -415,8 +421,9 @@ impl Decoder {
         Ok(())
     }
 
-    /// Drops the accesses of an instruction that was not completed: it makes them again. Those of a repeated one stay.
-    /// Returns whether nothing is left of the block.
+    /// Drops the accesses of an instruction that was not completed, since the instruction makes
+    /// them again. The accesses of a repeated instruction are kept. Returns whether nothing is left
+    /// of the block.
     fn drop_unfinished(&mut self, done: u16) -> bool {
         let tags = &self.key[4..];
         let completed = tags.iter().take_while(|&&tag| Tag(tag).instruction() < done).count();
@@ -445,7 +452,8 @@ impl Decoder {
         {
             return Ok(());
         }
-        // Blocks that are left are few, and their number of instructions is no part of the key.
+        // Few blocks are left early. The number of instructions that they have completed is not in
+        // the key, so no variant can be used.
         let known = self.variants.get(&self.key[..]).filter(|_| part.done.is_none());
         let variant = match known {
             Some(&variant) => variant,
@@ -525,9 +533,10 @@ impl Decoder {
             Some(last) if part.cut => u32::from(part.from + last.instruction) + 1,
             _ => part.done.map_or(block.instructions, u32::from),
         };
-        // In a whole machine: accesses of a repeated instruction that was left before it was completed.
+        // In a whole machine, a repeated instruction may have made accesses although it was not
+        // completed.
         let least = u32::from(part.done.is_some() && !ops.is_empty());
-        // A fixed block without instructions continues a repeated one.
+        // A fixed block without instructions continues a repeated instruction.
         let begins = part.control == Some(Control::Block) && block.instructions != 0;
         let shape = Shape {
             pc: block.pc,
@@ -597,7 +606,7 @@ fn counted<S: Sink>(records: &[u64], sink: &mut S) -> Result<usize, Fault> {
     Ok(at)
 }
 
-/// The block of that number, which must have been translated.
+/// The block with this number. It must have been translated.
 fn block(number: u64, context: &mut dyn Context) -> Result<Block, Fault> {
     let untranslated = || Fault::Garbled(format!("block {number} was not translated"));
     context.block(number).ok_or_else(untranslated)

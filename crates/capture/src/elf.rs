@@ -31,10 +31,11 @@ pub(crate) struct Elf {
 /// A part of a file that is loaded into memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Segment {
-    /// The addresses of its first byte and after its last, if the file is loaded where it requests.
+    /// The address of the segment's first byte and the address after its last byte, if the file is
+    /// loaded at the address that it requests.
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Read, write, execute, from the lowest bit upwards.
+    /// The rights read, write and execute, from the lowest bit upwards.
     pub(crate) rights: u8,
 }
 
@@ -112,7 +113,7 @@ pub(crate) fn read(path: &Path) -> Result<Elf, Error> {
 /// A program header.
 struct Header {
     kind: u32,
-    /// Execute, write, read, from the lowest bit upwards.
+    /// The rights execute, write and read, from the lowest bit upwards.
     flags: u32,
     offset: u64,
     address: u64,
@@ -135,7 +136,8 @@ fn headers(
     let mut table = vec![0; bytes as usize];
     file.seek(SeekFrom::Start(offset))?;
     file.read_exact(&mut table)?;
-    // Where flags, offset, address and lengths are, and the bytes of an address.
+    // The positions of flags, offset, address and lengths in the header, and the size of an
+    // address.
     let (flags, [offset, address, file_bytes, memory_bytes], width) =
         if class == 2 { (4, [8, 16, 32, 40], 8) } else { (24, [4, 8, 16, 20], 4) };
     let header = |entry: &[u8]| Header {
@@ -233,7 +235,7 @@ fn symbol_address(
     }
     let table = part(file, offset, u64::from(entry_bytes) * u64::from(count))?;
     let sections: Vec<&[u8]> = table.chunks_exact(entry_bytes.into()).collect();
-    // Where a section is, its bytes, and the section that goes with it.
+    // A section's place in the file, its size in bytes, and the number of the section linked to it.
     let place = |section: &[u8]| match wide {
         true => (word(section, 24, 8), word(section, 32, 8), word(section, 40, 4)),
         false => (word(section, 16, 4), word(section, 20, 4), word(section, 24, 4)),

@@ -45,8 +45,8 @@ pub enum Error {
     },
     /// This host's processor is not one on which programs are recorded.
     #[error(
-        "programs are recorded and placed on x86-64 alone, and this processor is {0}: record there, and read the trace \
-         here"
+        "programs can be recorded and placed only on x86-64, and this processor is {0}: record on \
+         an x86-64 computer, and read the trace here"
     )]
     Host(&'static str),
     /// The program runs with privileges that a traced program cannot have.
@@ -62,8 +62,9 @@ pub enum Error {
     },
     /// The kernel does not support filters of system calls (seccomp).
     #[error(
-        "programs cannot be placed here, as a filter of system calls (seccomp) is refused: {0}; use a kernel with \
-         CONFIG_SECCOMP_FILTER, or --no-ptrace, which places less"
+        "programs cannot be placed here, because the kernel refuses a filter of system calls \
+         (seccomp): {0}; use a kernel with CONFIG_SECCOMP_FILTER, or --no-ptrace, with which \
+         fewer rules are possible"
     )]
     NoFilter(io::Error),
     /// The kernel cannot make `always` mean `madvise` for one program.
@@ -94,21 +95,24 @@ pub enum Error {
     NativeOption(&'static str),
     /// The kernel does not report which pages are large.
     #[error(
-        "--pages needs PAGEMAP_SCAN, which Linux has from 6.7 on, and a readable \
-         /proc/self/pagemap, and one of them is missing here: leave --pages out"
+        "--pages needs PAGEMAP_SCAN (Linux 6.7 or later) and a readable /proc/self/pagemap, but \
+         one of them is missing here: leave --pages out"
     )]
     NoPagemapScan,
     /// Snapshots of pages are not possible in QEMU.
     #[error(
-        "--pages does not work in QEMU, where the program's memory is a part of QEMU's own{why}; leave --pages out, or \
-         use --engine native"
+        "--pages does not work in QEMU, where the program's memory is a part of QEMU's \
+         memory{why}; leave --pages out, or use --engine native"
     )]
     PagesInQemu {
         /// The reason why the program would run in QEMU if that was not requested, after a semicolon.
         why: String,
     },
     /// Neither the engine nor a QEMU can record the program.
-    #[error("the engine cannot record the program: {why}; and {error}")]
+    #[error(
+        "neither engine can record the program: for --engine native, {why}; for --engine qemu, \
+         {error}"
+    )]
     NeitherEngine {
         /// The reason why the engine does not record it.
         why: String,
@@ -117,15 +121,16 @@ pub enum Error {
     },
     /// The engine's file is missing.
     #[error(
-        "{0}: there is no engine for --engine native; `rustup target add x86_64-unknown-none` and `make build` in \
-         Pagewalk's source tree build it; or use --engine qemu"
+        "{0}: the engine for --engine native is not there; run `rustup target add \
+         x86_64-unknown-none` and `make build` in Pagewalk's source tree to build it, or use \
+         --engine qemu"
     )]
     NoEngine(PathBuf),
     /// The program may not be traced.
     #[error(
-        "{0}: ptrace is forbidden here, by a container or by Yama, and --engine native needs it to \
-         start; allow it (--cap-add SYS_PTRACE, or kernel.yama.ptrace_scope below 3), or use \
-         --engine qemu"
+        "{0}: --engine native needs ptrace to start a program, but ptrace is forbidden here, by a \
+         container or by Yama; allow it (--cap-add SYS_PTRACE, or kernel.yama.ptrace_scope below \
+         3), or use --engine qemu"
     )]
     Untraced(PathBuf),
     /// The engine could not be put into the program.
@@ -224,7 +229,7 @@ pub enum Error {
         error: io::Error,
     },
     /// QEMU ended before it ran the program.
-    #[error("{qemu} ended with status {status} before the program ran")]
+    #[error("{qemu} ended with status {status} before the program began: look at QEMU's messages")]
     NotStarted {
         /// The path of QEMU.
         qemu: PathBuf,
@@ -232,7 +237,10 @@ pub enum Error {
         status: i32,
     },
     /// The rings have invalid contents.
-    #[error("the recorder of process {pid} has sent nonsense ({what}); please report this")]
+    #[error(
+        "the recorder of process {pid} has written invalid data ({what}): this is a fault in \
+         Pagewalk; please report it"
+    )]
     Garbled {
         /// The process identifier.
         pid: u32,

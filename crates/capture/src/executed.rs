@@ -1,4 +1,4 @@
-//! Puts the engine into programs that recorded ones execute.
+//! Puts the engine into programs that recorded programs execute.
 //!
 //! ```text
 //!   listener   waits for processes that ask -> a thread for each
@@ -6,8 +6,9 @@
 //!                                  -> or for a breakpoint, if execve has failed: lets the process go
 //! ```
 //!
-//! Linux ties a traced process to the thread that traces it, so each traced process has a thread of its own, which
-//! waits for no other process. If the thread or the host ends, the process goes on by itself.
+//! In Linux only the thread that began to trace a process can control it. So there is a thread for
+//! each traced process, which waits only for this process. If the thread or the host ends, the
+//! process continues by itself.
 
 use std::fs;
 use std::io;
@@ -67,7 +68,7 @@ impl Drop for Executions {
         asks.fetch_add(1, Ordering::Release);
         wake(asks.as_ptr());
         if let Some(listener) = self.listener.take() {
-            // It has ended by a bug of ours, or ends now.
+            // The thread ends now. An error here means that it has ended by a fault in Pagewalk.
             let _ = listener.join();
         }
     }
@@ -121,7 +122,7 @@ fn answer(process: &ring::Process, tracing: Tracing) {
 }
 
 impl Common {
-    /// Traces a process until it has executed its program or has failed to.
+    /// Traces a process until it has executed its program, or until the `execve` has failed.
     fn follow(&self, process: &Shared<ring::Process>) {
         let pid = process.pid.load(Ordering::Relaxed);
         let thread = process.executes.load(Ordering::Relaxed) as i32;
@@ -145,7 +146,7 @@ impl Common {
                     ask(libc::PTRACE_LISTEN, thread, 0)
                 }
                 0 if signal == libc::SIGTRAP && has_failed() => {
-                    // If that is refused, the process is gone.
+                    // If this is refused, the process has ended.
                     let _ = ask(libc::PTRACE_DETACH, thread, 0);
                     return;
                 }
@@ -162,7 +163,7 @@ impl Common {
     /// without it. The error says why it is not recorded.
     fn put(&self, pid: i32) -> Result<(), String> {
         let let_go = |tracee: &Tracee| {
-            // If that is refused, the process is gone.
+            // If this is refused, the process has ended.
             let _ = tracee.ask(libc::PTRACE_DETACH, 0, 0);
         };
         let mut tracee = Tracee::of(pid).map_err(|error| format!("it ended at once: {error}"))?;
@@ -179,7 +180,7 @@ impl Common {
         })
     }
 
-    /// Why the program of a process that has just executed it cannot be recorded, if it cannot.
+    /// If the program that a process has just executed cannot be recorded: the reason.
     fn why_not(&self, tracee: &Tracee) -> Option<String> {
         let pid = tracee.pid;
         if tracee.registers.cs != CODE_64 {
@@ -209,19 +210,20 @@ impl Common {
 }
 
 fn ask(request: u32, thread: i32, data: u64) -> io::Result<()> {
-    // SAFETY: these requests have numbers alone.
+    // SAFETY: the arguments of these requests are only numbers.
     match unsafe { libc::ptrace(request, thread, 0, data) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
 }
 
-/// Waits for the next stop of the process that this thread traces. `None` if the process has ended: its status is left
-/// to its parent, which may be another thread of this process.
+/// Waits for the next stop of the process that this thread traces. `None` if the process has ended.
+/// Its exit status is not read here, since its parent needs it, and the parent may be another
+/// thread of this process.
 fn next_stop() -> Option<(i32, i32)> {
     const OWN: i32 = libc::__WALL | libc::__WNOTHREAD;
     loop {
-        // SAFETY: zeros are a value of it, and the kernel fills it.
+        // SAFETY: all zeros are a valid value of the structure, and the kernel fills it.
         let (waited, found) = unsafe {
             let mut found: libc::siginfo_t = std::mem::zeroed();
             let options = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT | OWN;
@@ -236,7 +238,7 @@ fn next_stop() -> Option<(i32, i32)> {
         if matches!(found.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED) {
             return None;
         }
-        // SAFETY: the field belongs to what `waitid` gives.
+        // SAFETY: `waitid` has set this field.
         let (thread, mut status) = (unsafe { found.si_pid() }, 0);
         // SAFETY: the status is ours.
         if unsafe { libc::waitpid(thread, &mut status, OWN) } == thread && libc::WIFSTOPPED(status)

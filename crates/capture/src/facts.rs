@@ -1,4 +1,4 @@
-//! Translates the plugin's reports other than accesses into the trace's events.
+//! Translates what the plugin reports besides accesses into events of the trace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -35,7 +35,7 @@ pub(crate) struct Facts {
     pub(crate) executing: Option<Executing>,
     /// Notes on what could not be recorded.
     pub(crate) notes: Vec<String>,
-    /// The process identifiers of children that were forked since the last look.
+    /// The process identifiers of children that were forked since this list was last read.
     pub(crate) forked: Vec<u32>,
     /// The executable mappings of files.
     pub(crate) images: Vec<Image>,
@@ -52,7 +52,7 @@ pub(crate) struct Facts {
     pub(crate) is_native: bool,
 }
 
-/// The most calls that are recorded for one allocation.
+/// The maximum number of calls that are recorded for one allocation.
 const CALLS_MAX: usize = 24;
 
 /// An executable mapping of a file.
@@ -61,13 +61,13 @@ pub(crate) struct Image {
     pub(crate) path: String,
     /// The offset in the file at which the mapping begins.
     pub(crate) offset: u64,
-    /// The address in the guest's memory at which it begins, and its length.
+    /// The address in the guest's memory at which the mapping begins, and its length in bytes.
     pub(crate) start: u64,
     pub(crate) bytes: u64,
 }
 
 impl Image {
-    /// The executable mapping that `event` makes, if it makes one.
+    /// The executable mapping that `event` creates, if it creates one.
     pub(crate) fn of(event: &Event) -> Option<Image> {
         let (path, offset, start, bytes) = match event {
             Event::Mapping { start, bytes, rights, origin: Origin::File(path), offset, .. }
@@ -108,7 +108,7 @@ impl Facts {
         }
     }
 
-    /// Handles an event of `thread`, and passes to `sink` what belongs in the trace.
+    /// Handles an event of `thread`, and passes the resulting events of the trace to `sink`.
     pub(crate) fn take(
         &mut self,
         thread: u32,
@@ -130,7 +130,7 @@ impl Facts {
                     self.look(thread, &mapping, sink)?;
                     sink.event(thread, mapping)?;
                 }
-                // Of a fork's child: what its parent had.
+                // In the child of a fork, these are the allocations of its parent.
                 for event in self.allocations.all() {
                     sink.event(thread, event)?;
                 }
@@ -192,7 +192,7 @@ impl Facts {
         Ok(())
     }
 
-    /// Takes note of an executable mapping that `event` makes, and first reports the build of its
+    /// Remembers an executable mapping that `event` creates. Before that, reports the build of its
     /// file.
     fn look(&mut self, thread: u32, event: &Event, sink: &mut dyn Sink) -> Result<(), Fault> {
         if let Event::Munmap { addr, bytes, result: 0 } = *event {
@@ -211,9 +211,9 @@ impl Facts {
         Ok(())
     }
 
-    /// The return addresses of the calls that led to the function whose frame pointer is `start`; `words` are
-    /// the words of the stack from there on. Ends where the call-frame tables of a file do not say where the
-    /// next frame is.
+    /// The return addresses of the calls that led to the function whose frame pointer is `start`.
+    /// `words` are the words of the stack from this address on. The list ends at a call for which a
+    /// file's unwind tables do not say where the next frame is.
     fn unwound(&mut self, start: u64, words: &[u64]) -> Vec<u64> {
         let read = |addr: u64| {
             let at = addr.checked_sub(start)?;
@@ -313,7 +313,7 @@ impl Facts {
                 flags: a[5] as u32,
                 result,
             },
-            // `pagewalk.h` has the numbers of a program's markers and requests.
+            // The numbers of a program's markers and requests are defined in `pagewalk.h`.
             Call::Marker if a[1] == 2 => {
                 Event::PageSize { addr: a[2], bytes: a[3], page_bytes: a[4] }
             }
@@ -421,7 +421,7 @@ impl Facts {
     }
 }
 
-/// A call as reported by [`EventCode::FileCall`]; `None` if the report is invalid.
+/// A call as reported by [`EventCode::FileCall`]. `None` if the report is invalid.
 fn file_call(words: &[u64]) -> Option<trace::Call> {
     let (head, rest) = words.split_first_chunk::<12>()?;
     let [_, a, b, c, d, e, f, result, began_ns, ended_ns, offset, fds] = *head;

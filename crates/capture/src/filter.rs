@@ -1,11 +1,13 @@
-//! The filter `page16` for programs with the engine: drops accesses to a page that was accessed just before.
+//! The filter `page16` for programs that run with the engine: it drops accesses to a page that was
+//! accessed just before.
 //!
 //! ```text
 //!   page number  ...b3b2b1b0 --> entry b3..b0 of 16:  | page | stored to |
 //! ```
 //!
-//! It keeps what the filter in QEMU's recorder keeps (`crates/recorder/src/filter.rs`), where the rules are explained. The
-//! engine's code writes all accesses into the ring, because looking up each access there would take longer; they are
+//! It keeps the same accesses as the filter in the recorder for QEMU
+//! (`crates/recorder/src/filter.rs`, which explains the rules). The engine writes all accesses into
+//! the ring, because filtering each access in the recorded program would take longer. Accesses are
 //! dropped here, before they are encoded.
 
 use std::collections::HashMap;
@@ -16,7 +18,7 @@ use trace::{Address, Error, Event, Op, Shape, ShapeId, Sink, Taken};
 
 const ENTRIES: usize = 16;
 const PAGE_SHIFT: u32 = 12;
-/// The value of an empty entry: page numbers have fewer bits.
+/// The value of an empty entry. No page has this number, since page numbers have fewer bits.
 const NOTHING: u64 = u64::MAX;
 
 /// The filters of a process, while it runs one program.
@@ -25,17 +27,19 @@ pub(crate) struct Filters {
     /// The tables by thread.
     threads: HashMap<u32, Tables>,
     shapes: FxHashMap<ShapeId, Shape>,
-    /// What is left of a shape: by the shape, whether its fetch is kept, and which of its operations are.
+    /// The shapes that remain when accesses are dropped. The key is the original shape, whether its
+    /// fetch is kept, and which of its operations are kept.
     parts: FxHashMap<(ShapeId, bool, Box<[bool]>), ShapeId>,
     /// The number of accesses that were dropped.
     pub(crate) dropped: u64,
 }
 
-/// The tables of a thread, and the instructions of its blocks that were dropped since the last that was kept.
+/// The tables of a thread, and the number of instructions of its blocks that were dropped since the
+/// last block that was kept.
 #[derive(Clone, Copy)]
 struct Tables {
     fetch: [u64; ENTRIES],
-    /// The page number; the lowest bit says whether a store to the page was kept.
+    /// For each entry: the page number, and in the lowest bit whether a store to the page was kept.
     data: [u64; ENTRIES],
     advance: u64,
 }
@@ -85,7 +89,7 @@ impl Tables {
     }
 }
 
-/// A sink that passes on what the filters of a process keep of one thread.
+/// A sink that passes on those accesses of one thread that the filters of its process keep.
 pub(crate) struct Filtered<'a, S> {
     filters: &'a mut Filters,
     sink: &'a mut S,
@@ -123,7 +127,8 @@ impl<S: Sink> Sink for Filtered<'_, S> {
 
     fn execute(&mut self, id: ShapeId, addrs: &[u64]) -> Result<(), Error> {
         let filters = &mut *self.filters;
-        // Every shape that runs was made known here, and all of its addresses are given.
+        // Every shape was passed to this sink before it is executed, and all of its addresses are
+        // given.
         let shape = &filters.shapes[&id];
         let tables = filters.threads.entry(self.thread).or_default();
         let fetch = shape.fetch && tables.keeps_fetch(shape.pc, shape.bytes);
@@ -156,7 +161,7 @@ impl<S: Sink> Sink for Filtered<'_, S> {
     fn usual(&mut self, _: usize, _: ShapeId, _: &[u16]) {}
 
     fn execute_words(&mut self, _: &[u64]) -> Result<Taken, Error> {
-        // Each access is looked at.
+        // The filter examines each access, so it takes no accesses from the records by itself.
         Ok(Taken::default())
     }
 

@@ -6,8 +6,8 @@
 //!            -> registers: the engine's first instruction and stack -> lets it go
 //! ```
 //!
-//! The program's own memory is left as the kernel has made it: the instruction that is overwritten for a
-//! while is restored.
+//! In the end the program's own memory is as the kernel has created it: one instruction is
+//! overwritten for a short time and then restored.
 
 use std::ffi::CString;
 use std::io;
@@ -23,13 +23,14 @@ use crate::command::Program;
 use crate::tracee::Tracee;
 use crate::{Error, Options};
 
-/// The address of the engine: the beginning of its range. Programs have their memory below the range and
-/// above it, from 0x7f... on.
+/// The address of the engine, which is the beginning of its address range. Programs have their
+/// memory below this range, and above it from 0x7f... on.
 const BASE: u64 = 0x0ff0_0000_0000;
 /// The size in bytes of the engine's initial stack.
 const STACK_BYTES: u64 = 256 << 10;
 const PAGE: u64 = 4096;
-/// The error number that a child reports in place of an error of `execve` if it may not be traced.
+/// The error number that a child reports if it may not be traced. It stands in place of an error of
+/// `execve`.
 const UNTRACED: i32 = libc::ENOTRECOVERABLE;
 
 const PT_LOAD: u32 = 1;
@@ -43,7 +44,7 @@ const R_X86_64_RELATIVE: u64 = 8;
 pub(crate) struct Engine {
     image: Vec<u8>,
     entry: u64,
-    /// First byte, end and rights of the engine's segments.
+    /// For each segment of the engine: its first address, its end and its rights.
     segments: Vec<(u64, u64, u64)>,
 }
 
@@ -72,7 +73,8 @@ impl Engine {
         Engine::load(&bytes).ok_or(Error::NoEngine(path))
     }
 
-    /// Lays out a position-independent ELF file at [`BASE`]; `None` if it is not such a file.
+    /// Lays out a position-independent ELF file at [`BASE`]. `None` if `file` is not a
+    /// position-independent ELF file.
     fn load(file: &[u8]) -> Option<Engine> {
         let word = |at: u64, bytes: usize| {
             let part = file.get(usize::try_from(at).ok()?..)?.get(..bytes)?;
@@ -106,7 +108,7 @@ impl Engine {
             }
             let from = file.get(offset as usize..)?.get(..in_file as usize)?;
             image[at as usize..][..in_file as usize].copy_from_slice(from);
-            // ELF counts execute, write, read; `mprotect` read, write, execute.
+            // The bits are execute, write, read in ELF, and read, write, execute in `mprotect`.
             let rights = (flags >> 2 & 1) | flags & 2 | (flags & 1) << 2;
             segments.push((at & !(PAGE - 1), end.next_multiple_of(PAGE), rights));
         }
@@ -152,7 +154,7 @@ impl Engine {
         match self.put(child.id() as i32, session) {
             Ok(()) => Ok(child),
             Err(error) => {
-                // It may be gone already.
+                // The child may have ended already.
                 let _ = child.kill();
                 let _ = child.wait();
                 Err(Error::Injection { program: program.to_owned(), error })
@@ -164,7 +166,8 @@ impl Engine {
         self.put_into(&mut Tracee::stopped(pid)?, session)
     }
 
-    /// Puts the engine into a program that has stopped before its first instruction, and lets the program go.
+    /// Puts the engine into a program that has stopped before its first instruction, and continues
+    /// the program.
     pub(crate) fn put_into(&self, tracee: &mut Tracee, session: &str) -> io::Result<()> {
         let first = tracee.registers;
         let image_bytes = (self.image.len() as u64).next_multiple_of(PAGE);
@@ -190,7 +193,7 @@ impl Engine {
         name.copy_from_slice(session.as_bytes());
         let bytes = size_of::<Start>();
         let start_at = (stack + STACK_BYTES - bytes as u64) & !63;
-        // SAFETY: it is made of numbers and bytes, without padding between them.
+        // SAFETY: the structure consists of numbers and bytes, without padding between them.
         let told = unsafe { std::slice::from_raw_parts((&raw const start).cast::<u8>(), bytes) };
         tracee.write(BASE, &self.image)?;
         tracee.write(start_at, told)?;
@@ -201,7 +204,7 @@ impl Engine {
         let mut registers = first;
         registers.rip = BASE + self.entry;
         registers.rdi = start_at;
-        // As behind a call.
+        // The stack pointer is aligned as after a call instruction.
         registers.rsp = start_at - 8;
         registers.orig_rax = u64::MAX;
         tracee.registers = registers;
@@ -212,7 +215,7 @@ impl Engine {
 /// Allows the parent to trace this process, and disables address randomisation unless `aslr`.
 fn ask_to_be_traced(aslr: bool) -> io::Result<()> {
     const ADDR_NO_RANDOMIZE: libc::c_ulong = 0x0040000;
-    // SAFETY: plain system calls. Where the layout cannot be chosen it is the kernel's.
+    // SAFETY: plain system calls. If `personality` fails, the kernel chooses the layout.
     unsafe {
         if !aslr {
             let now = libc::personality(0xffff_ffff);
@@ -242,12 +245,12 @@ pub fn may_trace() -> bool {
                 break;
             }
         }
-        // Without a child the program would not start either, which says more.
+        // If no child can be created, the program cannot start either, and that error says more.
         child < 0 || status == 0
     }
 }
 
-/// The privileges that the program gets and that a traced program cannot have, if any.
+/// If the program gets privileges that a traced program cannot have: a description of them.
 pub(crate) fn other_rights(path: &Path) -> Option<String> {
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::metadata(path).ok()?.permissions().mode();

@@ -26,23 +26,28 @@ pub(crate) enum Runner {
 }
 
 impl Runner {
-    /// The engine, if it can record the program with these options, otherwise QEMU, and the reason why it is QEMU unless
-    /// that was requested.
+    /// Chooses the engine if it can record the program with these options, and QEMU otherwise. If
+    /// this is QEMU, and was not requested, the second value is the reason.
     fn choose(options: &Options, program: &Program) -> Result<(Runner, Option<String>), Error> {
         let why = match options.engine {
             Engine::Qemu => None,
             Engine::Auto | Engine::Native => match inject::Engine::find(options, program) {
                 Ok(_) if options.engine == Engine::Auto && counts_in_qemu(options) => Some(
-                    "it counts guaranteed hits of TLBs that do not replace by LRU, which the engine does not"
+                    "guaranteed hits are to be counted, which the engine cannot do for these \
+                     first-level TLBs: they do not replace by LRU, or one of fewer than 8 ways is \
+                     for both code and data"
                         .to_owned(),
                 ),
                 Ok(engine) if inject::may_trace() => return Ok((Runner::Native(engine), None)),
                 Ok(_) => {
-                    let aslr = if options.aslr { ", and its layout is not randomised" } else { "" };
+                    let aslr = match options.aslr {
+                        true => ", and QEMU does not randomise the program's layout",
+                        false => "",
+                    };
                     Some(format!(
-                        "ptrace is forbidden here, by a container or by Yama, which the engine needs to \
-                         begin{aslr}; allow it (--cap-add SYS_PTRACE, or kernel.yama.ptrace_scope below 3), \
-                         or use --engine qemu"
+                        "the engine needs ptrace to start a program, but ptrace is forbidden \
+                         here, by a container or by Yama{aslr}; allow it (--cap-add SYS_PTRACE, \
+                         or kernel.yama.ptrace_scope below 3), or use --engine qemu"
                     ))
                 }
                 Err(error) if options.engine == Engine::Native => return Err(error),
@@ -63,9 +68,11 @@ impl Runner {
     }
 }
 
-/// Whether guaranteed hits are to be counted that the recorder in QEMU counts and the engine does not.
+/// Whether guaranteed hits are to be counted that only the recorder in QEMU can count, and the
+/// engine cannot.
 fn counts_in_qemu(options: &Options) -> bool {
-    /// The fewest ways of a TLB with both code and data that the engine counts.
+    /// If a TLB is for both code and data, the engine counts its hits only if it has at least this
+    /// number of ways.
     const TOGETHER_WAYS_MIN: u32 = 8;
     let Some(sure) = options.sure else { return false };
     let is_lru = sure.replaces.iter().all(|replaces| *replaces == trace::Replaces::Lru);
@@ -84,7 +91,7 @@ pub(crate) struct Prepared {
     follow: bool,
     /// The library that marks allocations.
     library: Option<Library>,
-    /// Why it runs in QEMU although that was not requested.
+    /// Why the program runs in QEMU, if that was not requested.
     why_qemu: Option<String>,
 }
 
@@ -120,7 +127,8 @@ impl Prepared {
             follow: options.follow,
             calls: options.calls,
             fetches: options.fetches,
-            // Behind a sign the host counts.
+            // If the window begins with an event, the host itself counts the accesses to skip after
+            // it.
             skip_accesses: if options.from.is_some() { 0 } else { options.skip_accesses },
             pages: options.pages,
             sure: options.sure,
@@ -177,7 +185,7 @@ impl Prepared {
                 command
             }
             Runner::Native(_) => {
-                // A path with a slash, so that it is not looked for.
+                // The path must contain a slash, so that it is not searched in `PATH`.
                 let path = std::path::absolute(&program.path).unwrap_or(program.path.clone());
                 let mut command = Command::new(path);
                 command.arg0(&program.argv0);
@@ -244,13 +252,13 @@ pub(crate) struct Launch {
     status: Option<i32>,
     /// Whether the program was killed by [`Launch::end`].
     was_ended: bool,
-    /// A note that it runs in QEMU, and why, if that was not requested.
+    /// If the program runs in QEMU although that was not requested: a note that says why.
     pub(crate) why_qemu: Option<String>,
 }
 
 impl Launch {
-    /// The program's exit status if it has ended: 128 plus the signal's number if a signal ended it, 0 if
-    /// that was [`Launch::end`].
+    /// The program's exit status if it has ended. It is 128 plus the signal's number if a signal
+    /// ended the program, and 0 if [`Launch::end`] killed it.
     pub(crate) fn status(&mut self) -> Option<i32> {
         if self.status.is_none()
             && has_ended(&self.child)
@@ -263,7 +271,7 @@ impl Launch {
 
     /// Kills the program, if it is running.
     pub(crate) fn end(&mut self) {
-        // It may have ended by itself just now, which is as good.
+        // The program may have ended by itself just now. Then there is nothing to kill.
         self.was_ended |= self.status.is_none() && self.child.kill().is_ok();
     }
 
@@ -284,15 +292,15 @@ impl Launch {
         })
     }
 
-    /// A note if the program was ended by an illegal instruction: by the signal itself, or as a
-    /// shell reports it of its child.
+    /// A note if an illegal instruction ended the program. This also detects the status by which a
+    /// shell reports that its child ended in this way.
     pub(crate) fn why_illegal(&self, status: i32) -> Option<String> {
         let qemu = self.qemu.as_ref()?;
         (status == 128 + libc::SIGILL).then(|| {
             format!(
-                "the program ended with SIGILL: it used an instruction that the processor of {} \
-                 does not have, AVX-512 for instance, which QEMU 7.2 does not know; make it use \
-                 other instructions, or build it for an older processor (-march=x86-64-v3)",
+                "the program ended with SIGILL: it used an instruction that {} does not emulate, \
+                 such as one of AVX-512; make the program use other instructions, or build it for \
+                 an older processor (-march=x86-64-v3)",
                 qemu.path.display()
             )
         })
@@ -308,7 +316,8 @@ impl Launch {
         }
     }
 
-    /// Which programs that it executed ran unrecorded, and why, since the last time.
+    /// Notes on programs that the program has executed and that ran unrecorded, since the last
+    /// call.
     pub(crate) fn take_notes(&self) -> Vec<String> {
         self.executions.as_ref().map(Executions::take_notes).unwrap_or_default()
     }
@@ -368,39 +377,50 @@ pub(crate) fn header(options: &Options, engine: Engine, first: &trace::Program) 
     };
     let mut notes = vec![how.to_owned()];
     if !options.follow {
-        notes.push("programs that it starts, by fork or exec, are not recorded".to_owned());
+        notes
+            .push("programs that the program starts, by fork or exec, are not recorded".to_owned());
     }
     if let Some(from) = &options.from {
-        notes.push(format!("it begins with {from}"));
+        notes.push(format!("the recording begins with {from}"));
     }
     if let Some(to) = &options.to {
-        notes.push(format!("it ends with {to}"));
+        notes.push(format!("the recording ends with {to}"));
     }
     if let Some(max) = options.instructions_max {
-        notes.push(format!("each process ends with the block that completes {max} instructions"));
+        notes.push(format!(
+            "the recording of each process ends with the block that completes {max} instructions"
+        ));
     }
     if options.allocations {
         notes.push(
-            "allocations were marked by a library that was loaded into each program; the accesses \
-             of its own code are left out, except those with which it looks up the functions that \
-             it replaces"
+            "allocations were reported by a library that was loaded into each program; the \
+             accesses of the library's own code are left out, except those by which it looks up \
+             the functions that it replaces"
                 .to_owned(),
         );
     }
     if options.one_cpu {
-        notes.push("the program and what it starts ran on one processor of the host".to_owned());
+        notes.push(
+            "the program and all programs that it started ran on one processor of the host"
+                .to_owned(),
+        );
     }
     if options.skip_accesses != 0 {
-        notes.push(format!("each process begins after {} accesses", options.skip_accesses));
+        notes.push(format!(
+            "the recording of each process begins after {} of its accesses",
+            options.skip_accesses
+        ));
     }
     if let Some(max) = options.accesses_max {
-        notes.push(format!("each process ends after {max} accesses at most"));
+        notes.push(format!("the recording of each process ends after {max} accesses at most"));
     }
     if let Some(max) = options.bytes_max {
-        notes.push(format!("ends after about {max} bytes of its file at most"));
+        notes.push(format!("the recording ends when its file has about {max} bytes, or earlier"));
     }
     if let Some(process) = &options.process {
-        notes.push(format!("only what ran as `{process}` was recorded"));
+        notes.push(format!(
+            "only processes whose program or process identifier is `{process}` were recorded"
+        ));
     }
     Header {
         producer: options.producer.clone(),

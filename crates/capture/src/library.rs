@@ -1,4 +1,4 @@
-//! The library that marks allocations. It is loaded into recorded programs.
+//! The library that reports allocations. It is loaded into recorded programs.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -9,7 +9,8 @@ use std::process::Command;
 use crate::Error;
 use crate::command::Program;
 
-/// The beginning of the names of its builds; the architecture follows.
+/// The beginning of the file name of each build of the library. The name of the architecture
+/// follows.
 const NAME: &str = "pagewalk-allocations-";
 /// The architectures that it can be built for, as QEMU names them.
 const PROCESSORS: [&str; 4] = ["x86_64", "i386", "aarch64", "riscv64"];
@@ -37,7 +38,8 @@ impl Library {
         }
         let own = env::current_exe().ok();
         let folder = folder.or_else(|| own.as_deref()?.parent());
-        // As the system calls it: the recorder knows the library by its path when it is mapped.
+        // The path must be the one that the system reports, because the recorder recognises the
+        // library by its path when the library is mapped.
         let folder = folder.and_then(|folder| folder.canonicalize().ok()).unwrap_or_default();
         let named = |processor: &str| folder.join(format!("{NAME}{processor}.so"));
         let path = named(program.elf.qemu_name());
@@ -52,7 +54,8 @@ impl Library {
                 program.elf.qemu_name().replace("i386", "i686"),
             )));
         }
-        // The loader splits the variable at these, QEMU its option at commas.
+        // The loader splits the variable at spaces and colons, and QEMU splits its option at
+        // commas.
         if path.as_os_str().as_bytes().iter().any(|byte| b" :,".contains(byte)) {
             return Err(refused(format!(
                 "the path of the library that marks them has a space, colon or comma in it, {}: \
@@ -69,7 +72,8 @@ impl Library {
         &self.stem
     }
 
-    /// The value of [`VARIABLE`] that makes a program load it, before the libraries that the environment names.
+    /// The value of [`VARIABLE`] by which a program loads the library first, and then the libraries
+    /// that the environment names.
     pub(crate) fn libraries(&self) -> OsString {
         let mut value = self.path.clone();
         if let Some(wanted) = env::var_os(VARIABLE).filter(|wanted| !wanted.is_empty()) {
@@ -79,7 +83,8 @@ impl Library {
         value
     }
 
-    /// Makes QEMU, which `command` starts, load it into the program. QEMU itself does not load it.
+    /// Makes the QEMU that `command` starts load the library into the program. QEMU itself does not
+    /// load the library.
     pub(crate) fn preload(&self, command: &mut Command) {
         let mut value = OsString::from(VARIABLE);
         value.push("=");

@@ -13,9 +13,10 @@ use crate::{Error, Options};
 
 /// A running program as a source of its accesses. Nothing is stored.
 ///
-/// Programs that it executes and starts are followed, unless that was switched off: accesses of all
-/// processes come in the order of the clock, each in its own space, until the last process has
-/// ended. If the source is dropped before that, the programs run on unrecorded.
+/// Programs that the program executes or starts are recorded too, unless that was switched off. The
+/// accesses of all processes come in the order of the clock, each process in its own space, until
+/// the last process has ended. If the source is dropped before that, the programs continue
+/// unrecorded.
 pub struct Live {
     header: Header,
     engine: Engine,
@@ -24,15 +25,16 @@ pub struct Live {
     family: Family,
     /// The number of processes in `family`.
     known: usize,
-    /// Whether the programs are killed after they have given the requested accesses.
+    /// Whether the programs are killed after the requested accesses were recorded.
     ends: bool,
-    /// The batch taken last from a process; kept to reuse its memory.
+    /// The batch that was last taken from a process. It is kept so that its memory can be used
+    /// again.
     piece: Batch,
     given: u64,
     is_done: bool,
     /// Accesses that were counted instead of recorded.
     counted: u64,
-    /// The process that asked last for the contents of the first-level TLBs.
+    /// The last process that asked for the contents of the first-level TLBs.
     asking: Option<u32>,
 }
 
@@ -68,7 +70,7 @@ impl Live {
     ///
     /// The program or its QEMU is missing or does not start.
     pub fn start(options: &Options) -> Result<Live, Error> {
-        // Snapshots of pages are a recording's.
+        // Only recordings into a file have snapshots of pages.
         let prepared = Prepared::new(&Options { pages: false, ..options.clone() })?;
         let first = prepared.first();
         let engine = prepared.engine();
@@ -164,7 +166,7 @@ impl Live {
         self.family.append(number, &mut self.piece, rows, events, batch);
     }
 
-    /// Fills `batch`; false if the programs have ended.
+    /// Fills `batch`. Returns false if the programs have ended.
     fn fill(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
         while batch.len() < Batcher::FULL {
             let (number, any) = self.supervisor.step_in_order(&mut |batcher| batcher.is_full());

@@ -1,4 +1,4 @@
-//! A whole machine: turns what its recorder reports into the trace's events.
+//! A whole machine: translates its recorder's reports into events of the trace.
 //!
 //! ```text
 //!   write of CR3: root 0x1a2000   --> is it known?  no: the next process number
@@ -8,8 +8,9 @@
 //!   SpaceEnd of this root         --> the next program that gets this root is another process
 //! ```
 //!
-//! Each virtual CPU is a thread of the trace. A space of the trace is an address space of the guest, and has the
-//! number of a process of the recording; process 0 is the kernel, whose addresses are from [`KERNEL_FROM`] on.
+//! Each virtual CPU is a thread of the trace. A space of the trace is an address space of the
+//! guest, and has the number of a process of the recording. Process 0 is the kernel, whose
+//! addresses are [`KERNEL_FROM`] and higher.
 
 use ring::EventCode;
 use rustc_hash::FxHashMap;
@@ -17,7 +18,7 @@ use trace::{Arch, Event, Process, Program, Seen, Sink, Translation};
 
 use crate::decode::Fault;
 
-/// The first address of the upper half, in which Linux has its kernel for all spaces.
+/// The first address of the upper half of the addresses. Linux maps its kernel there in all spaces.
 pub(crate) const KERNEL_FROM: u64 = 1 << 63;
 /// The bits of CR3 that are the physical address of the root.
 const ROOT: u64 = 0x000f_ffff_ffff_f000;
@@ -35,27 +36,30 @@ struct Told {
 /// The recorded state of a whole machine.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    /// By number: the kernel, then a process for each address space.
+    /// The processes by their numbers: the kernel, then one for each address space.
     pub(crate) processes: Vec<Process>,
     /// The kernel's regions, which are recorded before everything else.
     regions: Vec<Event>,
     /// The numbers of the spaces that exist, by the physical address of their root.
     spaces: FxHashMap<u64, u32>,
-    /// The recorded pages of each space; those of the kernel are in the space [`trace::KERNEL`].
+    /// The recorded translations of each space. Those of the kernel are in the space
+    /// [`trace::KERNEL`].
     told: FxHashMap<u32, FxHashMap<u64, Told>>,
     /// The space of each virtual CPU.
     here: Vec<u32>,
     /// The virtual CPU and the space of the last recorded access or event.
     last: Option<(u32, u32)>,
-    /// In a check: the number of accesses that were compared with QEMU's TLB, and of those that differ.
+    /// If the recorder is being checked: the number of accesses that were compared with QEMU's TLB,
+    /// and the number of these that differ.
     pub(crate) checked: (u64, u64),
     pub(crate) differences: Vec<String>,
-    /// The accesses and instructions before that.
+    /// The numbers of accesses and instructions that were counted before.
     counted: (u64, u64),
 }
 
 impl Machine {
-    /// A machine whose kernel has this name, and events with the regions in its half of the addresses.
+    /// A machine. `kernel` is the name of its kernel, and `regions` are events with the regions in
+    /// the kernel's half of the addresses.
     pub(crate) fn new(kernel: &str, regions: Vec<Event>) -> Machine {
         let mut machine = Machine {
             processes: Vec::new(),
@@ -72,7 +76,7 @@ impl Machine {
         machine
     }
 
-    /// Begins a process, with the number of accesses before it.
+    /// Begins a process. `from` is the number of accesses before it.
     fn begin(&mut self, name: &str, from: u64) -> u32 {
         let number = self.processes.len() as u32;
         self.processes.push(Process {
@@ -89,7 +93,7 @@ impl Machine {
         number
     }
 
-    /// The space of the virtual CPU `thread` from now on.
+    /// Sets the space in which the virtual CPU `thread` runs from now on.
     fn enter(&mut self, thread: u32, space: u32) {
         let thread = thread as usize;
         if self.here.len() <= thread {
@@ -102,7 +106,8 @@ impl Machine {
         self.here.get(thread as usize).copied().unwrap_or(0)
     }
 
-    /// Counts the accesses and instructions up to these for the space that has run.
+    /// Adds the accesses and instructions since the last call to the counts of the space that has
+    /// run.
     pub(crate) fn count(&mut self, (accesses, instructions): (u64, u64)) {
         let process = self.last.and_then(|(_, space)| self.processes.get_mut(space as usize));
         if let Some(process) = process {
@@ -112,7 +117,8 @@ impl Machine {
         self.counted = (accesses, instructions);
     }
 
-    /// Tells which virtual CPU and which space come next, if they are others than before.
+    /// Reports which virtual CPU and which space the next accesses belong to, if one of them has
+    /// changed.
     pub(crate) fn turn(&mut self, thread: u32, sink: &mut dyn Sink) -> Result<(), trace::Error> {
         let space = self.space_of(thread);
         if self.last != Some((thread, space)) {
@@ -131,7 +137,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Takes an event of the virtual CPU `thread`.
+    /// Handles an event of the virtual CPU `thread`.
     pub(crate) fn take(
         &mut self,
         thread: u32,
@@ -210,9 +216,10 @@ impl Machine {
         }
     }
 
-    /// Takes note of the task that runs in the space of `root`.
+    /// Gives the process of the space with this `root` the name and identifiers of the task that
+    /// runs in it.
     fn name(&mut self, root: u64, ids: u64, name: &str, from: u64) {
-        // A task of the kernel may have no space.
+        // A kernel thread may have no space.
         let Some(&space) = self.spaces.get(&(root & ROOT)).filter(|_| root != 0) else { return };
         let process = &mut self.processes[space as usize];
         process.pid = (ids >> 32) as u32;
@@ -226,7 +233,7 @@ impl Machine {
         }
     }
 
-    /// A page was looked up in the page table.
+    /// Handles the event that a page was looked up in the page table.
     fn translated(
         &mut self,
         thread: u32,
@@ -287,7 +294,7 @@ fn forget_others(pages: &mut FxHashMap<u64, Told>, addr: u64, size_log: u8) {
 /// The logarithms of the sizes of pages.
 const PAGE_LOGS: [u8; 4] = [12, 21, 22, 30];
 
-/// The most differences that are listed.
+/// The maximum number of differences that are listed.
 const DIFFERENCES_MAX: usize = 10;
 
 /// The vector of a page fault.

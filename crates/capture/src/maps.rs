@@ -7,8 +7,8 @@ use crate::elf;
 /// A mask of the bits of an address within a page of the host.
 const PAGE_MASK: u64 = 4095;
 
-/// The segments of the guest's program and loader among `lines`, which also have QEMU's own: for
-/// the guest's code QEMU's pages are readable, not executable.
+/// The segments of the guest's program and loader among `lines`. The lines also contain QEMU's own
+/// segments. Pages with the guest's code are readable and not executable in QEMU.
 pub(crate) fn images(lines: &[Line<'_>], base: u64) -> Vec<(u64, u64, u64)> {
     let mut regions = Vec::new();
     for head in lines.iter().filter(|line| line.offset == 0 && line.path.starts_with('/')) {
@@ -30,7 +30,7 @@ pub(crate) fn images(lines: &[Line<'_>], base: u64) -> Vec<(u64, u64, u64)> {
         }
     }
     regions.sort_unstable();
-    // A page that two segments share has the later one's rights.
+    // If two segments share a page, the page has the rights of the later segment.
     for index in 1..regions.len() {
         regions[index - 1].1 = regions[index - 1].1.min(regions[index].0);
     }

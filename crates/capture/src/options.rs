@@ -20,10 +20,11 @@ pub enum Engine {
     Native,
 }
 
-/// The parts of the program to record, and the way of recording.
+/// Which parts of a program are recorded, and how.
 ///
-/// It is read from a document that has all keys; a key is the field's name, or the name beside it, by which
-/// users know it. Paths and arguments are encoded as for [`OsString`], as they need not be text.
+/// The options are read from a document that contains all keys. A key is the name of the field, or,
+/// if the field has another name for users, that name. Paths and arguments are encoded as
+/// [`OsString`] values are, since they need not be text.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
@@ -40,11 +41,12 @@ pub struct Options {
     /// The number of accesses of each process to drop before recording begins.
     #[serde(rename = "skip")]
     pub skip_accesses: u64,
-    /// The number of accesses of each process to record; then the process runs on unrecorded, and
-    /// so do programs that it starts later.
+    /// The number of accesses of each process to record. After that the process continues
+    /// unrecorded, and programs that it starts later are not recorded either.
     #[serde(rename = "max_accesses")]
     pub accesses_max: Option<u64>,
-    /// The approximate size of the file in bytes after which recording ends; the programs run on.
+    /// The approximate size of the file in bytes at which recording ends. The programs then
+    /// continue unrecorded.
     #[serde(rename = "max_bytes")]
     pub bytes_max: Option<u64>,
     /// The event at which the window begins, in all processes; `skip_accesses` is counted from
@@ -61,7 +63,7 @@ pub struct Options {
     pub ends: bool,
     /// Whether the program and all that it starts run on one processor of the host.
     pub one_cpu: bool,
-    /// Whether children are recorded too, whether forked or executed.
+    /// Whether child processes, and programs that are executed, are recorded too.
     pub follow: bool,
     /// The process to record: a process identifier, or the name or path of the program that a
     /// process must be running.
@@ -76,11 +78,11 @@ pub struct Options {
     /// none.
     pub pages: bool,
     /// Whether the recorder uses only the callbacks of QEMU's plugin interface, even where it could
-    /// do without them.
+    /// insert code instead.
     pub callbacks: bool,
-    /// Which accesses need only be counted, as they are guaranteed to hit in the machine that is simulated
-    /// at the same time. All accesses are recorded if this is `None`, if some accesses are to be left out, and if
-    /// code cannot be inserted in place of callbacks.
+    /// The first-level TLBs of the machine that is simulated at the same time. Accesses that are
+    /// guaranteed to hit in them need only be counted. All accesses are recorded if this is `None`,
+    /// if some accesses are to be left out, or if code cannot be inserted in place of callbacks.
     #[serde(skip)]
     pub sure: Option<SurePages>,
     /// Whether every access is passed to a machine that is simulated at the same time, including
@@ -94,7 +96,8 @@ pub struct Options {
     pub engine_path: Option<PathBuf>,
     /// Whether the address space of a natively recorded program is randomised, as without recording.
     pub aslr: bool,
-    /// Whether the environment names a folder in which programs and libraries are looked up, as QEMU alone does.
+    /// Whether an environment variable names a folder in which programs and libraries are searched
+    /// first. Only QEMU supports this.
     pub sysroot: bool,
     /// A QEMU to use in place of `qemu-ARCH` in the folder `qemus`.
     #[serde(deserialize_with = "path")]
@@ -103,13 +106,13 @@ pub struct Options {
     /// `PAGEWALK_QEMU_DIR` overrides it.
     #[serde(deserialize_with = "path")]
     pub qemus: Option<PathBuf>,
-    /// The builds of the plugin, that for the oldest QEMUs first; by default those in the folder of
-    /// the running program. The environment variable `PAGEWALK_PLUGIN` overrides them with one
-    /// file.
+    /// The builds of the plugin. The first one is for the oldest versions of QEMU. The default is
+    /// the builds in the folder of the running program. The environment variable `PAGEWALK_PLUGIN`
+    /// overrides them with one file.
     #[serde(deserialize_with = "paths")]
     pub plugins: Vec<PathBuf>,
-    /// The folder of the libraries that mark allocations; by default the folder of the running
-    /// program.
+    /// The folder of the libraries that report allocations. The default is the folder of the
+    /// running program.
     #[serde(deserialize_with = "path")]
     pub libraries: Option<PathBuf>,
 }
@@ -150,8 +153,8 @@ impl Options {
         }
     }
 
-    /// The reason why every access must be recorded rather than counted, if there is one: a part of the
-    /// programs' execution is left out.
+    /// If every access must be recorded rather than counted, because a part of the programs'
+    /// execution is left out: the reason.
     pub fn must_tell(&self) -> Option<&'static str> {
         let reasons = [
             (!self.fetches, "fetches are left out"),
@@ -197,7 +200,7 @@ fn engine<'de, D: Deserializer<'de>>(from: D) -> Result<Engine, D::Error> {
     named(from, |name| format!("there is no engine `{name}`: choose auto, qemu or native"))
 }
 
-/// Reads one of several values by its name; `otherwise` returns the error for an unknown name.
+/// Reads one of several values by its name. `otherwise` returns the error for an unknown name.
 fn named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     from: D,
     otherwise: impl FnOnce(&str) -> String,
@@ -221,11 +224,11 @@ pub struct Progress {
 /// The outcome of a recording.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The program's exit status; 128 plus the signal's number if a signal ended it; 0 if it was killed
-    /// because [`Options::ends`] requests that.
+    /// The program's exit status. It is 128 plus the signal's number if a signal ended the program,
+    /// and 0 if the program was killed because of [`Options::ends`].
     pub status: i32,
-    /// The engine that ran the program, [`Engine::Qemu`] or [`Engine::Native`]: QEMU if ptrace is
-    /// forbidden, whatever was requested.
+    /// The engine that ran the program, [`Engine::Qemu`] or [`Engine::Native`]. It is QEMU if
+    /// ptrace is forbidden, whichever engine was requested.
     pub engine: Engine,
     /// The file and a summary of its contents.
     pub summary: trace::Summary,

@@ -28,7 +28,7 @@ const WORD_FRAME: u64 = (1 << 55) - 1;
 /// Bits of kpageflags: the first frame of a folio of several frames, and its other frames.
 const FRAME_HEAD: u64 = 1 << 15;
 const FRAME_TAIL: u64 = 1 << 16;
-/// The number of words that are read at once.
+/// The number of words that are read by one call.
 const WORDS: usize = 1 << 13;
 /// The size of a page that an entry of the second level of the page table maps.
 const LARGE: u64 = 2 << 20;
@@ -75,13 +75,14 @@ pub(crate) fn ranges(
             return_mask: IS_PRESENT | IS_HUGE,
             ..Scan::default()
         };
-        // SAFETY: the ranges are ours, and as many as the argument says.
+        // SAFETY: the array has as many ranges as the argument says.
         let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
         let found = ranges.get(..usize::try_from(found).ok()?)?;
         for [from, to, categories] in found {
             range(*from, *to, categories & IS_HUGE != 0);
         }
-        // The kernel's `walk_end` is that of its own buffer of 512 ranges, and not to be believed.
+        // The kernel's `walk_end` is not used: it is the end for the kernel's internal buffer of
+        // 512 ranges.
         match found.last() {
             Some([_, to, _]) if found.len() == ranges.len() => at = *to,
             _ => break,
@@ -96,14 +97,14 @@ pub(crate) fn is_supported() -> bool {
     own.is_ok_and(|own| ranges(&own, 0, PAGE, |_, _, _| {}).is_some())
 }
 
-/// The files from which frames and their folios are read, if this process may read them.
+/// The files from which frames and their folios are read.
 #[derive(Debug)]
 pub(crate) struct Frames {
     flags: File,
 }
 
 impl Frames {
-    /// The frames' flags, for a process with the rights to see frames.
+    /// Opens the files. `None` if this process does not have the right to see frames.
     pub(crate) fn open() -> Option<Frames> {
         let flags = File::open("/proc/kpageflags").ok()?;
         // A process without the right to see frames (CAP_SYS_ADMIN) sees zeros in their place.
@@ -133,7 +134,7 @@ pub(crate) fn translations(
                 let page_bytes = if is_large { LARGE } else { PAGE };
                 add(found, from, to, page_bytes, None);
             }
-            // The process may have ended, or unmapped them just now.
+            // The process may have ended, or unmapped the pages just now.
             Some(frames) => drop(with_frames(pagemap, frames, (from, to, is_large), found)),
         }
     }
@@ -164,7 +165,8 @@ fn with_frames(
 ) -> io::Result<()> {
     let mut bytes = vec![0; 8 * WORDS.min(((to - from) / PAGE) as usize)];
     let mut at = from;
-    // The run of adjacent frames that is being collected: first address, first frame, pages.
+    // The run of adjacent frames that is being collected: first address, first frame, number of
+    // pages.
     let mut run: Option<(u64, u64, u64)> = None;
     while at < to {
         let count = WORDS.min(((to - at) / PAGE) as usize);
@@ -189,8 +191,8 @@ fn with_frames(
     run.map_or(Ok(()), |run| folios(frames, run, is_large, found))
 }
 
-/// Appends adjacent pages in adjacent frames: as one page for each folio that is mapped as a whole, in
-/// order, and at an address that is a multiple of its size.
+/// Appends adjacent pages in adjacent frames. A folio is appended as one page if all of it is
+/// mapped in order, at an address that is a multiple of its size.
 fn folios(
     frames: &Frames,
     (addr, frame, pages): (u64, u64, u64),
@@ -204,7 +206,7 @@ fn folios(
     }
     let end = addr + pages * PAGE;
     if is_large && (addr | paddr | end) & (LARGE - 1) == 0 {
-        // A folio of one large page ends with it.
+        // A folio of a single large page ends at the end of this page.
         let is_gigantic =
             (addr | paddr | end) & (GIGANTIC - 1) == 0 && frames.is_tail(frame + LARGE / PAGE);
         add(found, addr, end, if is_gigantic { GIGANTIC } else { LARGE }, Some(paddr));
@@ -218,7 +220,7 @@ fn folios(
     while at < flags.len() {
         let tails = flags[at + 1..].iter().take_while(|&&flags| flags & FRAME_TAIL != 0).count();
         let is_head = flags[at] & FRAME_HEAD != 0;
-        // The folio may go on in frames that are not mapped here.
+        // The folio may have more frames, which are not mapped here.
         let next = frame + (at + 1 + tails) as u64;
         let is_whole = is_head && (at + 1 + tails < flags.len() || !frames.is_tail(next));
         let count = if is_whole { 1 + tails } else { 1 };
@@ -227,7 +229,7 @@ fn folios(
         if !size.is_power_of_two() || (from | paddr) & (size - 1) != 0 {
             size = PAGE;
         }
-        // A folio of 2 MiB can be mapped by base pages.
+        // A folio of 2 MiB may be mapped by base pages.
         if size >= LARGE {
             size = PAGE;
         }

@@ -7,10 +7,11 @@
 //!   trace        -------------- all that was done before t, then the snapshot
 //! ```
 //!
-//! A program runs on while its page table is read, except at its end. Snapshots are taken at intervals, when
-//! resident memory has grown by an eighth, and at the end. Growth is looked at every few milliseconds, so
-//! that the peak is among the snapshots or at most an eighth above the largest one. The next snapshot waits
-//! for fifty times as long as the last one took.
+//! A program continues to run while its page table is read, except at its end. Snapshots are taken
+//! at intervals, when resident memory has grown by an eighth, and at the end. The size of resident
+//! memory is checked every few milliseconds. So the peak is at most an eighth above the largest
+//! snapshot. After a snapshot, the next one is taken at the earliest after fifty times the time
+//! that the snapshot took.
 
 use std::fs::File;
 use std::sync::atomic::Ordering;
@@ -27,23 +28,24 @@ use crate::snapshot::Snapshot;
 
 /// The time between two snapshots of a program whose memory does not grow.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The time between two looks at the size of resident memory.
+/// The time between two checks of the size of resident memory.
 const LOOK: Duration = Duration::from_millis(4);
-/// A snapshot is taken when memory has grown by this many bytes and by one part in `GROWTH`.
+/// A snapshot is taken when memory has grown by at least this number of bytes, and by at least one
+/// part in `GROWTH`.
 const GROWTH_BYTES: u64 = 1 << 20;
 const GROWTH: u64 = 8;
-/// How many times as long as a snapshot took the next one waits.
+/// The pause after a snapshot is this number times the time that the snapshot took.
 const REST: u32 = 50;
 /// The end of the addresses of programs.
 const ADDRESSES_END: u64 = 0x7fff_ffff_f000;
 
-/// When snapshots of a process were taken, and where they are read.
+/// For one process: when snapshots were taken, and the files from which they are read.
 #[derive(Debug)]
 struct Sampled {
     pid: u32,
     generation: u32,
     pagemap: File,
-    /// When its last snapshot was taken, and how long that took.
+    /// When the last snapshot was taken, and how long it took.
     last: Instant,
     took: Duration,
     /// Bytes of resident memory at that time.
@@ -82,8 +84,8 @@ impl Sampler {
         }
     }
 
-    /// Whether it is time to look at all processes again. Drops the state of processes that have ended: `lives` gets a
-    /// process identifier and its generation.
+    /// Whether it is time to check all processes again. Also drops the state of processes that have
+    /// ended. `lives` returns whether the process with a given identifier and generation is alive.
     pub(crate) fn is_time(&mut self, lives: impl Fn(u32, u32) -> bool) -> bool {
         if self.looked.elapsed() < LOOK {
             return false;
@@ -153,7 +155,7 @@ impl Sampled {
         let mut found = Vec::new();
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid)).ok()?;
         let mut at = 0;
-        // The program's mappings are those between the engine's mappings.
+        // The engine's mappings are left out; the rest are the program's.
         for own in maps.lines().filter_map(Line::parse).filter(is_engines) {
             pagemap::translations(&self.pagemap, frames, at, own.start, &mut found)?;
             at = own.end;

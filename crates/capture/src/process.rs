@@ -7,9 +7,9 @@
 //!   merged     0 0 0 0 3 1 1 1 4 0 0 5 1 1 7
 //! ```
 //!
-//! A round reads the clock, takes all earlier marks from all rings, and decodes the segments in the
-//! order of their times. A thread that has read the clock and not yet published its mark announces
-//! this, and the round stops before that time.
+//! A round reads the clock, reads all earlier marks from all rings, and decodes the segments in the
+//! order of their times. While a thread has read the clock and not yet published its mark, it
+//! announces this, and the round stops before that time.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -38,8 +38,8 @@ pub(crate) struct Process<S> {
     pub(crate) pid: u32,
     pub(crate) world: World,
     pub(crate) output: Output<S>,
-    /// The number of threads of earlier programs of this process, without the first one; their
-    /// numbers are not reused.
+    /// The number of threads that earlier programs of this process had, without the first thread.
+    /// Their numbers are not used again.
     others_before: u32,
     /// The processes that it has forked, with the number of its accesses before each fork.
     pub(crate) forks: Vec<(u32, u64)>,
@@ -51,7 +51,8 @@ pub(crate) struct Process<S> {
     skip_instructions_told: u64,
     /// Accesses that the filter of the recorder in QEMU dropped in threads that have ended.
     filtered: u64,
-    /// What drops accesses of programs with the engine, if a filter is wanted.
+    /// If a filter is requested and the program runs with the engine: the filters that drop its
+    /// accesses.
     filters: Option<Filters>,
     /// Snapshots of its pages that are not in the trace yet.
     pub(crate) snapshots: VecDeque<Snapshot>,
@@ -66,9 +67,9 @@ pub(crate) struct Process<S> {
 pub(crate) enum Output<S> {
     /// Into a sink.
     Kept(Box<Window<S>>),
-    /// None, but what program it executes is still recorded.
+    /// Accesses are not kept, but the program that the process executes is still recorded.
     Muted,
-    /// None.
+    /// Nothing is kept.
     Dropped,
 }
 
@@ -215,7 +216,8 @@ impl Blocks {
                 self.tags.push(session.tag(chunk, at % TAGS_PER_CHUNK));
             }
             if self.tags.len() - own != words {
-                // Chunks that a log cannot have: a block without accesses is no block of such records.
+                // A log cannot have these chunks, so its records are invalid. Such a block then
+                // counts as one without accesses.
                 self.tags.truncate(own);
                 self.all.push(Block { accesses: 0, recorded: 0, tags: own as u32, ..block });
                 continue;
@@ -243,7 +245,8 @@ struct Attached {
     thread: u32,
     /// The block that its decoded records leave unfinished.
     rest: Option<Rest>,
-    /// The number of decoded records; those up to the last mark may be a block that continues.
+    /// The number of decoded records. The records between these and the last mark may belong to a
+    /// block that continues.
     done: u64,
     /// The number of marks taken into the queue.
     marks: u64,
@@ -302,8 +305,9 @@ impl<S: Sink> Process<S> {
         self.rings.push(Attached { chunk, ring, records, thread, rest, done, marks, published });
     }
 
-    /// Decodes everything before `bound`, a time by which all rings that had arrived were attached,
-    /// until `enough` returns true after a segment. Returns whether there was anything.
+    /// Decodes all segments before the time `bound`, until `enough` returns true after a segment.
+    /// All rings that existed at this time must have been attached. Returns whether there were any
+    /// segments.
     pub(crate) fn round(
         &mut self,
         session: &Session,
@@ -342,8 +346,9 @@ impl<S: Sink> Process<S> {
         Ok(())
     }
 
-    /// Adds the snapshots to the trace that come before a segment which ended at `ns`: those of before
-    /// the end of the last segment, and those that a program waited for.
+    /// Adds those snapshots to the trace that come before a segment that ended at `ns`. These are
+    /// the snapshots from before the end of the previous segment, and the snapshots for which a
+    /// program waited.
     fn give_snapshots(&mut self, ns: u64) -> Result<(), trace::Error> {
         let comes = |snapshot: &Snapshot, decoded_ns: u64| match snapshot.when {
             When::End => snapshot.ns < ns,
@@ -369,7 +374,7 @@ impl<S: Sink> Process<S> {
         }
     }
 
-    /// Whether the kept part of the recording is `enough`.
+    /// Whether `enough` returns true for the kept part of the recording.
     pub(crate) fn has_enough(&mut self, enough: &mut dyn FnMut(&S) -> bool) -> bool {
         self.output.kept().is_some_and(|window| enough(&window.sink))
     }
@@ -403,15 +408,15 @@ impl<S: Sink> Process<S> {
         self.world.blocks.update(&self.slot, session);
     }
 
-    /// Whether the process, which has ended, had counted accesses that it did not report and that were
-    /// needed.
+    /// For a process that has ended: whether it had counted accesses that it did not report, and
+    /// that would have been kept.
     pub(crate) fn has_uncounted(&mut self) -> bool {
         self.slot.counting.load(Ordering::Acquire) != 0
             && self.output.kept().is_some_and(|window| !window.is_over())
     }
 
-    /// After the end of the process: decodes what its threads had not published, one thread at a
-    /// time; false when all is done.
+    /// Called after the end of the process: decodes the records that its threads had not published,
+    /// one thread at a time. Returns false when all threads are done.
     pub(crate) fn last_round(
         &mut self,
         session: &Session,
@@ -465,8 +470,8 @@ impl<S: Sink> Process<S> {
         Ok(Remains { output: self.output, executed, others })
     }
 
-    /// The latest time, `bound` or earlier, before which all marks have been published. `bound` is in the
-    /// past.
+    /// The latest time that is not after `bound` and before which all marks have been published.
+    /// `bound` must be in the past.
     pub(crate) fn settled(&self, mut bound: u64) -> u64 {
         fence(Ordering::SeqCst);
         for attached in &self.rings {
@@ -478,7 +483,7 @@ impl<S: Sink> Process<S> {
         bound
     }
 
-    /// Takes all marks before `bound`, a time after which no earlier mark will be published.
+    /// Reads all marks before `bound`. No mark with an earlier time may be published after this.
     pub(crate) fn gather(&mut self, bound: u64) {
         for (index, attached) in self.rings.iter_mut().enumerate() {
             while attached.marks < attached.ring.marks_head.load(Ordering::Acquire) {
@@ -562,13 +567,13 @@ impl<S: Sink> Process<S> {
         attached.done += used;
         attached.ring.tail.store(attached.done, Ordering::Release);
         attached.ring.marks_tail.store(attached.marks, Ordering::Release);
-        // Not for every segment: both sides would do nothing but wake each other. A thread sleeps
-        // when three quarters of its ring wait.
+        // Threads are not woken for every segment, since both sides would then do little more than
+        // wake each other. A thread sleeps when three quarters of its ring wait for the host.
         if attached.published.saturating_sub(attached.done) <= RING_RECORDS as u64 / 4 {
             wake_writer(&attached.ring);
         }
         if matches!(self.output, Output::Muted) {
-            // No machine hears of it.
+            // These accesses go to no machine, so its TLBs' contents cannot be reported.
             self.answer(None);
         }
         Ok(())
@@ -589,13 +594,14 @@ impl<S: Sink> Process<S> {
 
     /// The position up to which a dead thread has written records.
     fn rest(&self, attached: &Attached, session: &Session) -> u64 {
-        // The last mark taken is the last there is: the process is dead and was drained.
+        // The last mark that was read is the thread's last mark, since the process is dead and all
+        // marks were read.
         let published = match attached.marks {
             0 => 0,
             marks => attached.ring.mark(marks - 1).position,
         };
         if attached.ring.state.load(Ordering::Acquire) == ChunkState::Closed as u32 {
-            // Its cursor may be another thread's by now.
+            // Its cursor may belong to another thread now.
             return published;
         }
         let opened = attached.ring.opened.load(Ordering::Acquire);

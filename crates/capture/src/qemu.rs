@@ -20,16 +20,17 @@ const INSIDE: (&str, &str) = ("(pagewalk)", "pagewalk");
 const PLUGIN_VARIABLE: &str = "PAGEWALK_PLUGIN";
 /// The plugins for QEMU up to 8, and for newer ones.
 const PLUGINS: [&str; 2] = ["librecorder.so", "librecorder_api4.so"];
-/// The first QEMU that refuses the first of these plugins.
+/// The first major version of QEMU that refuses the first of these plugins.
 const NEWER: u32 = 9;
-/// The first QEMU in which all elements of a `rep` instruction are one run of their block, which
-/// would look like accesses of QEMU itself after a block.
+/// The first major version of QEMU in which all elements of a `rep` instruction are one execution
+/// of their block. Their accesses would look like those that older versions of QEMU make themselves
+/// after a block.
 const REPEATS: u32 = 10;
 
 /// The recorder for a QEMU.
 #[derive(Debug)]
 pub(crate) enum Recorder {
-    /// QEMU contains it, as built by `make qemu`.
+    /// QEMU itself contains the recorder, as built by `make qemu`.
     Inside,
     /// QEMU loads this plugin.
     Plugin(PathBuf),
@@ -86,8 +87,8 @@ impl Qemu {
         Ok(Qemu { path, recorder, prefix: library_prefix(program)?, strays, inline_code })
     }
 
-    /// The path without the architecture, for programs that are executed later. Empty if the file
-    /// is not named so.
+    /// QEMU's path without the name of the architecture at its end. It is used for programs that
+    /// are executed later. Empty if the file's name does not end in this way.
     pub(crate) fn stem(&self, program: &Program) -> Vec<u8> {
         let path = self.path.as_os_str().as_bytes();
         path.strip_suffix(program.elf.qemu_name().as_bytes()).unwrap_or_default().to_vec()
@@ -95,7 +96,7 @@ impl Qemu {
 
     /// The `-plugin` argument for the session at the path `session`.
     pub(crate) fn plugin_argument(&self, session: &str) -> OsString {
-        // QEMU splits at commas; two of them are one.
+        // QEMU splits the argument at commas. Two commas stand for one.
         let mut argument = Vec::new();
         for &byte in self.plugin().as_os_str().as_bytes() {
             argument.push(byte);
@@ -138,7 +139,7 @@ impl Qemu {
 /// The QEMU to run: the requested one, or one that comes with Pagewalk.
 fn path(options: &Options, name: &str) -> Result<PathBuf, Error> {
     if let Some(path) = &options.qemu {
-        // A name without a slash would be looked for in PATH when it is started.
+        // A name without a slash would be searched in PATH when QEMU is started.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
         return if path.is_file() { Ok(path) } else { Err(Error::NoSuchQemu(path)) };
     }
@@ -158,7 +159,7 @@ fn find_plugin(options: &Options, newer: bool) -> Result<PathBuf, Error> {
     let given = if newer { options.plugins.last() } else { options.plugins.first() };
     let named = env::var_os(PLUGIN_VARIABLE).map(PathBuf::from);
     if let Some(path) = named.or_else(|| given.cloned()) {
-        // QEMU takes a name without a slash for one in the system's library directories.
+        // QEMU searches a plugin name without a slash in the system's library directories.
         let whole = std::path::absolute(&path).unwrap_or(path);
         return if whole.is_file() { Ok(whole) } else { Err(Error::NoPlugin(whole)) };
     }
@@ -189,8 +190,8 @@ fn library_prefix(program: &Program) -> Result<Option<PathBuf>, Error> {
     Err(Error::NotAProgram {
         path: program.path.clone(),
         what: format!(
-            "needs the loader {}, which is not there; set QEMU_LD_PREFIX to the directory that \
-             holds it, or link the program statically",
+            "needs the loader {}, which does not exist; set QEMU_LD_PREFIX to the folder that \
+             contains it, or link the program statically",
             interpreter.display()
         ),
     })

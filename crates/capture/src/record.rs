@@ -13,7 +13,8 @@ use crate::{Engine, Error, Options, Outcome, Progress, Recorded};
 
 /// The time between two calls of the progress function.
 pub(crate) const PROGRESS: Duration = Duration::from_millis(100);
-/// The fewest accesses of a chunk, as each chunk has its own dictionary.
+/// The minimum number of accesses in a chunk of the file. Smaller chunks would be inefficient, as
+/// each chunk has its own dictionary.
 const CHUNK_ACCESSES_MIN: u32 = 1 << 12;
 
 /// Records `options.command` and all that it starts into the file `output`.
@@ -50,7 +51,7 @@ pub fn record(
     if let Some(bytes) = options.bytes_max {
         writer.chunk_accesses = writer.chunk_accesses.min(chunk_accesses(bytes));
     }
-    // Before the program runs: it should not run in vain.
+    // The file is created before the program runs, so that the program does not run in vain.
     let recording =
         Recording::create(output, &header, writer).map_err(|error| Error::Output { error })?;
     let (mut launch, session) = prepared.start()?;
@@ -60,7 +61,8 @@ pub fn record(
     let mut told = Instant::now();
     loop {
         supervisor.look_at_pages();
-        // A sign counts for all processes, from its time on.
+        // The event of one process begins or ends the window of all processes, so they must be
+        // decoded in the order of the clock.
         let any = match supervisor.watches {
             true => supervisor.step_in_order(&mut |_| false).1,
             false => supervisor.step(),
@@ -83,7 +85,7 @@ pub fn record(
             if launch.signals.came() {
                 supervisor.abandon();
             }
-            // Once more, for what came between the last look and the end.
+            // One more step is for records that came between the last step and the end.
             if supervisor.is_empty() && !supervisor.step() {
                 break;
             }
@@ -134,8 +136,8 @@ pub fn record(
     Ok(Outcome { status, engine, summary, processes, notes, lost })
 }
 
-/// The number of accesses of a chunk in a file that ends at about `bytes_max` bytes. The size of a
-/// chunk is counted when the chunk is full and written; most accesses take less than a byte.
+/// The number of accesses in a chunk of a file that ends at about `bytes_max` bytes. A chunk's size
+/// is known only when the chunk is full and was written. Most accesses take less than a byte.
 fn chunk_accesses(bytes_max: u64) -> u32 {
     const CHUNKS: u64 = 16;
     u32::try_from(bytes_max / CHUNKS).unwrap_or(u32::MAX).max(CHUNK_ACCESSES_MIN)
@@ -164,7 +166,7 @@ impl Supervisor<File> {
 /// One file for all processes.
 pub(crate) struct File {
     pub(crate) recording: Recording,
-    /// By number of a process that has ended: its accesses and instructions.
+    /// For each process that has ended, by its number: its accesses and instructions.
     pub(crate) counts: HashMap<u32, (u64, u64)>,
 }
 

@@ -6,11 +6,11 @@
 //!   view           [ chunk 7 | chunk 7 again ]     a segment that wraps is still one slice
 //! ```
 //!
-//! References into the mappings keep them mapped until the last user is dropped, whether that is
-//! the session or a process that is still being closed.
+//! A mapping stays until the last reference to it is dropped. The last user may be the session, or
+//! a process that is still being closed.
 //!
-//! The file has no name: recorded programs open it through this process's descriptor, and it is
-//! removed when the last of them has ended, in whichever way.
+//! The file has no name. Recorded programs open it through this process's descriptor, and the
+//! kernel removes it when the last user has ended, in whatever way.
 
 use std::fs::File;
 use std::io;
@@ -36,7 +36,7 @@ pub(crate) struct Session {
     file: File,
     mapping: Arc<Mapping>,
     views: Vec<Option<View>>,
-    /// Whether accesses of QEMU itself may follow a block's.
+    /// Whether accesses that QEMU itself makes may follow the accesses of a block.
     pub(crate) strays: bool,
 }
 
@@ -129,7 +129,7 @@ impl Session {
                 return Err(failed("memfd_create (Linux 3.17 or later)"));
             }
             let file = File::from_raw_fd(fd);
-            // The rings are the user's alone.
+            // Only this user may read the rings.
             if libc::fchmod(fd, 0o600) != 0 {
                 return Err(failed("fchmod"));
             }
@@ -215,7 +215,7 @@ impl Session {
         unsafe { self.mapping.base.cast().as_ref() }
     }
 
-    /// The address at which and the reason why the engine has ended a program, if it has.
+    /// If the engine has ended a program: the address at which it stopped, and the reason.
     pub(crate) fn refused(&self) -> Option<(u64, String)> {
         let head = self.head();
         if head.is_refused.load(Ordering::Acquire) == 0 {
@@ -307,8 +307,8 @@ impl Session {
         self.ring(chunk).state.store(ChunkState::Free as u32, Ordering::Release);
     }
 
-    /// Sleeps until a recorded thread has something to read, for at most `timeout_ms`; not at all
-    /// if the count of arrivals differs from `arrivals`.
+    /// Sleeps until a recorded thread has written records to read, for at most `timeout_ms`. Does
+    /// not sleep if the count of arrivals differs from `arrivals`.
     pub(crate) fn sleep(&self, timeout_ms: i64, arrivals: u32) {
         let head = self.head();
         let bell = head.doorbell.load(Ordering::Acquire);
@@ -351,7 +351,7 @@ fn bits(replaces: Replaces) -> u32 {
     replaces as u32
 }
 
-/// Wakes the thread that waits for space in `ring`, or for an answer, if one does.
+/// If a thread waits for space in `ring`, or for an answer: wakes it.
 pub(crate) fn wake_writer(ring: &Ring) {
     if ring.writer_sleeps.swap(0, Ordering::AcqRel) != 0 {
         ring.space.fetch_add(1, Ordering::Release);

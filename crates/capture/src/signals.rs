@@ -1,9 +1,10 @@
 //! Signals while a program is recorded: they are meant for the program.
 //!
-//! Ctrl-C at a terminal reaches the program directly, so the recorder only has to survive it: the
-//! signal's information shows that the kernel sent it. A signal that another process sends to the
-//! recorder is passed on to the program. After the program has ended while its children run on, a
-//! signal to the recorder ends the recording of the children.
+//! Ctrl-C at a terminal also sends the signal to the program, so the recorder only has to survive
+//! it. It recognises this case by the signal's information, which says that the kernel has sent the
+//! signal. A signal that another process sends to the recorder is passed on to the program. After
+//! the program has ended while its children run on, a signal to the recorder ends the recording of
+//! the children.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
@@ -11,7 +12,7 @@ static PROGRAM: AtomicI32 = AtomicI32::new(0);
 static CAME: AtomicBool = AtomicBool::new(false);
 
 const WATCHED: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
-/// The code of a signal that the kernel itself sent, for a key.
+/// The code of a signal that the kernel itself has sent because of a key.
 const SI_KERNEL: i32 = 0x80;
 
 /// As long as it lives, signals do not end this process.
@@ -20,7 +21,7 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Begins handling signals. There can be one at a time.
+    /// Begins to handle signals. Only one guard can exist at a time.
     pub(crate) fn new() -> Guard {
         CAME.store(false, Ordering::Relaxed);
         PROGRAM.store(0, Ordering::Relaxed);

@@ -7,9 +7,10 @@
 //!   prctl(PAGEWALK, 1, n) --> Event::Marker ------------> the window begins, or ends
 //! ```
 //!
-//! A window begins in all processes when it begins in one of them, and it ends in the same way. In the process with
-//! the event, it begins exactly with the block that contains the symbol; in the others, with their next access by the
-//! clock. A child has its parent's files in its memory, and so their symbols.
+//! When a window begins in one process, it begins in all processes. When it ends in one process, it
+//! ends in all. In the process with the event, it begins exactly with the block that contains the
+//! symbol; in the others, with their next access by the clock. A child has its parent's files in
+//! its memory, and so their symbols.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -61,7 +62,7 @@ pub(crate) struct Signs {
     full: AtomicBool,
     /// Whether a file had the symbol that begins the window.
     found: AtomicBool,
-    /// By file: the offsets of the symbols that begin and end the window.
+    /// For each file, by its path: the offsets of the symbols that begin and end the window.
     files: Mutex<HashMap<String, [Option<u64>; 2]>>,
 }
 
@@ -96,12 +97,13 @@ impl Signs {
         self.to.is_some()
     }
 
-    /// Takes note that a process has reached its number of instructions.
+    /// Called when a process has reached its number of instructions.
     pub(crate) fn fill(&self) {
         self.full.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the window has ended in at least one process, in any of these ways.
+    /// Whether the window has ended in at least one process, by an event or by its number of
+    /// instructions.
     pub(crate) fn has_ended(&self) -> bool {
         self.is_over() || self.full.load(Ordering::Relaxed)
     }
@@ -116,7 +118,9 @@ impl Signs {
                  a file"
             ),
             Sign::Symbol(name) => {
-                format!("--from-symbol {name}: it was never called, so nothing was recorded")
+                format!(
+                    "--from-symbol {name}: the function was never called, so nothing was recorded"
+                )
             }
             Sign::Marker(_) => format!(
                 "--from-marker: the program never executed {from}, so nothing was recorded; \
@@ -159,7 +163,7 @@ pub(crate) struct Lookout {
 }
 
 impl Lookout {
-    /// For a process whose memory has these `images`.
+    /// The places in a process whose memory has these `images`.
     pub(crate) fn new(images: &[Image], signs: &Signs) -> Lookout {
         let mut lookout = Lookout::default();
         images.iter().for_each(|image| lookout.mapped(image, signs));
@@ -191,8 +195,8 @@ impl Lookout {
         self.blocks[1].contains(&id)
     }
 
-    /// Takes note of the mappings that `event` makes. Returns whether the event begins the window,
-    /// and whether it ends it.
+    /// Adds the places in mappings that `event` makes. Returns whether the event begins the window,
+    /// and whether the event ends the window.
     pub(crate) fn event(&mut self, event: &Event, signs: &Signs) -> (bool, bool) {
         if let Event::Marker { number } = event {
             let is = |sign: &Option<Sign>| sign.as_ref().is_some_and(|it| it.is_marker(*number));

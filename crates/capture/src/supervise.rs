@@ -24,9 +24,9 @@ use crate::{Engine, Error, Options};
 const ENDED_MAX: usize = 64;
 /// The message about a process that was killed while it had counted accesses that were not
 /// reported.
-const UNCOUNTED: &str = "it was killed while guaranteed hits were only counted: those of its last \
-                         million instructions may be missing from all counts; with --tell-all none \
-                         are missing";
+const UNCOUNTED: &str = "it was killed while its guaranteed hits were counted and not recorded: \
+                         hits of its last million instructions may be missing from all counts; \
+                         with --tell-all no hits are missing";
 /// The time between two checks for ended processes, while there is work.
 const LOOK: Duration = Duration::from_millis(20);
 /// The longest sleep in milliseconds if there is no work.
@@ -55,21 +55,21 @@ pub(crate) struct Supervisor<O: Outputs> {
     pub(crate) processes: Vec<Watched<O::Sink>>,
     /// The descriptions of all processes that are kept, by their numbers.
     pub(crate) family: Vec<trace::Process>,
-    /// The number of processes and programs that have arrived.
+    /// The number of processes and programs that have begun to be recorded.
     pub(crate) seen: u32,
     /// The first failure.
     pub(crate) failure: Option<Failure>,
     pub(crate) notes: Vec<String>,
     /// Messages about missing accesses of processes that have ended.
     lost: Vec<String>,
-    /// Executed programs whose process has not been seen to end its earlier program.
+    /// Programs that were executed by a process whose earlier program is not known to have ended.
     waiting: Vec<Waiting>,
     ended: VecDeque<Ended>,
     /// Parent, the child's process identifier, and the number of the parent's accesses before the
     /// fork.
     forks: Vec<(u32, u32, u64)>,
     arrivals: u32,
-    /// Whether nothing has arrived since the last nap.
+    /// Whether no records have arrived since the last short sleep.
     idle: bool,
     looked: Instant,
     /// Whether nothing more is kept.
@@ -89,7 +89,7 @@ pub(crate) struct Supervisor<O: Outputs> {
     filters: bool,
     /// Takes snapshots of the processes' pages, if they are recorded.
     pub(crate) pages: Option<Sampler>,
-    /// The whole machine that is recorded; afterwards, what became known of it.
+    /// The state of the whole machine, if one is recorded; afterwards, what was learned about it.
     pub(crate) machine: Option<Box<Machine>>,
 }
 
@@ -158,9 +158,10 @@ impl<O: Outputs> Supervisor<O> {
         }
     }
 
-    /// Decodes what is available, process by process. Returns whether there was anything.
+    /// Decodes the records that are available, process by process. Returns whether there were any.
     pub(crate) fn step(&mut self) -> bool {
-        // A thread that begins after this may take its turns before those of threads that are known.
+        // A thread that begins after this time may have earlier segments than threads that are
+        // already known.
         let bound = now();
         self.discover();
         let mut any = false;
@@ -174,9 +175,9 @@ impl<O: Outputs> Supervisor<O> {
         self.rest(any, &mut |_| false)
     }
 
-    /// Decodes what is next by the clock, of one process, until another process is next or `enough`
-    /// returns true. Returns that process. If it is `None`, there may be more work if the second
-    /// value is true.
+    /// Decodes segments of one process, the earliest by the clock, until another process has the
+    /// earliest segment or `enough` returns true. Returns that other process. If there is none, the
+    /// second value says whether there may be more work.
     pub(crate) fn step_in_order(
         &mut self,
         enough: &mut dyn FnMut(&O::Sink) -> bool,
@@ -186,12 +187,12 @@ impl<O: Outputs> Supervisor<O> {
             times.enumerate().filter_map(|(index, ns)| Some((ns?, index))).collect();
         times.sort_unstable();
         let Some(&(_, index)) = times.first() else {
-            // All from before some time has been decoded. All accesses that have not arrived yet
-            // are later.
+            // All segments before some time have been decoded. Accesses that have not arrived yet
+            // are later than this time.
             let now = now();
             self.discover();
             let bound = self.waiting.iter().map(|waiting| waiting.began_ns).fold(now, u64::min);
-            // A thread that is about to publish an earlier time holds up all.
+            // If a thread is about to publish an earlier time, all processes must wait for it.
             let processes = &mut self.processes;
             let bound = processes.iter_mut().fold(bound, |bound, it| it.process.settled(bound));
             for watched in processes {
@@ -264,7 +265,7 @@ impl<O: Outputs> Supervisor<O> {
         }
     }
 
-    /// Why nothing was kept of a program that ended with `status`, if nothing was.
+    /// If nothing was kept of a program that ended with `status`: the reason.
     pub(crate) fn why_nothing(&self, status: i32) -> Option<Error> {
         if self.family.is_empty() {
             let process = self.wanted.clone().unwrap_or_default();
@@ -335,7 +336,8 @@ impl<O: Outputs> Supervisor<O> {
         for process in &mut self.family {
             let Some(parent) = process.parent else { continue };
             let mine = |fork: &(u32, u32, u64)| (fork.0, fork.1) == (parent, process.pid);
-            // A number at the system may come again: the first fork is the first child's.
+            // A process identifier may be used again. The first fork with it belongs to the first
+            // child.
             if let Some(at) = forks.iter().position(mine) {
                 process.parent_accesses = Some(forks.remove(at).2);
                 self.outputs.tell(process)?;
@@ -385,9 +387,9 @@ impl<O: Outputs> Supervisor<O> {
         let mut early = Vec::new();
         for (_, slot) in fresh {
             let pid = self.session.process(slot).pid.load(Ordering::Relaxed);
-            // So is what such a process has executed.
+            // A program that such a process has executed is early too.
             if self.is_early(slot) || early.contains(&pid) {
-                // Later, whether something else arrives or not.
+                // It is looked for again later, even if nothing else arrives.
                 self.arrivals = arrivals.wrapping_sub(1);
                 early.push(pid);
             } else {
@@ -397,8 +399,9 @@ impl<O: Outputs> Supervisor<O> {
         self.attach();
     }
 
-    /// Whether a program has arrived before its predecessor: its parent, or the earlier program of its process.
-    /// The predecessor waits for its turn, or has begun since the slots were examined.
+    /// Whether a program was found before its predecessor, which is its parent or the earlier
+    /// program of its process. The predecessor is then still waiting to be added, or it has begun
+    /// since the slots were examined.
     fn is_early(&self, slot_index: usize) -> bool {
         let slot = self.session.process(slot_index);
         let pid = slot.pid.load(Ordering::Relaxed);
@@ -527,7 +530,8 @@ impl<O: Outputs> Supervisor<O> {
     fn add(&mut self, slot: usize, mut told: trace::Process, world: World) {
         let life = open_life(told.pid);
         if world.machine.is_some() {
-            // It is the guest's kernel: two recordings of the same do not differ.
+            // This is the guest's kernel. Without these numbers, two recordings of the same run are
+            // equal.
             (told.pid, told.began_ns) = (0, 0);
         }
         self.watch(slot, told, None, Output::Muted, world, life, 0);
@@ -650,8 +654,8 @@ impl<O: Outputs> Supervisor<O> {
                 index += 1;
                 continue;
             }
-            // Everything from before the process's end has arrived: rings, and programs that the
-            // process executed.
+            // The process has ended, so all its rings, and the programs that it has executed, are
+            // visible now.
             self.discover();
             self.attach();
             match self.processes[index].process.last_round(&self.session, enough) {

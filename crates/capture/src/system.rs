@@ -27,7 +27,7 @@ use crate::{Engine, Error, Options, Outcome, Progress, Recorded, tracee};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct System {
-    /// The command that runs in the machine, for the header of the trace.
+    /// The command that runs in the machine. It is stored in the header of the trace.
     pub command: Vec<OsString>,
     /// The name of the kernel, for the trace.
     pub kernel: String,
@@ -35,15 +35,15 @@ pub struct System {
     pub qemu: PathBuf,
     /// QEMU's arguments, without those of the plugin.
     pub arguments: Vec<OsString>,
-    /// Facts about the kernel for the recorder, each as `NAME=0xADDRESS`.
+    /// Facts about the kernel that the recorder needs, each as `NAME=0xNUMBER`.
     pub facts: Vec<String>,
     /// The file with the symbols of the kernel's image.
     pub image: OsString,
     /// The first address of the kernel's image, and its length in bytes.
     pub image_range: (u64, u64),
-    /// Further regions of the kernel: name, address, bytes, rights.
+    /// Other regions of the kernel: name, address, size in bytes, and rights.
     pub regions: Vec<(String, u64, u64, u8)>,
-    /// Whether recording begins with the machine, and at no marker.
+    /// Whether recording begins when the machine starts, without a marker.
     pub boot: bool,
     /// Whether a fetch is recorded for each block.
     pub fetches: bool,
@@ -77,7 +77,7 @@ pub fn record_system(
         calls: false,
         pages: false,
         fetches: system.fetches,
-        // The host counts.
+        // The host itself counts the accesses to skip.
         skip_accesses: 0,
         sure: None,
         patience: 1,
@@ -150,7 +150,8 @@ pub fn record_system(
     finish(system, supervisor, status)
 }
 
-/// The regions of the kernel's half of the addresses, and which build its image is of.
+/// Events with the regions in the kernel's half of the addresses, and with the build of the
+/// kernel's image.
 fn kernel_regions(system: &System) -> Vec<Event> {
     let path = system.image.to_string_lossy().into_owned();
     let identity = symbols::identity(Path::new(&system.image));
@@ -174,7 +175,7 @@ fn kernel_regions(system: &System) -> Vec<Event> {
     [Event::Image { path, identity }, image].into_iter().chain(others).collect()
 }
 
-/// Where the image begins in the file of its symbols (`python/pagewalk/systems/kernel.py`).
+/// The offset of the image in the file with its symbols (`python/pagewalk/systems/kernel.py`).
 const IMAGE_OFFSET: u64 = 0x1000;
 
 /// Completes the trace.

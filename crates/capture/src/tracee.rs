@@ -6,8 +6,8 @@
 //!   call_at    at a `syscall` that is there already: nothing is written, so that other threads may run meanwhile
 //! ```
 //!
-//! Programs are traced on x86-64 alone. On other processors all of it is compiled, and [`check_host`] refuses before
-//! a program starts.
+//! Programs are traced only on x86-64. On other processors this module is compiled too, and
+//! [`check_host`] reports an error before a program starts.
 
 use std::io;
 
@@ -16,7 +16,8 @@ pub(crate) use libc::user_regs_struct as Registers;
 
 use crate::Error;
 
-/// The registers of a program on x86-64, for a host on which nothing has them.
+/// The registers of a program on x86-64. This definition is for hosts whose C library does not have
+/// it.
 #[cfg(not(target_arch = "x86_64"))]
 #[derive(Clone, Copy, Debug)]
 #[expect(dead_code, reason = "some are set and never read")]
@@ -47,7 +48,8 @@ pub(crate) const SYSCALL: [u8; 2] = [0x0f, 0x05];
 pub(crate) struct Tracee {
     pub(crate) pid: i32,
     pub(crate) registers: Registers,
-    /// The stop that came instead of the end of a requested call, as reported by `waitpid`.
+    /// If the thread stopped for another reason than the end of a requested call: this stop, as
+    /// reported by `waitpid`.
     pub(crate) left: Option<i32>,
 }
 
@@ -64,7 +66,7 @@ pub(crate) const CALL_STOP: i32 = libc::SIGTRAP | 0x80;
 impl Tracee {
     /// Waits until the child stops after its `execve`.
     pub(crate) fn stopped(pid: i32) -> io::Result<Tracee> {
-        // SAFETY: zeros are registers.
+        // SAFETY: all zeros are a valid value of the registers.
         let mut tracee = Tracee { pid, registers: unsafe { std::mem::zeroed() }, left: None };
         tracee.wait()?;
         tracee.get()?;
@@ -73,7 +75,7 @@ impl Tracee {
 
     /// A traced thread that has stopped.
     pub(crate) fn of(pid: i32) -> io::Result<Tracee> {
-        // SAFETY: zeros are registers.
+        // SAFETY: all zeros are a valid value of the registers.
         let mut tracee = Tracee { pid, registers: unsafe { std::mem::zeroed() }, left: None };
         tracee.get()?;
         Ok(tracee)
@@ -106,7 +108,8 @@ impl Tracee {
             if libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == CALL_STOP {
                 return Ok(());
             }
-            // Our own filter sees the calls that are made for us, too.
+            // The filter of `pagewalk place` also stops system calls that the launcher makes the
+            // thread execute.
             if !libc::WIFSTOPPED(status) || status >> 16 != libc::PTRACE_EVENT_SECCOMP {
                 self.left = Some(status);
                 return Err(io::Error::other("its thread stopped before the system call ended"));
@@ -135,7 +138,7 @@ impl Tracee {
         let done = done.and_then(|()| self.get());
         let result = self.registers.rax;
         self.registers = before;
-        // It may be gone, which `done` says.
+        // The thread may have ended; `done` then contains the error.
         let back = self.set().and(self.ask(SET_MASK, bytes, &raw const mask as u64));
         done.and(back)?;
         match result as i64 {
@@ -156,7 +159,7 @@ impl Tracee {
                     return Ok(());
                 }
                 _ if libc::WIFSTOPPED(status) => {
-                    // For the program; it gets it when it runs.
+                    // The signal is for the program, which gets it when it continues.
                     self.ask(libc::PTRACE_SINGLESTEP, 0, libc::WSTOPSIG(status) as u64)?;
                 }
                 _ => return Err(io::Error::other("it ended before its first instruction")),
@@ -192,7 +195,7 @@ impl Tracee {
         }
     }
 
-    /// The process's memory, which can be written whatever its rights are.
+    /// The process's memory. It can be written even where the program itself has no right to write.
     pub(crate) fn memory(&self) -> io::Result<Memory> {
         let path = format!("/proc/{}/mem", self.pid);
         Ok(Memory(std::fs::OpenOptions::new().read(true).write(true).open(path)?))
@@ -209,8 +212,9 @@ impl Tracee {
     }
 }
 
-/// The registers with which a program's `syscall` instruction makes this call. `orig_rax` has no valid call
-/// number: the kernel would restart a call of that number after a signal.
+/// The registers with which a program's `syscall` instruction makes this call. `orig_rax` is set to
+/// an invalid call number. Otherwise, the kernel would restart the call with the old number after a
+/// signal.
 fn calling(before: Registers, number: u64, [rdi, rsi, rdx, r10, r8, r9]: [u64; 6]) -> Registers {
     let orig_rax = u64::MAX;
     Registers { rax: number, rdi, rsi, rdx, r10, r8, r9, orig_rax, ..before }

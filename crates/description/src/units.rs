@@ -136,7 +136,8 @@ impl<'de> Deserialize<'de> for Ways {
                     Ok(Ways::Full)
                 } else {
                     Err(E::custom(format!(
-                        "`{text}` is not a number of ways: write one, or \"full\""
+                        "`{text}` is not a number of ways: write a number without quotes, such as 8, or \
+                         \"full\""
                     )))
                 }
             }

@@ -123,7 +123,7 @@ impl Engine {
         // SAFETY: it cannot fail.
         let user = unsafe { sys::call(nr::GETEUID, [0; 6]) };
         if file.is_some_and(|stat| stat[MODE] & SET_BITS != 0) && user != 0 {
-            self.note("a program with other rights (setuid) ran unrecorded");
+            self.note("a program ran unrecorded: it gets other rights (setuid or setgid)");
             return false;
         }
         true

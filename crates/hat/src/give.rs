@@ -1,5 +1,6 @@
-//! Mapping pages from one space to another: map, grant and unmap of L4, with the lists of frames as
-//! trees (E99 section 3.2; Liedtke 1995).
+//! Mapping pages from one space to another: map, grant and unmap of L4. The pages that map a
+//! frame form a tree: the parent of a page is the page from which it was mapped (E99 section 3.2;
+//! Liedtke 1995).
 //!
 //! ```text
 //!   map      pager --> client --> server      each may hand on what it has, with no more rights

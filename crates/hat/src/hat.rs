@@ -37,7 +37,8 @@ pub struct Hat<T: Mounted + ?Sized = dyn Mounted, S = Global<T, Single>> {
     /// Element 0 is 0 if contexts are not limited; otherwise it is one more than the threshold up
     /// to which the order of their use is not kept. Element 1 is the number of contexts in use.
     contexts: [AtomicUsize; 2],
-    /// Entries into spaces without the lock for the order of contexts.
+    /// The number of times that a space was entered without taking the lock of the list of contexts,
+    /// because the order of their use was not kept.
     unlisted: AtomicUsize,
     /// One bit per page size, by its index among the sizes, set once a page of that size has been
     /// loaded.

@@ -121,7 +121,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 pages != nodes.iter().filter(is_of).count() as u64
             }) {
                 return Err(
-                    "for a page size, the number of mapping nodes differs from its counter",
+                    "the page tables count another number of pages of one size than there are mapping \
+                     nodes of this size",
                 );
             }
             if unloading {

@@ -1,13 +1,13 @@
-//! The pages of a TLB that are guaranteed to hit ("held"), and which page of a full set is
-//! replaced.
+//! The *held* pages of a TLB, for which an access is guaranteed to hit; and the choice of the page
+//! to replace in a full set.
 //!
 //! ```text
 //!   places    | a | b | c | - | d | e | f | g |      two sets of four
 //!
-//!   LRU       queue           | e | g | d | f |      of the second, when it was last sorted by their uses
-//!                                   ^ taken: e has gone; g is the next, if it was not used since
-//!   FIFO      hand                      ^            f came in first, then g, d, e
-//!   random    a sequence, of which each number is a place
+//!   LRU       queue           | e | g | d | f |      the second set, sorted by last uses
+//!                                   ^ e was replaced; g is next, unless it was used since
+//!   FIFO      hand                      ^            f is the oldest, then g, d, e
+//!   random    a pseudo-random sequence: each number is the next place to replace
 //! ```
 //!
 //! The caller knows when a page was last used: translated code records the times of uses elsewhere.
@@ -16,8 +16,8 @@
 //! therefore valid while it contains a page that was not used after the sorting; otherwise the set
 //! is sorted again.
 //!
-//! For FIFO and random replacement the places are the entries of the TLB ([`Contents`]), and a page is held
-//! as long as it is in the TLB.
+//! For FIFO and random replacement, the places are the entries of the TLB ([`Contents`]). A page is
+//! held as long as it is in the TLB.
 
 #![no_std]
 
@@ -29,28 +29,30 @@ use core::sync::atomic::Ordering;
 
 use ring::{Contents, Place, Replaces};
 
-/// The number of address bits of programs whose accesses are counted.
+/// The number of bits of an address whose accesses can be counted.
 pub const ADDRESS_BITS: u32 = 47;
 /// The largest number of pages of a TLB.
 pub const PAGES_MAX: usize = ring::SURE_PAGES_MAX;
-/// The range of place numbers, which share a word with a time.
+/// Place numbers are less than this number. In [`Queues`], a word contains a time and a place
+/// number.
 const PLACES: u64 = PAGES_MAX as u64;
 /// Marks the place of an entry that is not for this process. No page begins at the address 1.
 const OTHER: u64 = 1;
 
-/// The pseudo-random sequence that chooses the entry to replace, as in the machine.
+/// The pseudo-random sequence that chooses the entry to replace. It must be the sequence of the
+/// machine's TLBs.
 pub trait Sequence {
     /// The sequence that begins with `seed`.
     fn new(seed: u64) -> Self;
-    /// The place to replace among those of a full set.
+    /// The place to replace in a full set that has these `places`.
     fn next(&mut self, places: Range<usize>) -> usize;
 }
 
-/// The pages of one TLB that are held.
+/// The held pages of one TLB.
 pub struct List<S> {
-    /// By place: the page. The places of each set follow those of the set before.
+    /// The page at each place. The places are in the order of the sets.
     pages: [u64; PAGES_MAX],
-    /// By set: a bit for each empty place, and the number of places that are taken.
+    /// For each set: a bit for each empty place, and the number of places that are not empty.
     empty: [u128; PAGES_MAX],
     taken: [usize; PAGES_MAX],
     sets: usize,
@@ -60,16 +62,16 @@ pub struct List<S> {
 
 const _: () = assert!(PAGES_MAX <= u128::BITS as usize);
 
-/// The order of replacement.
+/// The data by which the page to replace is chosen.
 enum Order<S> {
     Lru(Box<Queues>),
-    /// By set: the place of the oldest page.
+    /// For each set: the place of the oldest page.
     Fifo([u8; PAGES_MAX]),
     Random(S),
 }
 
 impl<S: Sequence> List<S> {
-    /// For no TLB.
+    /// A list that belongs to no TLB.
     pub const NONE: List<S> = List {
         pages: [0; PAGES_MAX],
         empty: [0; PAGES_MAX],
@@ -96,17 +98,17 @@ impl<S: Sequence> List<S> {
         self.sets
     }
 
-    /// The number of pages of a set.
+    /// The number of pages that a set can hold.
     pub fn ways(&self) -> usize {
         self.ways
     }
 
-    /// The set of the page with that `number`.
+    /// The set to which the page with this page `number` belongs.
     pub fn set_of(&self, number: u64) -> usize {
         if self.sets == 1 { 0 } else { (number % self.sets as u64) as usize }
     }
 
-    /// The number of taken places of a set.
+    /// The number of places of a set that are not empty.
     pub fn count(&self, set: usize) -> usize {
         self.taken[set]
     }
@@ -121,7 +123,7 @@ impl<S: Sequence> List<S> {
         (0..self.sets).flat_map(taken).filter(|&page| page != OTHER)
     }
 
-    /// Adds `page` to a `set` that is not full, at its first empty place.
+    /// Adds `page` to a `set` at its first empty place. The set must not be full.
     pub fn add(&mut self, set: usize, page: u64) {
         let way = self.empty[set].trailing_zeros() as usize;
         self.pages[set * self.ways + way] = page;
@@ -129,8 +131,8 @@ impl<S: Sequence> List<S> {
         self.taken[set] += 1;
     }
 
-    /// Replaces a page of a full `set` by `page`. Returns the replaced page, unless its entry was not for
-    /// this process. `last_use` returns when a page was last used.
+    /// Replaces a page of a full `set` by `page`. Returns the replaced page; `None` if the replaced
+    /// entry was not for this process. `last_use` returns the time of a page's last use.
     pub fn exchange(
         &mut self,
         set: usize,
@@ -200,7 +202,7 @@ struct Queues {
     /// For each page, the time of its last use when its set was sorted; the lowest bits have the
     /// page's place.
     queue: [u64; PAGES_MAX],
-    /// By set: the number of pages taken from its queue.
+    /// For each set: the number of elements taken from its queue.
     taken: [usize; PAGES_MAX],
 }
 
@@ -208,7 +210,7 @@ impl Queues {
     /// Empty queues.
     const NEW: Queues = Queues { queue: [0; PAGES_MAX], taken: [PAGES_MAX; PAGES_MAX] };
 
-    /// The place of the least recently used page of a full `set` whose `pages` are at these `places`.
+    /// The place of the least recently used page of a full `set`, which has these `places`.
     fn oldest(
         &mut self,
         pages: &[u64; PAGES_MAX],

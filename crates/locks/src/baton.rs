@@ -300,7 +300,8 @@ impl Baton {
                 state.running = next;
                 self.turns[next].notify_one();
             }
-            None => state.fail("every processor sleeps".to_owned()),
+            None => state
+                .fail("deadlock: all processors sleep, so that none can wake another".to_owned()),
         }
         if state.failed.is_some() {
             self.turns.iter().for_each(Condvar::notify_one);

@@ -15,7 +15,7 @@
 //! slice. Such batches are discarded (`TRANSFER_MAX_NS`), and new threads try again, for a while.
 //! Without valid batches there is no price.
 //!
-//! Work is counted in cycles of virtual time, which are instructions. The duration of a cycle differs
+//! Work is counted in cycles of virtual time, one per instruction. The duration of a cycle differs
 //! between loads, since their cache misses differ: it is derived from the duration of an operation on
 //! one thread.
 

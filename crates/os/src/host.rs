@@ -119,8 +119,10 @@ impl Host {
         (&self.walks, &self.references)
     }
 
-    /// Translates the address of each of a guest's `references` and, if the guest has a page, of
-    /// the `end`. Returns the host's page that backs `end`.
+    /// Walks the host's table for the guest-physical address of each of `references`, which are the
+    /// references of a guest's walk. `end` is the guest-physical address to which the guest's walk
+    /// translated the access, with the kind of access; `None` if that walk faulted. Returns the
+    /// host's page that backs `end`.
     pub fn walk_way(
         &mut self,
         references: &[Reference],

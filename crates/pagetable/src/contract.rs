@@ -117,8 +117,8 @@ pub struct Loan {
 pub enum Lent {
     /// The entry is copied now.
     Copied {
-        /// Whether the entry maps a page: in that case walks through the copy set usage bits in the
-        /// copy.
+        /// Whether the entry maps a page. If so, walks through the copy set the usage bits of the
+        /// copy, not those of the original.
         is_page: bool,
     },
     /// The entry had been copied before.

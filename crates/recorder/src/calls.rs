@@ -1,4 +1,5 @@
-//! The system calls that change an address space, by each guest's numbers.
+//! The system calls that change an address space, with their numbers for each guest's instruction
+//! set.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,15 +11,16 @@ use crate::{
     events, exec, files, filter, global, guest, library, multiplexed, span, sure, vcpu, vfork,
 };
 
-/// QEMU's result of a call that will be made again.
+/// The result by which QEMU says that a call was interrupted and will be restarted.
 const RESTART: i64 = -512;
-/// Results from here to -1 are error numbers.
+/// A result from this value to -1 is a negative error number.
 const ERRNO_LAST: i64 = -4095;
 /// The unit in bytes of the offset of `mmap2`.
 const MMAP2_UNIT_BYTES: u64 = 4096;
 
 impl Guest {
-    /// The call of this `number`, and the form of its arguments.
+    /// The system call with this `number`, and the form of its arguments. `None` if this call does
+    /// not change an address space.
     fn call(self, number: i64) -> Option<(Call, Form)> {
         match self {
             Guest::X86_64 => x86_64(number),
@@ -32,22 +34,23 @@ impl Guest {
 /// The form of a call's arguments.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// As for Linux on AMD64.
+    /// The arguments are those of Linux on AMD64, in the same order.
     Plain,
-    /// The first argument points to all arguments (`old_mmap`).
+    /// The first argument points to the actual arguments, which are in memory (`old_mmap`).
     InMemory,
-    /// The offset is in units of 4096 bytes (`mmap2`).
+    /// As [`Form::Plain`], but the file offset is in units of 4096 bytes (`mmap2`).
     Pages,
-    /// A directory precedes the path, and flags are last (`execveat`).
+    /// The arguments of `execveat`: a directory's descriptor before the path, and flags at the end.
     At,
-    /// No arguments; these are the flags of an equivalent `clone`.
+    /// The call has no arguments. The number is the flags of an equivalent `clone`.
     Fork(u64),
 }
 
-/// Linux: the signal at a child's end, in the lowest byte of the flags of `clone`.
+/// Linux: the signal that the parent gets when the child ends. It is the lowest byte of `clone`'s
+/// flags.
 const SIGCHLD: u64 = 17;
-/// Index of the argument of `shmat` that points to the place of the result, if the call was made by
-/// `ipc`.
+/// For a `shmat` that was called through `ipc`: the index of the argument with the address at which
+/// the kernel stores the result.
 const SHMAT_RESULT: usize = 3;
 /// The flags of a `clone` that is equivalent to `vfork`.
 const VFORK: u64 = CLONE_VM | CLONE_VFORK | SIGCHLD;
@@ -56,7 +59,7 @@ const PROT_EXEC: u64 = 4;
 /// Linux: the option of `prctl` that disables huge pages.
 const PR_SET_THP_DISABLE: u64 = 41;
 
-/// The flags of the last fork, for the child.
+/// The flags of the last fork. The child reads them.
 static FORK_FLAGS: AtomicU32 = AtomicU32::new(0);
 
 /// The flags with which this process was forked.
@@ -191,7 +194,7 @@ fn generic_64(number: i64) -> Option<(Call, Form)> {
     }
 }
 
-/// A call with arguments as on AMD64.
+/// A call whose arguments have the form [`Form::Plain`].
 fn plain(call: Call) -> Option<(Call, Form)> {
     Some((call, Form::Plain))
 }
@@ -223,7 +226,7 @@ pub(crate) fn enter(vcpu: u32, guest: Guest, number: i64, raw: [u64; 6]) {
     sure::forget();
     let mut arguments = arguments(guest, form, raw);
     if call == Call::Shmat && unfolded.is_none() {
-        // The place at which `ipc` would store the address.
+        // This argument is meaningful only for a call through `ipc`.
         arguments[SHMAT_RESULT] = 0;
     }
     // SAFETY: as above.
@@ -239,7 +242,8 @@ pub(crate) fn enter(vcpu: u32, guest: Guest, number: i64, raw: [u64; 6]) {
         }
         Call::Mlockall => {
             span::mark(vcpu, true);
-            // Other threads write at any time.
+            // With several threads the session must stay accessible: the other threads write to it
+            // at any time.
             if vcpu::is_alone() {
                 global::shared().hide(true);
             }
@@ -256,7 +260,8 @@ pub(crate) fn enter(vcpu: u32, guest: Guest, number: i64, raw: [u64; 6]) {
                 span::event(vcpu, EventCode::ThreadEnd, &[]);
                 span::close(vcpu);
             } else {
-                // What it did has its place before whatever others do without regard to it.
+                // Only now, after the mark. A process that sees itself as the only one no longer
+                // orders its accesses by those of this process, so these must be in place.
                 global::shared().session().running.fetch_sub(1, Ordering::Release);
             }
         }
@@ -312,7 +317,7 @@ pub(crate) fn leave(vcpu: u32, guest: Guest, result: i64) {
         }
         _ => {}
     }
-    // A 32-bit guest's addresses arrive with their sign.
+    // QEMU returns the addresses of a 32-bit guest sign-extended.
     let result = match result {
         ERRNO_LAST..0 => result,
         _ => (result as u64 & guest.address_mask()) as i64,

@@ -1,25 +1,26 @@
-//! Fixed blocks that do not record all addresses, and how many accesses such a block made before a
-//! fault.
+//! Fixed blocks that do not record all addresses: how many accesses a block of this kind made
+//! before a fault.
 //!
 //! ```text
 //!   the block     load a | load a + 8 | store b | load pc + 64 |
 //!   its records   a                     b
 //!
-//!   it faults:    b is none: the second load may have been made or not      SIGSEGV, at the address x
-//!                 x lies in the second load, and was read: it has not       --> left after 1 access
-//!                 otherwise it has, and the store has not                   --> left after 2 accesses
+//!   a fault       b was not recorded: was the second load made?      SIGSEGV, at the address x
+//!                 if a read of x in the second load: it was not      --> left after 1 access
+//!                 otherwise it was, but the store was not            --> left after 2 accesses
 //! ```
 //!
-//! The records of a block that records every address show how far it came. For other blocks, the fault itself
-//! shows it. A fixed block ends early only by a fault on the host, since it calls no function that could end
-//! it, except for accesses whose address must be aligned; their addresses are always recorded. So the
-//! recorder is told of each fault, finds the record of the block, and writes into it how many accesses were
-//! made. A block that writes over its own page ends in the same way.
+//! If a block records every address, its records show how many accesses it made. For other blocks,
+//! this is found from the fault itself. A fixed block can end early only by a fault on the host,
+//! since it calls no function that could end it. The exception are accesses whose address must be
+//! aligned; their addresses are always recorded. So QEMU reports each fault to the recorder, which
+//! finds the record of the block and writes into it how many accesses were made. A block that
+//! writes to the page with its own code ends early in the same way.
 //!
-//! The faulting access is known for certain unless another thread unmaps the page meanwhile: it is
-//! the first access of its kind to an address that faults. For a thread that is killed, it is
-//! unknown how far its last block came; accesses that can be derived from recorded addresses count
-//! as made.
+//! The faulting access is the first access of its kind (load or store) to the address that faults.
+//! This is certain unless another thread unmaps the page meanwhile. If a thread is killed, it is
+//! unknown how many accesses its last block made. Accesses whose addresses can be derived from
+//! recorded addresses then count as made.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -30,15 +31,15 @@ use crate::trail::trail;
 use crate::vcpu::{cursor, next};
 use crate::{qemu, skip, sure};
 
-/// A block with a fixed sequence of accesses that does not record all of their addresses, or whose guaranteed hits
-/// are counted.
+/// A block with a fixed sequence of accesses. It does not record all of their addresses, or its
+/// guaranteed hits are counted.
 pub(crate) struct Block {
     pub(crate) number: u32,
     /// The address of the block's first instruction.
     pub(crate) pc: u64,
     pub(crate) bytes: u32,
     pub(crate) instructions: u32,
-    /// Whether guaranteed hits are counted.
+    /// Whether the block's guaranteed hits are counted.
     pub(crate) is_counted: bool,
     /// The number of addresses that an execution of the block records.
     pub(crate) recorded: u8,
@@ -55,7 +56,7 @@ impl Block {
         self.pc + u64::from(self.bytes).saturating_sub(1)
     }
 
-    /// The number of accesses that the block has made for certain if it has recorded these
+    /// The number of accesses that the block is known to have made if it has recorded these
     /// `addresses`.
     pub(crate) fn made(&self, addresses: &[u64]) -> usize {
         let recorded = recorded(addresses);
@@ -65,14 +66,15 @@ impl Block {
     }
 }
 
-/// Blocks by their numbers, in pages that are allocated when needed. A fork's child has those of
-/// its parent. Nothing is freed, since QEMU may keep a block's code for as long as it likes.
+/// The blocks by their numbers, in pages that are allocated when needed. A child inherits its
+/// parent's blocks at a fork. Nothing is freed, since QEMU may keep a block's code for as long as
+/// it likes.
 static BLOCKS: [AtomicPtr<Page>; PAGES] = [const { AtomicPtr::new(ptr::null_mut()) }; PAGES];
 type Page = [AtomicPtr<Block>; PAGE_BLOCKS];
 const PAGES: usize = 1 << 16;
 const PAGE_BLOCKS: usize = 1 << 12;
 
-/// The data of block `number`, if it was kept.
+/// The data of block `number`, if [`keep`] has stored them.
 pub(crate) fn block(number: u32) -> Option<&'static Block> {
     let page = BLOCKS.get(number as usize / PAGE_BLOCKS)?.load(Ordering::Acquire);
     // SAFETY: pages and blocks live for ever.
@@ -82,7 +84,7 @@ pub(crate) fn block(number: u32) -> Option<&'static Block> {
     }
 }
 
-/// Keeps the data of block `number`. QEMU translates on one thread at a time.
+/// Stores the data of block `number`. QEMU translates on one thread at a time.
 pub(crate) fn keep(number: u32, block: Block) {
     let Some(place) = BLOCKS.get(number as usize / PAGE_BLOCKS) else { return };
     let mut page = place.load(Ordering::Acquire);
@@ -113,17 +115,18 @@ fn recorded(addresses: &[u64]) -> usize {
 /// The access for which a program gets a signal.
 #[derive(Clone, Copy)]
 pub(crate) struct Fault {
-    /// The address that the system reports. It is unknown if no program can have that address.
+    /// The faulting address that the system reports. The system does not report it if no program
+    /// can use that address.
     pub(crate) address: u64,
     pub(crate) is_write: bool,
 }
 
 impl Fault {
-    /// Whether the fault can be of an access to `address`, which is at `address + guest_base` on
-    /// the host.
+    /// Whether the fault may have been caused by an access to the guest's `address`. On the host
+    /// this is `address + guest_base`.
     ///
-    /// QEMU may split an unaligned access into aligned ones of up to 16 bytes. Then the fault has the address
-    /// of one of these.
+    /// QEMU may split an unaligned access into aligned accesses of up to 16 bytes. The fault then
+    /// has the address of one of these aligned accesses.
     fn is_of(self, address: u64, tag: Tag, guest_base: u64) -> bool {
         const ALIGNED_MASK: u64 = 15;
         let end = address.wrapping_add(u64::from(tag.size()) - 1);
@@ -134,8 +137,9 @@ impl Fault {
     }
 }
 
-/// If the fault is in a block that does not record all addresses: writes the number of accesses that were
-/// made into the block's record or trail. Returns the place and its earlier value.
+/// If the fault is in a block that does not record all addresses: writes the number of accesses
+/// that the block made into its record or its trail. Returns the address of the word that was
+/// changed, and the earlier value of this word.
 pub(crate) unsafe fn mark(fault: Fault, vcpu: u32) -> Option<(*mut u64, u64)> {
     // SAFETY: the thread is that of the virtual CPU, and its records lie in one span.
     unsafe {
@@ -165,10 +169,10 @@ pub(crate) unsafe fn mark(fault: Fault, vcpu: u32) -> Option<(*mut u64, u64)> {
     }
 }
 
-/// The number of accesses made by a block that recorded these `addresses` before this fault; `None`
-/// if it made all.
+/// The number of accesses that a block made before this fault, if it recorded these `addresses`.
+/// `None` if it made all of its accesses.
 fn made(block: &Block, addresses: &[u64], fault: Fault, guest_base: u64) -> Option<usize> {
-    // Accesses before the last address that is there were made.
+    // The block has made all accesses up to the one whose address it recorded last.
     let mut left = recorded(addresses);
     for (index, &(tag, derived)) in block.accesses.iter().enumerate() {
         match derived {

@@ -1,10 +1,11 @@
 //! The end of a program by a signal.
 //!
 //! The program makes no system call at this time. Often there is no fault on the host either, which
-//! [`crate::derived`] would see: QEMU checks its own table of the guest's pages before a fetch, and a helper
-//! function detects unaligned addresses. But whatever the signal is and whoever sent it, QEMU ends itself
-//! with the C library's `kill`, on the thread that the signal was for and outside of translated code.
-//! Pagewalk's own QEMU calls `pagewalk_ends` before that.
+//! [`crate::derived`] could use: before a fetch, QEMU checks its own table of the guest's pages,
+//! and unaligned addresses are detected by a helper function. But for every signal from every
+//! sender, QEMU ends itself with the C library's `kill`. It does so on the thread to which the
+//! signal was delivered, and outside of translated code. Pagewalk's own QEMU calls `pagewalk_ends`
+//! before this `kill`.
 //!
 //! The recorder then does the same as before a system call that ends the process: it records all counted
 //! accesses and ends the segment, so that the segment comes before anything that a waiting parent does.
@@ -15,7 +16,7 @@ use crate::{filter, global, span, sure, vcpu};
 
 /// Called before a signal ends this process.
 pub(crate) fn tell() {
-    // Of several threads others write on, and nothing is counted.
+    // With several threads, the others still write records, and no hits are counted.
     if vcpu::is_alone() && !global::is_stopped() {
         filter::settle(0);
         sure::settle(0);

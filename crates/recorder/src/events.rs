@@ -1,10 +1,10 @@
-//! Events with text, and events of threads.
+//! Events that contain text, and the event that begins a thread.
 
 use ring::EventCode;
 
 use crate::span;
 
-/// The most bytes of text in one event; longer texts are truncated.
+/// The maximum length of the text of an event in bytes. Longer texts are truncated.
 const TEXT_BYTES_MAX: usize = 6 << 10;
 
 /// Appends an event that consists of `words`, the number of bytes of `text`, and the text.
@@ -20,15 +20,15 @@ pub(crate) fn text(vcpu: u32, code: EventCode, words: &[u64], text: &[u8]) {
     span::event(vcpu, code, &[words, &[text.len() as u64], packed]);
 }
 
-/// Appends the event that the calling thread begins.
+/// Appends an event: the calling thread begins.
 pub(crate) fn thread_start(vcpu: u32) {
-    // SAFETY: takes nothing and cannot fail.
+    // SAFETY: the call has no arguments and cannot fail.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u64;
     span::event(vcpu, EventCode::ThreadStart, &[&[tid]]);
     span::mark(vcpu, true);
 }
 
-/// Appends a note for the reader of the trace.
+/// Appends a note that is shown to people who use the trace.
 pub(crate) fn note(vcpu: u32, what: &str) {
     text(vcpu, EventCode::Note, &[], what.as_bytes());
 }

@@ -1,9 +1,9 @@
-//! Following `execve`: the new program runs in QEMU with this plugin again.
+//! Following `execve`: the new program runs in QEMU with this plugin too.
 //!
-//! QEMU would let the kernel execute the file, natively and unrecorded. Instead, the recorder
-//! executes QEMU, `qemu-ARCH -plugin SESSION -0 ARGV0 PATH ARGS…`, with the guest's own strings. If
-//! a program cannot be followed, QEMU's own handling of the call remains, with the errors that the
-//! program expects.
+//! QEMU itself would let the kernel execute the file natively, and the new program would not be
+//! recorded. Instead, the recorder executes QEMU, `qemu-ARCH -plugin SESSION -0 ARGV0 PATH ARGS…`,
+//! with the guest's own strings. If a program cannot be followed, QEMU handles the call as usual,
+//! with the errors that the program expects.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
@@ -15,12 +15,13 @@ use crate::isa::Guest;
 use crate::{events, global, guest, qemu, span};
 
 const PATH_BYTES: usize = 4096;
-/// The bytes at the beginning of a file that determine its type; as many as Linux reads for `#!`.
+/// The number of bytes at the beginning of a file from which its type is determined. Linux reads
+/// this many bytes for `#!`.
 const HEAD_BYTES: usize = 256;
-/// The most bytes of path and arguments that are reported to the host.
+/// The maximum length in bytes of the path and arguments that are reported to the host.
 const TOLD_BYTES: usize = 2048;
-/// The most arguments and variables of a program that is followed; Linux's limit in bytes allows no
-/// more.
+/// The maximum number of arguments, and of environment variables, of a program that is followed.
+/// Linux limits their bytes, and this limit allows no more of them.
 const STRINGS_MAX: usize = 1 << 18;
 
 type Path = [u8; PATH_BYTES];
@@ -35,8 +36,8 @@ pub(crate) struct Request {
     pub(crate) flags: i32,
 }
 
-/// Executes QEMU for the program that the guest requests. Returns if the program cannot or must not
-/// be followed.
+/// Executes QEMU for the program that the guest requests. Returns only if the program cannot or
+/// must not be followed.
 pub(crate) fn follow(vcpu: u32, guest: Guest, request: &Request) {
     let mut path = [0; PATH_BYTES];
     let Some(held) = resolve(request, &mut path) else { return };
@@ -46,7 +47,8 @@ pub(crate) fn follow(vcpu: u32, guest: Guest, request: &Request) {
     let session = global::shared().session();
     if session.follow != 0 && session.over.load(Ordering::Relaxed) == 0 {
         match Plan::make(&path) {
-            // The kernel refuses it, as the interpreter could not open it.
+            // The interpreter could not open the script, since `execve` closes its descriptor. The
+            // kernel then refuses the call, so QEMU's own handling is right.
             Ok(plan) if plan.is_script && held != Held::Nothing => {}
             Ok(mut plan) => {
                 global::process().executing.store(1, Ordering::Release);
@@ -79,12 +81,12 @@ struct Plan {
     option: Option<Path>,
     /// Whether the file is a script.
     is_script: bool,
-    /// The library that marks allocations in the program, if requested and present.
+    /// The library that reports the program's allocations, if it is requested and installed.
     preload: Option<Path>,
 }
 
 impl Plan {
-    /// Examines the file. The error is a note if the file must run unrecorded.
+    /// Examines the file. The error contains a note if the file must run unrecorded.
     fn make(path: &Path) -> Result<Plan, Option<&'static str>> {
         let mut program = *path;
         let mut option = None;
@@ -95,7 +97,9 @@ impl Plan {
             let head = &head[..length];
             if let Some(line) = head.strip_prefix(b"#!") {
                 if is_script {
-                    return Err(Some("a script whose interpreter is a script ran unrecorded"));
+                    return Err(Some(
+                        "a script ran unrecorded: its interpreter is itself a script",
+                    ));
                 }
                 let (interpreter, argument) = shebang(line).ok_or(None)?;
                 is_script = true;
@@ -104,13 +108,17 @@ impl Plan {
                 continue;
             }
             let Some(arch) = arch_of(head) else {
-                return Err(Some("a program for a processor without a QEMU ran unrecorded"));
+                return Err(Some(
+                    "a program ran unrecorded: programs for its processor cannot be recorded",
+                ));
             };
             let prefix = until_zero(&global::shared().session().qemu);
             let qemu = joined(&[prefix, arch]).ok_or(None)?;
             // SAFETY: the path is terminated.
             if unsafe { libc::access(qemu.as_ptr().cast(), libc::X_OK) } != 0 {
-                return Err(Some("a program for a processor without a QEMU ran unrecorded"));
+                return Err(Some(
+                    "a program ran unrecorded: no QEMU for its processor is installed",
+                ));
             }
             let library = until_zero(&global::shared().session().allocations);
             let preload = match library {
@@ -124,7 +132,7 @@ impl Plan {
         }
     }
 
-    /// Executes QEMU. Returns if the kernel refuses.
+    /// Executes QEMU. Returns only if the kernel refuses.
     fn execute(&mut self, path: &Path, arguments: &Strings, environment: &Strings) {
         let extra = 10;
         let changed = self.preloading(environment);
@@ -159,13 +167,15 @@ impl Plan {
     }
 }
 
-/// The name, with its `=`, of the environment variable with the libraries to load first.
+/// The name of the environment variable that lists the libraries to load first, with the `=` after
+/// it.
 const PRELOAD: &[u8; 11] = b"LD_PRELOAD=";
 
 impl Plan {
-    /// If allocations are marked: the environment for QEMU, whose own loader must not load the
-    /// program's libraries, and the variable that the program gets instead. The variable has the
-    /// library for the program's processor, then the libraries in the program's environment.
+    /// If allocations are recorded: the environment for QEMU, and the variable `LD_PRELOAD` for the
+    /// program. QEMU's environment lacks this variable, since QEMU's own loader must not load the
+    /// program's libraries. The variable lists the library for the program's processor, then the
+    /// libraries that the program's environment lists.
     fn preloading(&self, environment: &Strings) -> Option<(Strings, Option<Path>)> {
         let stem = Some(until_zero(&global::shared().session().allocations));
         let stem = stem.filter(|stem| !stem.is_empty())?;
@@ -184,7 +194,7 @@ impl Plan {
         }
         let mut wanted = until_zero(&wanted);
         if wanted.starts_with(stem) {
-            // It was put there for the program before.
+            // The recorder added this library for the program that calls `execve`.
             let end = wanted.iter().position(|&byte| byte == b':');
             wanted = end.map_or(&b""[..], |end| &wanted[end + 1..]);
         }
@@ -196,14 +206,15 @@ impl Plan {
     }
 }
 
-/// How QEMU can open the file of a descriptor that `execve` closes.
+/// How QEMU can open the file that a descriptor refers to, although `execve` may close this
+/// descriptor.
 #[derive(PartialEq, Eq)]
 enum Held {
-    /// The descriptor is not closed.
+    /// Through the descriptor itself: `execve` does not close it.
     Nothing,
-    /// By its path: the descriptor is closed.
+    /// By the file's path.
     ByPath,
-    /// By a copy of the descriptor.
+    /// Through a copy of the descriptor.
     Copy(i32),
 }
 
@@ -225,7 +236,8 @@ impl Held {
                 *path = named;
                 return Held::ByPath;
             }
-            // Far from those that a program counts on.
+            // A high number, so that the copy does not take a low number that the program expects
+            // to be free.
             let copy = libc::fcntl(fd, libc::F_DUPFD, 200);
             let copy = if copy < 0 { libc::fcntl(fd, libc::F_DUPFD, 3) } else { copy };
             let mut link = [0; 32];
@@ -240,10 +252,10 @@ impl Held {
         }
     }
 
-    /// Closes the copy, as the program was not executed.
+    /// Closes the copy of the descriptor, if there is one. Called if the program was not executed.
     fn release(self) {
         if let Held::Copy(fd) = self {
-            // SAFETY: it is ours.
+            // SAFETY: the recorder itself has opened this descriptor.
             unsafe { libc::close(fd) };
         }
     }
@@ -289,7 +301,7 @@ fn resolve(request: &Request, path: &mut Path) -> Option<Held> {
         return Some(Held::Nothing);
     }
     if descriptor.is_none() {
-        // So says a C library whose kernel has no `execveat`.
+        // A C library uses these paths for `fexecve` if the kernel has no `execveat`.
         let own = [&b"/proc/self/fd/"[..], b"/dev/fd/"];
         let number = own.iter().find_map(|prefix| asked.strip_prefix(*prefix));
         descriptor = number.and_then(|number| core::str::from_utf8(number).ok()?.parse().ok());
@@ -297,9 +309,9 @@ fn resolve(request: &Request, path: &mut Path) -> Option<Held> {
     Some(descriptor.map_or(Held::Nothing, |fd| Held::of(fd, path)))
 }
 
-/// The program for the absolute `path` in the folder in which QEMU first looks for files to open (`-L`),
-/// if it exists: a program of another architecture that names `/bin/sh`, for example, finds its own as
-/// if its packages were installed.
+/// The program with the absolute `path` inside the folder in which QEMU first looks for files to
+/// open (`-L`), if this program exists. For example, a program of another architecture that
+/// executes `/bin/sh` gets the shell of its own architecture.
 fn in_folder(path: &Path) -> Option<Path> {
     // SAFETY: the name is terminated, and nobody changes QEMU's own environment.
     let folder = unsafe { libc::getenv(c"QEMU_LD_PREFIX".as_ptr()) };
@@ -314,7 +326,7 @@ fn in_folder(path: &Path) -> Option<Path> {
 
 /// Reads a zero-terminated string of the guest.
 fn read_string(address: u64, to: &mut Path) -> bool {
-    // The string may end right before memory that is not there: read up to page ends.
+    // The string may end right before unmapped memory, so read up to the end of a page at a time.
     let mut length = 0;
     while length < PATH_BYTES {
         let step = (4096 - (address as usize).wrapping_add(length) % 4096).min(PATH_BYTES - length);
@@ -343,11 +355,11 @@ fn head_of(path: &Path, head: &mut [u8; HEAD_BYTES]) -> Result<usize, Option<&'s
             return Err(None);
         }
         if stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0 && libc::geteuid() != 0 {
-            return Err(Some("a program with other rights (setuid) ran unrecorded"));
+            return Err(Some("a program ran unrecorded: it gets other rights (setuid or setgid)"));
         }
         let fd = libc::open(name, libc::O_RDONLY | libc::O_CLOEXEC);
         if fd < 0 {
-            return Err(Some("a program that may not be read ran unrecorded"));
+            return Err(Some("a program ran unrecorded: this user may not read its file"));
         }
         let length = libc::read(fd, head.as_mut_ptr().cast(), HEAD_BYTES);
         libc::close(fd);
@@ -355,7 +367,7 @@ fn head_of(path: &Path, head: &mut [u8; HEAD_BYTES]) -> Result<usize, Option<&'s
     }
 }
 
-/// The interpreter and its argument in the line after `#!`.
+/// The interpreter in the line after `#!`, and its argument if there is one.
 fn shebang(line: &[u8]) -> Option<(Path, Option<Path>)> {
     let end = line.iter().position(|&byte| byte == b'\n')?;
     let line = line[..end].trim_ascii();
@@ -409,14 +421,14 @@ fn tell(vcpu: u32, path: &Path, arguments: &Strings) {
     span::mark(vcpu, true);
 }
 
-/// A vector of strings for `execve`, in memory of its own.
+/// A vector of strings for `execve`. The vector of pointers has its own memory mapping.
 struct Strings {
     pointers: *mut *const c_char,
     count: usize,
 }
 
 impl Strings {
-    /// A vector of `count` null pointers and a terminating one.
+    /// A vector of `count` null pointers, and one more that terminates it.
     fn new(count: usize) -> Option<Strings> {
         // SAFETY: a fresh anonymous mapping.
         let pages = unsafe {
@@ -432,7 +444,7 @@ impl Strings {
         (pages != libc::MAP_FAILED).then_some(Strings { pointers: pages.cast(), count })
     }
 
-    /// The guest's vector at `address`, with pointers converted to the host's.
+    /// The guest's vector at `address`, with its pointers converted to host addresses.
     fn read(guest: Guest, address: u64) -> Option<Strings> {
         if address == 0 {
             return Strings::new(0);
@@ -488,7 +500,7 @@ fn until_zero(bytes: &[u8]) -> &[u8] {
     bytes.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
-/// The parts joined and zero-terminated; `None` if that is too long.
+/// The parts joined and zero-terminated. `None` if the result is too long.
 fn joined(parts: &[&[u8]]) -> Option<Path> {
     let mut whole = [0; PATH_BYTES];
     let mut length = 0;

@@ -1,12 +1,12 @@
 //! The part of QEMU's plugin interface that the recorder uses, written by hand.
 //!
-//! The types are those of `include/qemu/qemu-plugin.h`. The part that the recorder uses did not
-//! change between versions 1 and 4 of the interface, but QEMU refuses a version that it does not
-//! know, so one library is built for each.
+//! The types are those of `include/qemu/qemu-plugin.h`. The part that the recorder uses is the same
+//! in versions 1 to 4 of the interface. But QEMU refuses a plugin with a version that it does not
+//! know, so one library is built for version 1 and one for version 4.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
-/// The version of the interface that this library requests; QEMU looks up this symbol.
+/// The version of the interface that this library requests. QEMU looks up this symbol by its name.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub(crate) static qemu_plugin_version: c_int = if cfg!(feature = "api-v1") { 1 } else { 4 };

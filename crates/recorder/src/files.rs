@@ -1,4 +1,5 @@
-//! File and blocking calls, for `--calls` ([`ring::FileCall`]), as they are made by a program in QEMU.
+//! File calls and blocking calls of a program that runs in QEMU, for `--calls`
+//! ([`ring::FileCall`]).
 //!
 //! Descriptors are examined in the recorded process itself, with the host's own system calls: in
 //! QEMU, a guest's descriptors have the same numbers as the host's.
@@ -33,7 +34,7 @@ impl Caller for Guest {
     }
 
     fn offset(&self, fd: i32) -> u64 {
-        // SAFETY: asks where it is.
+        // SAFETY: this only asks for the descriptor's current offset.
         unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) as u64 }
     }
 
@@ -42,7 +43,7 @@ impl Caller for Guest {
     }
 }
 
-/// Called when a call begins. `None` if it is not to be recorded.
+/// Called when a system call begins. `None` if this call is not to be recorded.
 pub(crate) fn begin(guest: Guest, number: i64, raw: [u64; 6]) -> Option<FileCall> {
     if global::shared().session().calls == 0 {
         return None;
@@ -50,7 +51,7 @@ pub(crate) fn begin(guest: Guest, number: i64, raw: [u64; 6]) -> Option<FileCall
     FileCall::begin(&guest, number, raw.map(|argument| argument & guest.address_mask()))
 }
 
-/// Called when the call has returned; records it.
+/// Called when the system call has returned. Records the call.
 pub(crate) fn end(vcpu: u32, guest: Guest, begun: FileCall, result: i64) {
     let (words, name) = begun.end(&guest, result);
     events::text(vcpu, EventCode::FileCall, words.as_slice(), name.as_bytes());

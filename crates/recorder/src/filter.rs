@@ -20,19 +20,19 @@ use crate::vcpu::{cursor, tag};
 
 const ENTRIES: usize = 16;
 const PAGE_SHIFT: u32 = 12;
-/// The value of an empty entry: page numbers have fewer bits.
+/// The value of an empty entry. No page has this number, since page numbers have fewer bits.
 const NOTHING: u64 = u64::MAX;
 
-/// The two tables of a thread, and the blocks that it has not reported.
+/// The two tables of a thread, and what it has not reported about its blocks.
 pub(crate) struct Filter {
     fetch: [u64; ENTRIES],
-    /// The page number; the lowest bit says whether a store to the page was kept.
+    /// For each entry: the page number, and in the lowest bit whether a store to the page was kept.
     data: [u64; ENTRIES],
-    /// The block that is running.
+    /// The block that the thread is executing.
     block: *const Watched,
     /// Whether that block has been reported to the host.
     told: bool,
-    /// Instructions of blocks that were not reported.
+    /// The number of instructions of blocks that were not reported.
     advance: u64,
     /// The number of dropped accesses.
     pub(crate) dropped: u64,
@@ -50,8 +50,8 @@ impl Filter {
     };
 }
 
-/// The data of a block that the filter needs. It is in memory of the process, so that a fork's
-/// child has it.
+/// The data about a block that the filter needs. They are in the process's own memory, so that a
+/// child of a fork has them too.
 #[derive(Clone, Copy)]
 pub(crate) struct Watched {
     pub(crate) number: u64,
@@ -61,7 +61,8 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// For the block of this number, with its address, length and number of instructions.
+    /// The data of the block with this number. `block` has its address, length and number of
+    /// instructions.
     pub(crate) fn new(number: u64, block: ring::Block) -> Watched {
         let last = block.pc.wrapping_add(u64::from(block.bytes).saturating_sub(1));
         Watched {
@@ -137,8 +138,8 @@ fn keep(data: &mut [u64; ENTRIES], page: u64, stores: bool) {
     *entry = page << 1 | u64::from(stores || stored);
 }
 
-/// Called when a system call begins, so that the block has ended: reports all instructions so far
-/// to the host.
+/// Called when a system call begins, which ends the block. Reports all instructions so far to the
+/// host.
 pub(crate) fn settle(vcpu: u32) {
     // SAFETY: only this thread uses the cursor; a block that was not reported has been set.
     let advance = unsafe {

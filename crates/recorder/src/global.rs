@@ -1,4 +1,5 @@
-//! State of the whole process: the session, its slot in it, the guest.
+//! The state of the whole process: the session, the process's slot in it, and the guest's
+//! instruction set.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +28,7 @@ static STATE: Cell = Cell(UnsafeCell::new(State {
     guest: Guest::X86_64,
 }));
 static STOPPED: AtomicBool = AtomicBool::new(true);
-/// Whether QEMU still has instrumented code that it is to drop.
+/// Whether QEMU may still have instrumented code, which it should drop.
 static STALE: AtomicBool = AtomicBool::new(false);
 
 fn state() -> &'static State {
@@ -38,15 +39,15 @@ fn state() -> &'static State {
 /// Begins recording in `slot`. The process must have one thread.
 pub(crate) fn start(shared: Shared, slot: Slot, guest: Guest) -> Result<(), &'static str> {
     vcpu::share(shared.nexts(slot.index))?;
-    // SAFETY: nobody else runs.
+    // SAFETY: no other thread runs.
     unsafe { STATE.0.get().write(State { shared, slot, guest }) };
     STOPPED.store(false, Ordering::Release);
     Ok(())
 }
 
-/// Begins recording of a fork's child in its own slot; without a slot, ends it.
+/// Begins recording the child of a fork in its own slot. Without a slot, the child is not recorded.
 pub(crate) fn start_child(slot: Option<Slot>) {
-    // Until here the cursors are the parent's.
+    // Before this, the child's cursors were still those of its parent.
     let slot = slot.filter(|slot| vcpu::share(shared().nexts(slot.index)).is_ok());
     if slot.is_none() {
         vcpu::keep_apart();
@@ -94,17 +95,18 @@ pub(crate) fn is_stopped() -> bool {
     STOPPED.load(Ordering::Relaxed)
 }
 
-/// Records nothing until [`resume`]; before anything has been translated.
+/// Stops recording until [`resume`] is called. May be called only before QEMU has translated
+/// anything.
 pub(crate) fn wait() {
     STOPPED.store(true, Ordering::Release);
 }
 
-/// Begins to record after [`wait`]. The caller makes QEMU translate anew.
+/// Begins to record after [`wait`]. The caller must make QEMU translate all blocks again.
 pub(crate) fn resume() {
     STOPPED.store(false, Ordering::Release);
 }
 
-/// Ends recording, and makes QEMU translate without callbacks from here on.
+/// Ends recording. From now on QEMU translates without callbacks.
 pub(crate) fn stop(vcpu: u32) {
     if !STOPPED.swap(true, Ordering::AcqRel) {
         qemu::flush(vcpu);

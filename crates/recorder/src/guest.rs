@@ -1,4 +1,4 @@
-//! Reading the guest's memory and file names, with checks of its pointers.
+//! Reading the guest's memory and the names of its files. The guest's pointers are checked.
 
 use core::ffi::CStr;
 
@@ -9,7 +9,8 @@ pub(crate) fn read<T: Copy, const N: usize>(address: u64, to: &mut [T; N]) -> bo
     read_bytes(address, to.as_mut_ptr().cast(), size_of::<[T; N]>()) == size_of::<[T; N]>()
 }
 
-/// Copies up to `length` bytes from the guest's `address`. Returns how many could be read.
+/// Copies up to `length` bytes from the guest's `address`. Returns the number of bytes that could
+/// be read.
 pub(crate) fn read_bytes(address: u64, to: *mut u8, length: usize) -> usize {
     let from = (address as usize).wrapping_add(qemu::guest_base());
     let local = libc::iovec { iov_base: to.cast(), iov_len: length };
@@ -36,15 +37,15 @@ pub(crate) fn file_of(fd: i32) -> [u64; 3] {
 
 /// The result of `fstat` for `fd`.
 pub(crate) fn stat_of(fd: i32) -> Option<libc::stat> {
-    // SAFETY: the structure is the system's to fill; zeros are a value of it.
+    // SAFETY: the system fills the structure, and all zeros are a valid value of it.
     unsafe {
         let mut stat: libc::stat = core::mem::zeroed();
         (libc::fstat(fd, &mut stat) == 0).then_some(stat)
     }
 }
 
-/// The System V shared memory segment `id` in the form of a file: device 0, its number, and its
-/// size in bytes.
+/// The System V shared memory segment `id`, described like a file: device 0, the segment's number
+/// in place of an inode, and its size in bytes.
 pub(crate) fn segment_of(id: i32) -> [u64; 3] {
     // SAFETY: as above.
     unsafe {

@@ -1,7 +1,7 @@
 //! Pagewalk's own QEMU: the interface to the files in `qemu/pagewalk`.
 //!
-//! They examine a block that has been translated and insert operations into it, which QEMU's plugin
-//! interface does not allow. The types are those of `qemu/pagewalk/recorder.h`.
+//! These files examine a block that QEMU is translating, and insert operations into it. QEMU's
+//! plugin interface does not allow this. The types are those of `qemu/pagewalk/recorder.h`.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::{MaybeUninit, offset_of};
@@ -14,7 +14,7 @@ use crate::trail::{Trail, trail};
 use crate::vcpu::{Phase, cursor};
 use crate::{derived, global, machine, sure, vcpu, words};
 
-/// `PAGEWALK_INSTRUCTIONS`: the most instructions of a block in QEMU.
+/// `PAGEWALK_INSTRUCTIONS`: the maximum number of instructions of a block in QEMU.
 const INSTRUCTIONS_MAX: usize = 512;
 /// `PAGEWALK_RECORDED`.
 const RECORDED: u16 = u16::MAX;
@@ -78,7 +78,7 @@ unsafe extern "C" {
     static mut pagewalk_links_pages: bool;
 }
 
-// What is written down in C too: recorder.h, block.c and counted.c.
+// The C files recorder.h, block.c and counted.c contain these numbers too.
 const _: () = {
     assert!(SPAN_ROOM == 128 && Record::NONE == u64::MAX && Record::VALUE_SHIFT == 16);
     assert!(Tag::SIZE_SHIFT == 9 && Tag::LOAD == 1 << 13 && Tag::STORE == 1 << 14);
@@ -88,27 +88,28 @@ const _: () = {
     assert!(offset_of!(Trail, made) == 32 && offset_of!(Trail, addresses) == 40 + 8 * SPAN_ROOM);
 };
 
-/// A function that is called with the first byte, the end, and QEMU's page flags of each mapping of
-/// the guest.
+/// A function that is called for each mapping of the guest, with the address of its first byte, its
+/// end, and QEMU's page flags.
 pub(crate) type RegionFn = unsafe extern "C" fn(*mut c_void, u64, u64, u64) -> c_int;
 
-/// Whether code can be inserted in place of callbacks and translated code be dropped, and whether the end of
-/// a program by a signal is reported.
+/// Whether this is Pagewalk's own QEMU. Only there can code be inserted in place of callbacks, can
+/// translated code be dropped, and is the end of a program by a signal reported.
 pub(crate) const IS_OURS: bool = true;
 
-/// Tells QEMU that the recorder is present: blocks may jump directly into other pages.
+/// Tells QEMU that the recorder is present, so that blocks may jump directly to blocks in other
+/// pages.
 pub(crate) fn begin() {
     // SAFETY: nothing has been translated.
     unsafe { pagewalk_links_pages = true };
 }
 
-/// The number that QEMU adds to a guest's address to access it.
+/// The number that QEMU adds to a guest address to get the host address.
 pub(crate) fn guest_base() -> usize {
     // SAFETY: it is set before anything is translated.
     unsafe { pagewalk_guest_base() }
 }
 
-/// Does nothing: the base is known here.
+/// Does nothing, since this QEMU reports the base itself.
 pub(crate) fn learn_base(_: u64, _: *const c_void) {}
 
 /// The path of the program that this QEMU runs, for `execve` of `/proc/self/exe`.
@@ -120,13 +121,13 @@ pub(crate) fn program() -> Option<&'static CStr> {
     }
 }
 
-/// Drops all translated code; blocks are translated and instrumented anew.
+/// Drops all translated code. Blocks are then translated and instrumented again.
 pub(crate) fn flush(vcpu: u32) {
-    // SAFETY: on a thread of QEMU's; a flush in a callback is queued.
+    // SAFETY: this is a thread of QEMU. A flush in a callback is queued.
     unsafe { pagewalk_flush(vcpu, false) };
 }
 
-/// Drops all translated code before it returns; only in a system call's callback.
+/// Drops all translated code before this function returns. Only for the callback of a system call.
 pub(crate) fn flush_now(vcpu: u32) {
     // SAFETY: a thread in a system call runs no translated code.
     unsafe { pagewalk_flush(vcpu, true) };
@@ -138,12 +139,13 @@ pub(crate) fn walk_regions(context: *mut c_void, each: RegionFn) {
     unsafe { pagewalk_regions(context, each) };
 }
 
-/// Whether a whole machine is recorded, and no program.
+/// Whether a whole machine is recorded, rather than a program.
 pub(crate) fn is_machine() -> bool {
     machine::is_on()
 }
 
-/// Before a block begins or a segment ends: records the events that wait for the end of a block of a whole machine.
+/// Called before a block begins or a segment ends. For a whole machine, records the events that
+/// wait for the end of a block.
 pub(crate) fn settle(vcpu: u32) {
     if machine::is_on() {
         machine::settle(vcpu);
@@ -156,15 +158,16 @@ pub(crate) fn forget_code() {
     unsafe { pagewalk_forget_links() };
 }
 
-/// Whether faults are reported, so that addresses may be left out. An access by code that is not recorded
-/// would be attributed to the block before it.
+/// Whether faults are attributed to the right block, so that addresses may be left out. This is not
+/// so if allocations are recorded: their library is not recorded itself, and a fault in it would be
+/// attributed to the recorded block before it.
 fn sees_faults() -> bool {
     global::shared().session().allocations[0] == 0
 }
 
-/// Called when the program on `vcpu` gets a signal for an access to `address`, or for an instruction fetch
-/// there, or when it has written over the code that it runs. QEMU may end the process after that without
-/// another call.
+/// Called when the program on `vcpu` gets a signal because of a data access to `address` or an
+/// instruction fetch from it, or when the program has written to the code that it executes. After
+/// this call, QEMU may end the process without calling the recorder again.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pagewalk_faulted(vcpu: c_uint, address: u64, is_fetch: bool, is_write: bool) {
     // SAFETY: the cursor is this thread's.
@@ -188,14 +191,15 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// For the block that is being translated; `None` if the block has an unknown operation.
+    /// The plan for the block that is being translated. `None` if the block contains an unknown
+    /// operation.
     ///
     /// # Safety
     ///
     /// Only in QEMU's callback for a translated block, before callbacks are registered.
     pub(crate) unsafe fn make() -> Option<Plan> {
         let mut found = MaybeUninit::uninit();
-        // SAFETY: all of it is filled if the answer is true.
+        // SAFETY: the function has filled the whole structure if it returns true.
         let mut found =
             unsafe { pagewalk_survey(found.as_mut_ptr()).then(|| found.assume_init()) }?;
         let sees_faults = sees_faults();
@@ -208,14 +212,15 @@ impl Plan {
             let Access { from, distance, .. } = *access;
             derived[index] = (from != RECORDED).then_some(Derived { from, distance });
         }
-        // Where accesses are counted, words tell of a block that was left before its last access by a branch.
+        // A block that is left by a branch before its last access may count as fixed too, if its
+        // accesses are counted: the words of its pages then show which accesses it has made.
         found.is_fixed |= found.is_straight
             && sure::is_on()
             && sure::can_count(&tags[..found.accesses as usize], found.instructions);
         Some(Plan { found, tags, derived })
     }
 
-    /// Whether the instruction of that index keeps its callbacks.
+    /// Whether the instruction with this index keeps its callbacks.
     pub(crate) fn keeps(&self, instruction: usize) -> bool {
         self.found
             .calls
@@ -228,13 +233,13 @@ impl Plan {
         if self.found.is_fixed { &self.tags[..self.found.accesses as usize] } else { &[] }
     }
 
-    /// For the accesses of a fixed block: how those addresses that are not recorded are derived
-    /// from others.
+    /// For each access of a fixed block: how its address is derived from recorded data, if it is
+    /// not recorded itself.
     pub(crate) fn derived(&self) -> &[Option<Derived>] {
         &self.derived[..self.fixed_tags().len()]
     }
 
-    /// Whether guaranteed hits of the block are counted.
+    /// Whether the guaranteed hits of this block are counted.
     pub(crate) fn is_counted(&self) -> bool {
         self.is_followed() && sure::can_count(self.fixed_tags(), self.found.instructions)
     }
@@ -251,7 +256,7 @@ impl Plan {
     ///
     /// As for [`Plan::make`], and for the same block.
     pub(crate) unsafe fn write(&self, number: u32) {
-        // SAFETY: as for `make`, which has looked whether there is room.
+        // SAFETY: as for `make`, which has checked that there is room.
         unsafe {
             match derived::block(number).filter(|_| self.is_followed()) {
                 Some(block) => pagewalk_count(
@@ -272,7 +277,7 @@ impl Plan {
         }
     }
 
-    /// How the block records itself.
+    /// The instructions for the C code: how the block is to record itself.
     fn order(&self, number: u32) -> Order {
         let recorded = self.derived().iter().filter(|derived| derived.is_none()).count();
         let record = match self.found.is_fixed {

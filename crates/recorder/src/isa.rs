@@ -7,7 +7,7 @@ pub(crate) enum Guest {
     X86_64,
     /// 32-bit x86.
     I386,
-    /// 32-bit Arm, with the calls of its EABI.
+    /// 32-bit Arm, with the system calls of its EABI.
     Arm,
     /// 64-bit Arm or RISC-V: both use Linux's generic system call numbers.
     Generic64,
@@ -17,7 +17,7 @@ impl Guest {
     /// ELF's number of AMD64.
     pub(crate) const MACHINE_X86_64: u32 = 62;
 
-    /// The guest of that QEMU target, and its ELF machine number.
+    /// The guest instruction set for the QEMU target with this `name`, and its ELF machine number.
     pub(crate) fn from_target(name: &[u8]) -> Option<(Guest, u32)> {
         match name {
             b"x86_64" => Some((Guest::X86_64, Guest::MACHINE_X86_64)),

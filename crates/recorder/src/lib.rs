@@ -10,23 +10,24 @@
 //!   +--------------------------------------+           +--------------------------+
 //! ```
 //!
-//! The recorder is linked into Pagewalk's own QEMU. There it inserts code into translations in place of
-//! callbacks, leaves out addresses that can be derived from others ([`derived`]), and makes blocks jump to
-//! each other where QEMU would look up the next one. Callbacks ([`vcpu`]) record the accesses of QEMU's
-//! helper functions. In another QEMU, the recorder is a plugin and uses callbacks only. The module `qemu` is
-//! the only one that differs: `inside.rs` is for Pagewalk's own QEMU, with its other half in `qemu/pagewalk`;
-//! `outside.rs` is for others.
+//! The recorder is linked into Pagewalk's own QEMU. There it inserts code into translations in
+//! place of callbacks, and leaves out addresses that can be derived from others ([`derived`]). It
+//! also makes blocks jump directly to the next block in places where QEMU would look up that block.
+//! Callbacks ([`vcpu`]) record the accesses of QEMU's helper functions. In another QEMU, the
+//! recorder is a plugin and uses callbacks only. Only the module `qemu` differs between the two: it
+//! is `inside.rs` for Pagewalk's own QEMU, with the C code in `qemu/pagewalk`, and `outside.rs` for
+//! other versions of QEMU.
 //!
-//! Recording an access here needs no thread, lock or allocation, and writes no file: the host
-//! writes the files, so a program may be killed, fork or close all of its descriptors at any time.
-//! The shared layout is in the crate `ring`.
+//! To record an access, the recorder uses no extra thread, no lock and no allocation, and writes no
+//! file. The host writes the files. So a program may fork, close all of its descriptors or be
+//! killed at any time. The layout of the shared memory is in the crate `ring`.
 //!
-//! A fork's child is first in [`on_fork`], before any of its code runs, and claims its own slot and
-//! rings. `execve` is followed by executing QEMU again ([`exec`]).
+//! In the child of a fork, QEMU calls [`on_fork`] before any code of the program runs. The child
+//! then claims its own slot and rings. `execve` is followed by executing QEMU again ([`exec`]).
 //!
 //! QEMU's plugin interface is GPL-2.0-or-later, and so is this crate.
 #![allow(clippy::missing_safety_doc)]
-// Much of it is for our own QEMU alone.
+// Much of this crate is used only in Pagewalk's own QEMU.
 #![cfg_attr(not(feature = "inside"), allow(dead_code))]
 
 mod calls;
@@ -66,11 +67,12 @@ use isa::Guest;
 use shared::Shared;
 use translate::Callbacks;
 
-/// Called by QEMU when it loads the plugin. The arguments have `session=PATH`.
+/// Called by QEMU when it loads the plugin. One of the arguments is `session=PATH`.
 ///
 /// # Safety
 ///
-/// QEMU calls this once, with its information and `argc` zero-terminated arguments.
+/// QEMU calls this function once, with information about itself and `argc` zero-terminated
+/// arguments.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qemu_plugin_install(
     id: u64,
@@ -96,7 +98,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     }
 }
 
-/// The result for a whole machine; `None` for a program.
+/// The plugin's result for a whole machine. `None` if QEMU runs a program.
 ///
 /// # Safety
 ///
@@ -125,21 +127,32 @@ fn install<'a>(
     mut arguments: impl Iterator<Item = &'a CStr>,
 ) -> Result<(), &'static str> {
     if info.system_emulation {
-        return Err("it records programs (qemu-x86_64), not whole machines");
+        return Err(
+            "this plugin records programs only (in qemu-x86_64, for example), not whole machines \
+             (qemu-system-x86_64)",
+        );
     }
     // SAFETY: QEMU's string is terminated.
     let target = unsafe { CStr::from_ptr(info.target_name) };
-    let (guest, machine) = Guest::from_target(target.to_bytes())
-        .ok_or("it records only programs for x86_64, i386, arm, aarch64 and riscv64")?;
+    let (guest, machine) = Guest::from_target(target.to_bytes()).ok_or(
+        "it cannot record programs for this QEMU's processor, only for x86_64, i386, arm, \
+             aarch64 and riscv64",
+    )?;
     let path = arguments
         .find_map(|argument| argument.to_bytes_with_nul().strip_prefix(b"session="))
         .and_then(|path| CStr::from_bytes_with_nul(path).ok())
-        .ok_or("the argument session=PATH is missing: run `pagewalk record`, which gives it")?;
+        .ok_or(
+            "the plugin's argument session=PATH is missing: run `pagewalk record`, which adds it",
+        )?;
     let shared = Shared::open(path)?;
     let session = shared.session();
-    let callbacks = Callbacks::choose(session.filter_page16 != 0, session.inline_code != 0)
-        .ok_or("--user-filter page16 does not support this version of QEMU")?;
-    let slot = shared.enter(machine, None).ok_or("too many processes are recorded at one time")?;
+    let callbacks = Callbacks::choose(session.filter_page16 != 0, session.inline_code != 0).ok_or(
+        "--user-filter page16 does not work with this version of QEMU: leave the option out, \
+             or use another QEMU",
+    )?;
+    let slot = shared
+        .enter(machine, None)
+        .ok_or("too many processes run at one time: 1024 can be recorded")?;
     translate::set(callbacks);
     qemu::begin();
     if qemu::IS_OURS {
@@ -147,7 +160,7 @@ fn install<'a>(
         sure::prepare(session, guest);
     }
     global::start(shared, slot, guest)?;
-    // SAFETY: the functions have the types that QEMU asks for and live as long as it does.
+    // SAFETY: the functions have the types that QEMU requires, and live as long as QEMU.
     unsafe {
         libc::pthread_atfork(None, None, Some(on_fork));
         ffi::qemu_plugin_register_vcpu_init_cb(id, on_thread);
@@ -161,16 +174,17 @@ fn install<'a>(
 
 /// Called when a virtual CPU begins; its thread does not run yet.
 unsafe extern "C" fn on_thread(_: u64, vcpu: c_uint) {
-    // Code for the first thread only would write into its ring: nobody makes one unannounced.
+    // Recording ends if the thread has no cursor, or if it begins unannounced while translated code
+    // is for the first thread only. This code would write into the first thread's ring.
     if !vcpu::begin(vcpu) || (vcpu != 0 && vcpu::is_alone()) {
         global::stop(0);
     }
 }
 
-/// Called in a fork's child, which has one thread and has not run anything.
+/// Called in the child of a fork, which has one thread and has not executed anything.
 unsafe extern "C" fn on_fork() {
     if global::is_stopped() {
-        // The code it has inherited is not instrumented.
+        // The translated code that the child has inherited is not instrumented.
         return vcpu::keep_apart();
     }
     let session = global::shared().session();

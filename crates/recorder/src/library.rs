@@ -13,11 +13,12 @@ pub(crate) fn is_library(pc: u64) -> bool {
     (start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed)).contains(&pc)
 }
 
-/// Takes note of an executable mapping of `bytes` bytes from `start` of the file at `path`.
+/// Called for an executable mapping of the file at `path`, of `bytes` bytes at the address `start`.
+/// Remembers the address range if the file is the library.
 pub(crate) fn mapped(path: &[u8], start: u64, bytes: u64) {
     let stem = global::shared().session().allocations.split(|&byte| byte == 0).next();
     if stem.is_some_and(|stem| !stem.is_empty() && path.starts_with(stem)) {
-        // The end first, so that at no time other code seems to be between them.
+        // The end is stored first, so that other code never seems to be between the two addresses.
         LIBRARY[1].store(start.saturating_add(bytes), Ordering::Relaxed);
         LIBRARY[0].store(start, Ordering::Relaxed);
     }

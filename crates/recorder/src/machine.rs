@@ -8,16 +8,20 @@
 //!   entry of __switch_to and others -> events Task, Named, SpaceEnd
 //! ```
 //!
-//! Nothing is recorded before the guest runs the marker [`BEGIN`], unless the arguments say `begin=now`. A marker
-//! is a long NOP with the displacement [`MARKER`]. With `markers=on` nothing is recorded, and the machine pauses.
+//! Nothing is recorded before the guest executes the marker [`BEGIN`], unless the plugin has the
+//! argument `begin=now`. A marker is a long NOP whose bytes are [`MARKER`], the marker's number and
+//! [`MARKER_END`]. With `markers=on` nothing is recorded, and only the marker [`PAUSE`] has an
+//! effect: the machine pauses.
 //!
 //! # Events in the middle of a block
 //!
-//! A fill of QEMU's TLB happens while a block runs. The code of a fixed block ([`ring::Control::Fixed`]) has already
-//! moved its cursor behind all of its records, and nothing may end the span that it still writes to. So events wait
-//! in [`Waiting`] until the next block begins: meanwhile the cursor is [`Next::NOWHERE`], and the block takes the
-//! slow path. The block's record is marked with [`Record::with_events`], and the events are those that follow it. All
-//! other blocks look up their cursor for each access, so that events stand among their records.
+//! A fill of QEMU's TLB happens while a block runs. The code of a fixed block
+//! ([`ring::Control::Fixed`]) has already moved its cursor behind all of the block's records. It
+//! still writes to the span, so nothing may end this span. So events wait in [`Waiting`] until the
+//! next block begins. Meanwhile the cursor is [`Next::NOWHERE`], so that the next block takes the
+//! slow path. The record of the fixed block is marked with [`Record::with_events`], and the events
+//! follow it. All other blocks read their cursor for each access, so events are recorded between
+//! their accesses.
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -35,20 +39,20 @@ use crate::translate::{self, Callbacks};
 use crate::vcpu::{Phase, cursor, next};
 use crate::{global, skip, span, vcpu};
 
-/// The most virtual CPUs of a machine.
+/// The maximum number of virtual CPUs of a machine.
 const VCPUS: usize = 64;
 /// The bytes of a marker before its number: a NOP with an operand of 32 bits, `[rax + rax + 0x505700NN]`.
 const MARKER: [u8; 4] = [0x0f, 0x1f, 0x84, 0x00];
-/// The bytes after its number.
+/// The bytes of a marker after its number.
 const MARKER_END: [u8; 3] = [0x00, 0x57, 0x50];
-/// The marker at which recording begins, ends, and at which the machine is paused.
+/// The numbers of the markers that begin a recording, end it, and pause the machine.
 const BEGIN: u8 = 1;
 const END: u8 = 2;
 const PAUSE: u8 = 3;
 /// QEMU's numbers of RSI and RDI.
 const RSI: c_int = 6;
 const RDI: c_int = 7;
-/// Bytes of the name of a task in Linux.
+/// The length in bytes of a task's name in Linux.
 const NAME_BYTES: usize = 16;
 
 unsafe extern "C" {
@@ -142,7 +146,7 @@ struct Listener {
     paused: unsafe extern "C" fn(c_uint),
 }
 
-// SAFETY: it is constant.
+// SAFETY: the value is constant.
 unsafe impl Sync for Listener {}
 
 static LISTENER: Listener = Listener {
@@ -167,28 +171,31 @@ pub(crate) fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// What is known of the guest's kernel: addresses of functions and offsets in its structures; 0 if unknown.
+/// What is known about the guest's kernel: addresses of functions, and offsets in structures. A
+/// number is 0 if it is unknown.
 #[derive(Clone, Copy)]
 struct Kernel {
-    /// `__switch_to(previous, next)`, `pgd_free(mm, pgd)`, `__set_task_comm(task, name)`.
+    /// The addresses of `__switch_to(previous, next)`, `pgd_free(mm, pgd)` and
+    /// `__set_task_comm(task, name)`.
     switch_to: u64,
     pgd_free: u64,
     set_comm: u64,
-    /// The offset, in the data of a processor, of the address of its task.
+    /// The offset of the pointer to the current task in a processor's data (per-CPU data).
     current: u64,
-    /// Offsets in `task_struct`.
+    /// Offsets of fields in `task_struct`.
     mm: u64,
     active_mm: u64,
     pid: u64,
     tgid: u64,
     comm: u64,
-    /// The offset in `mm_struct`.
+    /// The offset of a field in `mm_struct`.
     pgd: u64,
 }
 
 struct Cell<T>(UnsafeCell<T>);
 
-// SAFETY: what is in it is written before virtual CPUs run, or used by the thread of its virtual CPU alone.
+// SAFETY: the content is written before virtual CPUs run, or it is used only by the thread of one
+// virtual CPU.
 unsafe impl<T> Sync for Cell<T> {}
 
 static KERNEL: Cell<Kernel> = Cell(UnsafeCell::new(Kernel {
@@ -209,7 +216,8 @@ fn kernel() -> &'static Kernel {
     unsafe { &*KERNEL.0.get() }
 }
 
-/// Events that wait for the end of a fixed block, each with its header, and the virtual CPU's cursor.
+/// Events that wait for the end of a fixed block, each with its header; and the cursor that the
+/// virtual CPU will have again afterwards.
 struct Waiting {
     words: Vec<u64>,
     next: *mut u64,
@@ -218,7 +226,8 @@ struct Waiting {
 static WAITING: [Cell<Waiting>; VCPUS] =
     [const { Cell(UnsafeCell::new(Waiting { words: Vec::new(), next: ptr::null_mut() })) }; VCPUS];
 
-/// Called for each plugin of qemu-system: `session=PATH` is the recorder, everything else is the checker.
+/// Called for each plugin of qemu-system. A plugin with the argument `session=PATH` is the
+/// recorder. A plugin without it is the checker.
 ///
 /// # Safety
 ///
@@ -255,7 +264,12 @@ pub(crate) unsafe fn install(
                 "tgid" => &mut found.tgid,
                 "comm" => &mut found.comm,
                 "pgd" => &mut found.pgd,
-                _ => return Err("it does not know one of its arguments"),
+                _ => {
+                    return Err(
+                        "one of the plugin's arguments NAME=0xNUMBER has an unknown name: use the \
+                     recorder and `pagewalk record` of one version",
+                    );
+                }
             };
             *field = value;
         }
@@ -271,14 +285,14 @@ pub(crate) unsafe fn install(
         return Ok(unsafe { pagewalk_install(id, ptr::from_ref(info).cast(), argc, argv) });
     };
     if info.vcpus_max() as usize > VCPUS {
-        return Err("it records at most 64 processors");
+        return Err("the machine has too many processors: at most 64 can be recorded (-smp)");
     }
     let shared = Shared::open(path)?;
     let inline = shared.session().inline_code != 0 && !checks;
     let callbacks = Callbacks::of_machine(inline, checks.then_some(on_checked));
     let slot = shared
         .enter(Guest::MACHINE_X86_64, None)
-        .ok_or("the recording's shared memory has no room for another process")?;
+        .ok_or("the recording's shared memory already has the largest number of processes")?;
     translate::set(callbacks);
     if info.vcpus_max() == 1 {
         vcpu::set_alone();
@@ -312,8 +326,9 @@ unsafe extern "C" fn on_processor(_: Id, vcpu: c_uint) {
     vcpu::begin(vcpu);
 }
 
-/// Called when QEMU has translated a block: looks for markers and functions, and instruments the block while a
-/// recording is on.
+/// Called when QEMU has translated a block. Instruments the block if recording is on. Registers
+/// callbacks if the block contains a marker, or begins one of the kernel functions that are
+/// watched.
 unsafe extern "C" fn on_translate(id: Id, tb: *mut Tb) {
     // SAFETY: `tb` and its instructions are QEMU's and live during this call.
     unsafe {
@@ -362,7 +377,7 @@ unsafe extern "C" fn on_marker(vcpu: c_uint, number: *mut c_void) {
             global::resume();
             // SAFETY: on the thread of the virtual CPU.
             unsafe { pagewalk_begin(vcpu) };
-            // One virtual CPU runs at a time, and all of them on this thread.
+            // All virtual CPUs run on this thread, one at a time.
             (0..VCPUS_COUNT.load(Ordering::Relaxed) as u32).for_each(tell_processor);
         }
         END if !global::is_stopped() => end(vcpu),
@@ -372,7 +387,8 @@ unsafe extern "C" fn on_marker(vcpu: c_uint, number: *mut c_void) {
     }
 }
 
-/// Where a virtual CPU is when the recording begins: its control registers and its task.
+/// Records the state of a virtual CPU when the recording begins: its control registers and its
+/// task.
 fn tell_processor(vcpu: u32) {
     for number in [0, 3, 4] {
         // SAFETY: on the thread of the virtual CPUs.
@@ -406,7 +422,7 @@ unsafe extern "C" fn on_exit(_: Id, _: *mut c_void) {
     }
 }
 
-/// A number of 8 bytes in the guest's memory; 0 if it is not mapped.
+/// The number of 8 bytes at `address` in the guest's memory. 0 if the address is not mapped.
 fn read(vcpu: u32, address: u64) -> u64 {
     let mut value = 0u64;
     // SAFETY: `value` has 8 bytes.
@@ -421,7 +437,8 @@ fn name(vcpu: u32, address: u64) -> [u64; 2] {
     name
 }
 
-/// Identifiers, space and name of the task at `task`.
+/// Records the identifiers, the address space and the name of the task whose structure is at the
+/// address `task`.
 fn tell_task(vcpu: u32, task: u64) {
     let kernel = kernel();
     let ids = read(vcpu, task + kernel.pid) as u32 as u64 | read(vcpu, task + kernel.tgid) << 32;
@@ -434,21 +451,21 @@ fn tell_task(vcpu: u32, task: u64) {
     event(vcpu, EventCode::Task, &[ids, u64::from(own != 0), root, first, second]);
 }
 
-/// `__switch_to(previous, next)` begins.
+/// Called when `__switch_to(previous, next)` begins.
 unsafe extern "C" fn on_switch(vcpu: c_uint, _: *mut c_void) {
     // SAFETY: as above.
     let task = unsafe { pagewalk_register(vcpu, RSI) };
     tell_task(vcpu, task);
 }
 
-/// `pgd_free(mm, pgd)` begins.
+/// Called when `pgd_free(mm, pgd)` begins.
 unsafe extern "C" fn on_space_end(vcpu: c_uint, _: *mut c_void) {
     // SAFETY: as above.
     let root = unsafe { pagewalk_physical(vcpu, pagewalk_register(vcpu, RSI)) };
     event(vcpu, EventCode::SpaceEnd, &[root]);
 }
 
-/// `__set_task_comm(task, name)` begins.
+/// Called when `__set_task_comm(task, name)` begins.
 unsafe extern "C" fn on_named(vcpu: c_uint, _: *mut c_void) {
     // SAFETY: as above.
     let (task, text) = unsafe { (pagewalk_register(vcpu, RDI), pagewalk_register(vcpu, RSI)) };
@@ -473,7 +490,8 @@ unsafe extern "C" fn on_fill(vcpu: c_uint, fill: *const Fill) {
     let mut words = [0u64; 3 + 5];
     words[0] = fill.address;
     words[1] = fill.physical;
-    // What all entries together allow, rather than what QEMU's TLB does: it lacks stores to clean pages.
+    // The rights are what all page-table entries together permit. QEMU's own TLB permits less: no
+    // stores to pages that are not dirty.
     let all = entries.iter().fold(u64::MAX, |all, entry| all & entry.value);
     let never_runs = entries.iter().any(|entry| entry.value >> 63 != 0);
     let last = entries.last().map_or(0, |entry| entry.value);
@@ -521,7 +539,8 @@ unsafe extern "C" fn on_left(vcpu: c_uint, done: c_uint) {
     event(vcpu, EventCode::Left, &[done.into()]);
 }
 
-/// Another virtual CPU may run next: what this one did comes first.
+/// Called before another virtual CPU may run. Ends the segment, so that the accesses of this
+/// virtual CPU are ordered before those of the other one.
 unsafe extern "C" fn on_pause(vcpu: c_uint) {
     if !global::is_stopped() && !vcpu::is_alone() {
         settle(vcpu);
@@ -529,7 +548,8 @@ unsafe extern "C" fn on_pause(vcpu: c_uint) {
     }
 }
 
-/// Called for an access in a check of the recorder: also records where QEMU's TLB has it.
+/// Called for an access if the recorder is being checked. Also records the physical address to
+/// which QEMU's TLB translates the access.
 unsafe extern "C" fn on_checked(
     vcpu: c_uint,
     about: MemInfo,
@@ -537,7 +557,8 @@ unsafe extern "C" fn on_checked(
     instruction: *mut c_void,
 ) {
     let (mut physical, mut size_log) = (0, 0);
-    // SAFETY: QEMU calls this on the thread of `vcpu`, and the numbers are written before the function returns.
+    // SAFETY: QEMU calls this on the thread of `vcpu`, and `pagewalk_lookup` writes the numbers
+    // before it returns.
     unsafe {
         vcpu::on_access_of_machine::<5>(vcpu, about, address, instruction);
         if pagewalk_lookup(vcpu, about, address, &raw mut physical, &raw mut size_log) {
@@ -550,7 +571,7 @@ fn waiting(vcpu: u32) -> *mut Waiting {
     WAITING[vcpu as usize % VCPUS].0.get()
 }
 
-/// Records an event: now, or after the fixed block that runs.
+/// Records an event: at once, or, if a fixed block is being executed, after this block.
 fn event(vcpu: u32, code: EventCode, words: &[u64]) {
     if global::is_stopped() || vcpu as usize >= VCPUS {
         return;
@@ -561,7 +582,8 @@ fn event(vcpu: u32, code: EventCode, words: &[u64]) {
         let is_first = (*waiting).words.is_empty();
         if is_first && !mark_fixed(vcpu) {
             span::event(vcpu, code, &[words]);
-            // The code of a block that runs on counts on room for all of its accesses.
+            // The block continues after this event, and its code relies on having room for all of
+            // its accesses.
             return span::make_room(vcpu, 1);
         }
         (*waiting).words.push(ring::event_header(code, words.len() as u16).0);
@@ -573,7 +595,8 @@ fn event(vcpu: u32, code: EventCode, words: &[u64]) {
     }
 }
 
-/// If the last block since the last event is a fixed one, marks its record; otherwise returns false.
+/// If a block has begun since the last event, and the last such block is a fixed block: marks its
+/// record and returns true. Otherwise returns false.
 unsafe fn mark_fixed(vcpu: u32) -> bool {
     // SAFETY: the records lie in the present span and are this thread's.
     unsafe {
@@ -597,7 +620,7 @@ unsafe fn mark_fixed(vcpu: u32) -> bool {
     }
 }
 
-/// Records the events that wait for the end of a block. Called before the next one begins.
+/// Records the events that wait for the end of a block. Called before the next block begins.
 pub(crate) fn settle(vcpu: u32) {
     if vcpu as usize >= VCPUS {
         return;
@@ -618,7 +641,7 @@ pub(crate) fn settle(vcpu: u32) {
             }
             at += 1 + count;
         }
-        // The memory is used again.
+        // The vector is kept, so that its memory is used for the next events.
         (*waiting).words = words;
         (*waiting).words.clear();
     }

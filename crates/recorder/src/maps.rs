@@ -12,7 +12,7 @@ use crate::{events, global, qemu, span};
 /// The number of bytes read from `/proc/self/maps` at a time.
 const PIECE_BYTES: usize = 4096;
 
-/// Reports all regions, all files, and then the guest's base.
+/// Reports all regions, then the text of `/proc/self/maps`, and then the guest's base.
 pub(crate) fn tell(vcpu: u32) {
     let mut context = vcpu;
     qemu::walk_regions((&raw mut context).cast(), on_region);
@@ -20,11 +20,11 @@ pub(crate) fn tell(vcpu: u32) {
     span::event(vcpu, EventCode::Layout, &[&[qemu::guest_base() as u64]]);
 }
 
-/// Returns 0, so that QEMU continues.
+/// Reports one region. Returns 0, so that QEMU continues with the next one.
 unsafe extern "C" fn on_region(context: *mut c_void, start: u64, end: u64, flags: u64) -> c_int {
     // SAFETY: `tell` gave the address of its variable.
     let vcpu = unsafe { *context.cast::<u32>() };
-    // QEMU for a 32-bit guest gives 32-bit addresses, and says nothing of the upper halves.
+    // For a 32-bit guest, only the lower 32 bits of these addresses are meaningful.
     let mask = global::guest().address_mask();
     span::event(vcpu, EventCode::Region, &[&[start & mask, end & mask, flags & 0xffff_ffff]]);
     0

@@ -16,8 +16,9 @@ use crate::guest;
 const SOCKETCALL: i64 = 102;
 const IPC: i64 = 117;
 
-/// By the first argument of `socketcall`: i386's number of the call, and the number of its
-/// arguments. Missing arguments are 0, which makes `accept` an `accept4` and `send` a `sendto`.
+/// For each value of the first argument of `socketcall`: that value, i386's number of the system
+/// call that it stands for, and how many arguments this system call has. Missing arguments are 0,
+/// which makes `accept` an `accept4` and `send` a `sendto`.
 const SOCKETCALLS: [(u64, i64, usize); 16] = [
     (1, 359, 3),  // socket
     (2, 361, 3),  // bind
@@ -46,7 +47,8 @@ const SHMDT: i64 = 398;
 const MSGSND: i64 = 400;
 const MSGRCV: i64 = 401;
 
-/// The number and arguments of the call that `number` with `raw` stands for, on i386.
+/// For i386: the number and arguments of the system call that a call of `number` with the arguments
+/// `raw` stands for. `None` if `number` is not one of these two calls.
 pub(crate) fn unfold(number: i64, raw: [u64; 6]) -> Option<(i64, [u64; 6])> {
     let raw = raw.map(|argument| argument & u64::from(u32::MAX));
     match number {
@@ -64,7 +66,7 @@ pub(crate) fn unfold(number: i64, raw: [u64; 6]) -> Option<(i64, [u64; 6])> {
                 4 => (SEMTIMEDOP, [first, pointer, second, fifth, 0, 0]),
                 11 => (MSGSND, [first, pointer, second, third, 0, 0]),
                 12 if call >> 16 == 0 => {
-                    // The message's place and type are where the pointer points.
+                    // The pointer points to two words: the message's address and its type.
                     let mut parts = [0u32; 2];
                     guest::read(pointer, &mut parts);
                     let [message, kind] = parts.map(u64::from);

@@ -18,7 +18,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Not mapped.
+    /// No mapping.
     pub(crate) const NONE: Shared = Shared { base: ptr::null_mut() };
 
     /// Maps the session at `path`. The error says what is wrong.
@@ -27,7 +27,7 @@ impl Shared {
         unsafe {
             let fd = libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
             if fd < 0 {
-                return Err("it cannot open the recording's shared memory");
+                return Err("it cannot open the file of the recording's shared memory");
             }
             let mut stat: libc::stat = core::mem::zeroed();
             if libc::fstat(fd, &mut stat) != 0 || stat.st_size as usize != SESSION_BYTES {
@@ -36,8 +36,8 @@ impl Shared {
                     "the recorder's version is not that of pagewalk: build the recorder and pagewalk again",
                 );
             }
-            // The plugin sees the end of a span by the low bits of a pointer, so chunks must
-            // be as aligned in memory as they are in the file.
+            // The plugin detects the end of a span by the low bits of a pointer. So chunks must
+            // have the same alignment in memory as in the file.
             let room = libc::mmap(
                 ptr::null_mut(),
                 SESSION_BYTES + CHUNK_BYTES,
@@ -48,7 +48,8 @@ impl Shared {
             );
             if room == libc::MAP_FAILED {
                 libc::close(fd);
-                return Err("it finds no address range for the recording's shared memory");
+                return Err("this process has no free address range that is large enough for the \
+                     recording's shared memory");
             }
             let start = (room as usize).next_multiple_of(CHUNK_BYTES);
             let base = libc::mmap(
@@ -78,9 +79,10 @@ impl Shared {
     /// otherwise load all accessible memory, and the session's file is sparse.
     pub(crate) fn hide(&self, hidden: bool) {
         let rights = if hidden { libc::PROT_NONE } else { libc::PROT_READ | libc::PROT_WRITE };
-        // SAFETY: the mapping is ours; whoever hides it does not touch it until it is back.
+        // SAFETY: the mapping belongs to the recorder. A caller that hides it does not access it
+        // until it is accessible again.
         if unsafe { libc::mprotect(self.base.cast(), SESSION_BYTES, rights) } != 0 && !hidden {
-            // SAFETY: there is nothing to go on with.
+            // SAFETY: the process cannot continue without the session.
             unsafe { libc::abort() };
         }
     }
@@ -91,41 +93,41 @@ impl Shared {
         unsafe { &*self.base.cast() }
     }
 
-    /// The process slot of that number.
+    /// The process slot with this index.
     pub(crate) fn process(&self, index: usize) -> &'static Process {
         // SAFETY: the offset is inside the mapping; all fields are atomic.
         unsafe { &*self.base.add(process_offset(index)).cast() }
     }
 
-    /// The header of the chunk of that number.
+    /// The header of the chunk with this index.
     pub(crate) fn ring(&self, index: usize) -> &'static Ring {
         // SAFETY: as above.
         unsafe { &*self.base.add(ring_offset(index)).cast() }
     }
 
-    /// The cursors of the process slot of that number.
+    /// The cursors of the process slot with this index.
     pub(crate) fn nexts(&self, index: usize) -> *mut u8 {
         // SAFETY: the offset is inside the mapping.
         unsafe { self.base.add(next_offset(index)) }
     }
 
-    /// The records of the chunk of that number.
+    /// The records of the chunk with this index.
     pub(crate) fn records(&self, index: usize) -> *mut u64 {
         // SAFETY: the offset is inside the mapping.
         unsafe { self.base.add(chunk_offset(index)).cast() }
     }
 
-    /// The descriptors of the chunk of that number.
+    /// The block descriptors of the chunk with this index.
     pub(crate) fn blocks(&self, index: usize) -> *mut Block {
         self.records(index).cast()
     }
 
-    /// Claims a free chunk for this process, the one of the lowest number.
+    /// Claims the free chunk with the lowest index for this process.
     pub(crate) fn claim_chunk(&self) -> Option<usize> {
         self.session().claim_chunk(|chunk| self.ring(chunk))
     }
 
-    /// The place of entry `at` of a log of this process: its chunk, and its index in the chunk.
+    /// Where entry `at` of one of this process's logs is: its chunk, and its index in the chunk.
     pub(crate) fn place_in_log(
         &self,
         log: &[AtomicU32],
@@ -138,7 +140,8 @@ impl Shared {
 
     /// Claims a slot for this process and makes it live.
     ///
-    /// `parent` is for a forked process: the slot of its parent, and the flags of the `clone` call.
+    /// For a forked process, `parent` contains the slot of its parent and the flags of the `clone`
+    /// call.
     pub(crate) fn enter(&self, machine: u32, parent: Option<(&Slot, u32)>) -> Option<Slot> {
         // SAFETY: no arguments, cannot fail.
         let pid = unsafe { libc::getpid() } as u32;

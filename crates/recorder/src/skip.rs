@@ -5,8 +5,8 @@
 //!                                                      the host drops the rest exactly
 //! ```
 //!
-//! A thread that skips fills one span again and again and never publishes an access. Events are
-//! still reported, as the program's regions would otherwise be unknown.
+//! While a thread skips accesses, it fills the same span again and again and never publishes an
+//! access. Events are still reported, since the program's regions would otherwise be unknown.
 
 use core::ops::Range;
 use core::ptr;
@@ -17,10 +17,11 @@ use ring::{BLOCKS_PER_CHUNK, Control, Origin, Record, SPAN_RECORDS};
 use crate::vcpu::{Phase, advance, cursor, next};
 use crate::{derived, global};
 
-/// Whether there are more accesses to skip than are left for the host to drop.
+/// Whether the recorder must still skip accesses. The accesses of the last two spans or less are
+/// left for the host to drop.
 ///
-/// For a process that has executed another program, the host drops all: it knows the number of
-/// accesses before.
+/// If a program was started by another program's `execve`, the host drops all of its skipped
+/// accesses: the host knows how many accesses were made before the `execve`.
 pub(crate) fn is_on() -> bool {
     let skip = global::shared().session().skip_accesses;
     skip != 0
@@ -29,7 +30,8 @@ pub(crate) fn is_on() -> bool {
             <= skip
 }
 
-/// Called when a span is full: if its accesses are skipped, the span is used again.
+/// Called when a span is full. If its accesses are skipped, empties it and returns true: the same
+/// span is filled again.
 pub(crate) unsafe fn at_span_end(vcpu: u32) -> bool {
     if !is_on() {
         return false;
@@ -39,7 +41,7 @@ pub(crate) unsafe fn at_span_end(vcpu: u32) -> bool {
         drop_uncounted(vcpu);
         let used = (*next(vcpu)).offset_from((*cursor(vcpu)).span) as usize;
         if used > SPAN_RECORDS / 2 {
-            // Events fill most of it: the host has to read them before there is room.
+            // Events fill most of the span. The host must read them before there is room again.
             if used < SPAN_RECORDS {
                 let rest = (SPAN_RECORDS - used - 1) as u64;
                 (*next(vcpu)).write(Record::control(Control::Pad, rest).0);
@@ -50,7 +52,8 @@ pub(crate) unsafe fn at_span_end(vcpu: u32) -> bool {
     true
 }
 
-/// Called before an event or a mark: reports the accesses that were skipped so far.
+/// Called before an event or a mark. If accesses are being skipped, drops those made so far and
+/// counts them.
 pub(crate) fn before_event(vcpu: u32) {
     // SAFETY: the caller's thread owns the cursor.
     unsafe {
@@ -60,10 +63,11 @@ pub(crate) fn before_event(vcpu: u32) {
     }
 }
 
-/// Counts and drops the accesses from `uncounted` on, and moves the cursor back there.
+/// Counts and drops the accesses from `uncounted` on, and moves the cursor back to `uncounted`.
 ///
-/// The last block stays, with the accesses that it has made so far: more may follow, and the host
-/// could not attribute them otherwise. The host drops these accesses like the rest.
+/// The last block is kept, with the accesses that it has made so far. It may make more accesses,
+/// and the host could not attribute these without the block's record. The host drops the accesses
+/// of this block together with the other accesses that it drops.
 unsafe fn drop_uncounted(vcpu: u32) {
     // SAFETY: the records lie in the present span and are this thread's.
     unsafe {
@@ -93,7 +97,7 @@ pub(crate) fn last_block(records: &[u64]) -> Range<usize> {
                 at += Record(word).fixed_parts().1;
             }
             Some(Control::Wide | Control::Hits) => at += 1,
-            // It fills its span to the end.
+            // Padding fills the span to its end.
             Some(Control::Pad) => break,
             _ => {}
         }
@@ -103,7 +107,8 @@ pub(crate) fn last_block(records: &[u64]) -> Range<usize> {
     last.unwrap_or(end)..end
 }
 
-/// The number of accesses and of instructions in records without events.
+/// The number of accesses and the number of instructions in `records`. The records contain no
+/// events.
 fn count(records: &[u64]) -> (u64, u64) {
     let shared = global::shared();
     let fetches = u64::from(shared.session().fetches);
@@ -132,7 +137,8 @@ fn count(records: &[u64]) -> (u64, u64) {
             }
             Some(Control::Context) => instructions += block_instructions(record.value()),
             Some(Control::Advance) => instructions += record.value(),
-            // Nothing is counted where something is skipped.
+            // These records are written only if hits are counted. Hits are not counted while
+            // accesses are skipped.
             Some(Control::Passed | Control::Ask) => {}
             Some(Control::Hits) => at += 1,
             Some(Control::Pad) => at += record.value() as usize,
@@ -142,7 +148,8 @@ fn count(records: &[u64]) -> (u64, u64) {
     (accesses, instructions)
 }
 
-/// The number of instructions of the block of that number; 0 for one that the parent translated.
+/// The number of instructions of the block with this number; 0 for a block that the parent process
+/// translated.
 fn block_instructions(number: u64) -> u64 {
     let slot = global::slot();
     let Some(number) = number.checked_sub(u64::from(slot.blocks_inherited)) else { return 0 };

@@ -11,7 +11,7 @@ use ring::{
 use crate::vcpu::{Cursor, Phase, advance, cursor, idle, next};
 use crate::{events, global, maps, qemu, skip, wait};
 
-/// Appends a record if the fast path could not.
+/// Appends a record. Called if the fast path cannot append it.
 #[cold]
 #[inline(never)]
 pub(crate) extern "C" fn put_slow(vcpu: u32, record: u64) {
@@ -19,20 +19,22 @@ pub(crate) extern "C" fn put_slow(vcpu: u32, record: u64) {
     put(vcpu, record);
 }
 
-/// Appends an access if the fast path could not.
+/// Appends an access. Called if the fast path cannot append it.
 #[cold]
 #[inline(never)]
 pub(crate) extern "C" fn access_slow(vcpu: u32, address: u64, tag: u64) {
     access(vcpu, address, tag);
 }
 
-/// Makes room for this number of records in one span, and for a block that records itself.
+/// Makes room for this number of records in one span, and at least for one block that records
+/// itself.
 #[cold]
 pub(crate) fn make_room(vcpu: u32, records: usize) {
     room(vcpu, records);
 }
 
-/// The number of records that are left in the current span; a whole span's without a ring.
+/// The number of records for which the current span has room. If the thread has no ring: the number
+/// of records in a span.
 pub(crate) fn left(vcpu: u32) -> usize {
     let cursor = cursor(vcpu);
     // SAFETY: only this thread uses the cursor; its pointers stay inside one span.
@@ -44,7 +46,8 @@ pub(crate) fn left(vcpu: u32) -> usize {
     }
 }
 
-/// Ends recording if the host does not need more; for threads that fill no span for a long time.
+/// Ends recording if the host does not need more records. This is for threads that fill no span for
+/// a long time.
 pub(crate) fn heed(vcpu: u32) {
     if is_unwanted(global::shared().session()) {
         global::stop(vcpu);
@@ -56,7 +59,7 @@ pub(crate) fn heed(vcpu: u32) {
 /// Appends a record.
 pub(crate) fn put(vcpu: u32, record: u64) {
     if let Some(at) = room(vcpu, 1) {
-        // SAFETY: `room` gave one record.
+        // SAFETY: `room` has made room for one record.
         unsafe {
             at.write(record);
             advance(vcpu, at.add(1));
@@ -64,13 +67,13 @@ pub(crate) fn put(vcpu: u32, record: u64) {
     }
 }
 
-/// Appends an access with an address of any length.
+/// Appends an access. Its address may have more than 48 bits.
 pub(crate) fn access(vcpu: u32, address: u64, tag: u64) {
     if address <= Record::VALUE_MAX {
         return put(vcpu, Record::access(address, tag as u16).0);
     }
     if let Some(at) = room(vcpu, 2) {
-        // SAFETY: `room` gave two records.
+        // SAFETY: `room` has made room for two records.
         unsafe {
             at.write(Record::control(Control::Wide, tag).0);
             at.add(1).write(address);
@@ -79,13 +82,13 @@ pub(crate) fn access(vcpu: u32, address: u64, tag: u64) {
     }
 }
 
-/// Appends an event with its words; completely or not at all.
+/// Appends an event with all of its words, or, if the thread is not recorded, nothing.
 pub(crate) fn event(vcpu: u32, code: EventCode, parts: &[&[u64]]) {
     let words: usize = parts.iter().map(|part| part.len()).sum();
     debug_assert!(words < SPAN_RECORDS / 2);
     skip::before_event(vcpu);
     let Some(at) = room(vcpu, words + 1) else { return };
-    // SAFETY: `room` gave this many records.
+    // SAFETY: `room` has made room for this number of records.
     unsafe {
         at.write(ring::event_header(code, words as u16).0);
         let mut to = at.add(1);
@@ -98,7 +101,7 @@ pub(crate) fn event(vcpu: u32, code: EventCode, parts: &[&[u64]]) {
     }
 }
 
-/// Ends the thread's segment here; `whole` if its last block has run to its end.
+/// Ends the thread's segment here. `whole` says whether its last block has run to its end.
 pub(crate) fn mark(vcpu: u32, whole: bool) {
     let cursor = cursor(vcpu);
     // SAFETY: only this thread uses the cursor.
@@ -108,17 +111,18 @@ pub(crate) fn mark(vcpu: u32, whole: bool) {
             let ring = &*(*cursor).ring;
             ring.filtered.store((*cursor).filter.dropped, Ordering::Relaxed);
             publish(ring, position(vcpu), whole);
-            // What is published is the host's to drop.
+            // Records that were published are dropped by the host, not by the recorder.
             (*cursor).uncounted = *next(vcpu);
         }
     }
 }
 
-/// Asks the host for the contents of the first-level TLBs after everything recorded so far, and waits for the
-/// answer; `None` if there is none or the contents are unknown.
+/// Asks the host for the contents that the first-level TLBs have after all accesses recorded so
+/// far, and waits for the answer. `None` if there is no answer, or the host does not know the
+/// contents.
 pub(crate) fn ask(vcpu: u32) -> Option<&'static Contents> {
     let contents = &global::process().contents;
-    // Before the host can see that it is asked.
+    // This must come before the record by which the host sees the request.
     contents.ask();
     put(vcpu, Record::control(Control::Ask, 0).0);
     mark(vcpu, true);
@@ -145,8 +149,8 @@ pub(crate) fn ask(vcpu: u32) -> Option<&'static Contents> {
     }
 }
 
-/// Ends a segment, and waits for the host if too many marks wait, so that records before a call are
-/// separate from those after it.
+/// Ends a segment, so that the records before a system call are in another segment than those after
+/// it. Waits if the host has too many marks to read.
 fn publish(ring: &Ring, position: u64, whole: bool) {
     let session = global::shared().session();
     while !ring.publish(position, whole, wait::now) {
@@ -157,7 +161,7 @@ fn publish(ring: &Ring, position: u64, whole: bool) {
     }
 }
 
-/// The number of records in the ring so far, for a thread that has one.
+/// The number of records that the thread has written to its ring. The thread must have a ring.
 pub(crate) fn position(vcpu: u32) -> u64 {
     // SAFETY: only this thread uses the cursor; `next` and `span` point into one span.
     unsafe {
@@ -166,8 +170,8 @@ pub(crate) fn position(vcpu: u32) -> u64 {
     }
 }
 
-/// Room for `count` contiguous records at the cursor and one more, or for a block; `None` if the
-/// thread does not record.
+/// Makes room for `count` + 1 contiguous records at the cursor, or for a block if this needs more.
+/// Returns the cursor; `None` if the thread is not recorded.
 fn room(vcpu: u32, count: usize) -> Option<*mut u64> {
     let cursor = cursor(vcpu);
     // SAFETY: only this thread uses the cursor; its pointers stay inside one span.
@@ -196,7 +200,7 @@ fn room(vcpu: u32, count: usize) -> Option<*mut u64> {
 
 /// Gives a thread its ring, unless it is not to be recorded.
 unsafe fn attach(vcpu: u32, to: *mut Cursor) {
-    // SAFETY: only this thread uses the cursor, and nobody else the chunk that it claims.
+    // SAFETY: only this thread uses the cursor, and only this thread uses the chunk that it claims.
     unsafe {
         if global::is_stopped() || is_over(global::shared().session()) {
             return off(vcpu);
@@ -228,10 +232,10 @@ unsafe fn attach(vcpu: u32, to: *mut Cursor) {
     }
 }
 
-/// Ends a full span and finds the next one; false if the thread's recording has ended.
+/// Ends a full span and begins the next one. Returns false if the thread's recording has ended.
 unsafe fn next_span(vcpu: u32, cursor: *mut Cursor) -> bool {
-    // SAFETY: only this thread uses the cursor; the next span is the host's no more once
-    // there is space.
+    // SAFETY: only this thread uses the cursor; once there is space, the host no longer reads the
+    // next span.
     unsafe {
         if skip::at_span_end(vcpu) {
             return true;
@@ -273,12 +277,14 @@ unsafe fn next_span(vcpu: u32, cursor: *mut Cursor) -> bool {
     }
 }
 
-/// Sets all records of a span to [`Record::NONE`], which a block leaves in place if it ends early.
+/// Sets all records of a span to [`Record::NONE`]. If a block ends early, this value remains in the
+/// records that the block did not write.
 ///
-/// The cache lines of the span come from the core on which the host has read them. Written one
-/// after the other, many lines are transferred at a time. If each were transferred at the program's
-/// own first store to it, these stores would wait in the store buffer: measured, that costs a
-/// quarter more of the program's time. `prefetchw` does not help.
+/// The cache lines of the span were last in the cache of the core on which the host has read them.
+/// If they are written here one after the other, many lines are transferred at a time. Otherwise
+/// each line would be transferred at the program's own first store to it, and these stores would
+/// wait in the store buffer: as measured, the program would take a quarter longer. `prefetchw` does
+/// not help.
 unsafe fn clear(span: *mut u64) {
     // SAFETY: the span is this thread's.
     unsafe { ptr::write_bytes(span, Record::NONE as u8, SPAN_RECORDS) };
@@ -302,7 +308,7 @@ pub(crate) fn close(vcpu: u32) {
     }
 }
 
-/// Whether the host does not need more of this process.
+/// Whether the host needs no more records of this process.
 fn is_unwanted(session: &Session) -> bool {
     global::process().stop.load(Ordering::Relaxed) != 0 || is_over(session)
 }

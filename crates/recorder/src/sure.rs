@@ -1,47 +1,52 @@
-//! Counting of accesses that are guaranteed to hit the first-level TLBs of the machine that is
-//! simulated at the same time. Other accesses are recorded.
+//! Counting of the accesses that are guaranteed to hit the first-level TLBs of the machine that is
+//! simulated at the same time. All other accesses are recorded.
 //!
 //! ```text
-//!   an access        its page's word: time = now, count += 1    ([`crate::words`])
+//!   an access   its page's word: time = now, count += 1    ([`crate::words`])
 //!
-//!   a block          all its words held, no page crossed?       it has left no trace but there
-//!                    else what is not sure of it is told        --> its pages are held from here on
+//!   a block     all its pages held, no page crossed:       it changes only these words
+//!               otherwise its uncertain accesses           --> their pages are held from now on
+//!               are recorded
 //! ```
 //!
-//! With LRU, a set of n entries holds the n of its pages that were used last. So these pages are known here: a page
-//! that was used since counting began is *held*, and an access to it hits. Translated code
-//! (`qemu/pagewalk/counted.c`) writes the time of the last access to each page, by kind, and counts the accesses. An
-//! access to a page that is not held is recorded, and its page is held from then on. If n pages of a set are held and
-//! another one comes, the least recently used one is evicted: this is reported first ([`Control::Hits`]), with the
-//! accesses that were counted. The machine's TLB sees the pages in the order of the reports, and not in the order of
-//! their uses. That is sufficient: the order of pages that are not held is correct, and these are evicted before any
-//! page that is held. Once as many pages of a set are held as the set has entries, the TLB is told which page is
-//! evicted.
+//! With LRU, a TLB set of n entries contains the n pages of this set that were used last. So the
+//! recorder knows these pages. A page that was used since counting began is called *held*, and an
+//! access to it hits. Translated code (`qemu/pagewalk/counted.c`) writes the time of the last
+//! access to each page, for each kind of access, and counts the accesses. An access to a page that
+//! is not held is recorded, and its page is held from then on. If n pages of a set are held and
+//! another page is accessed, the least recently used page is evicted. The recorder first reports
+//! this eviction ([`Control::Hits`]), with the number of accesses to the page that it has counted.
+//! The machine's TLB gets the pages in the order of the reports, and not in the order of their
+//! uses. This is sufficient. While fewer pages of a set are held than it has entries, an eviction
+//! takes a page that is not held, and the order of these pages is correct. Once as many pages are
+//! held as the set has entries, the report says which page is evicted.
 //!
-//! Before anything that is not counted, all held pages are reported in the order of their times and are no
-//! longer held: then the machine's TLB is in the same state as if every access had been recorded. This is
-//! done at the end of a segment if other processes are recorded too, whose accesses come between segments; at
-//! the beginning of a system call, as it may change TLBs; and at the end of a process by a signal
+//! Before events that cannot be counted, all held pages are reported in the order of their last
+//! uses, and are no longer held. After this, the machine's TLB is in the same state as if every
+//! access had been recorded. This is done at three times: at the end of a segment if other
+//! processes are recorded too, since their accesses are simulated between segments; at the
+//! beginning of a system call, since the call may change TLBs; and when a signal ends the process
 //! ([`crate::ending`]).
 //!
-//! With FIFO and random replacement, hits do not change the TLB. A page is held if it is in the TLB: the host
-//! reports the contents when asked, and from then on the evictions are known here ([`known`]). The machine
-//! computes the same evictions itself, so that only a page's counted accesses are reported before its
-//! eviction. Pages stay held when all counted accesses have been reported, but not at system calls that
-//! change mappings, nor where another process may run.
+//! With FIFO and random replacement, hits do not change the TLB. A page is held if it is in the
+//! TLB. The host reports the TLB's contents when asked, and from then on the recorder can compute
+//! the evictions ([`known`]). The machine computes the same evictions itself. So before an
+//! eviction, only the number of counted accesses to the page is reported. Pages stay held when all
+//! counted accesses have been reported. They are no longer held after a system call that changes
+//! mappings, or after another process may have run.
 //!
 //! ```text
-//!                        held are                   who goes is        at a system call
-//!   LRU                  pages used since counting   told               none is held any more
-//!                        began, n of each set
-//!   FIFO, random         all pages of the TLB, once  known to both      they stay, unless it changes mappings
-//!                        it was asked                sides
+//!                  the held pages                an eviction is      at a system call
+//!   LRU            those used since counting     reported            no page stays held
+//!                  began, up to n of each set
+//!   FIFO, random   all pages of the TLB, once    computed on both    they stay held, unless the
+//!                  the host has reported them    sides               call changes mappings
 //! ```
 //!
-//! Blocks whose accesses are not known when they are translated are recorded in full, while no page is held
-//! or after all counted accesses have been reported. Everything is recorded once the process has a second
-//! thread, or if for a long time so many blocks have to be recorded that recording everything would cost
-//! less.
+//! If the accesses of a block are not known when the block is translated, the block is recorded in
+//! full. Before it runs, all counted accesses are reported. Nothing is counted any more once the
+//! process has a second thread, or once so many blocks have had to be recorded for a long time that
+//! recording everything would cost less.
 
 mod block;
 mod known;
@@ -65,11 +70,13 @@ use crate::{global, qemu, span};
 use known::Known;
 use room::Use;
 
-/// Recording everything costs less if more than one block is recorded per this number of accesses.
+/// Recording everything costs less than counting if more than one block is recorded per this number
+/// of accesses.
 const ACCESSES_PER_TOLD: u64 = 30;
-/// The number of such intervals in a row after which everything is recorded.
+/// After this number of consecutive intervals in which counting cost more, everything is recorded.
 const DEAR_MAX: u32 = 32;
-/// How far the time may exceed two steps for each instruction: recorded blocks advance it too.
+/// An interval ends early if its time is more than two steps for each instruction plus this number
+/// of steps. Recorded blocks advance the time without counting instructions.
 const AHEAD_MAX: u64 = STRETCH;
 
 const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
@@ -77,11 +84,11 @@ const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
 /// The number of records that report the counted accesses of a page, for each kind of access.
 const WORD_RECORDS: usize = 2;
 const KINDS: usize = 3;
-/// The number of further records when all counted accesses are reported.
+/// The number of other records that are written when all counted accesses are reported.
 const OTHERS: usize = 4;
 const _: () = assert!(2 * WORD_RECORDS * KINDS * PAGES_MAX + OTHERS + 2 * SPAN_ROOM < SPAN_RECORDS);
 
-/// The sequence of the machine's TLBs.
+/// The pseudo-random sequence by which the machine's TLBs replace entries.
 struct Random(mmu::Random);
 
 impl held::Sequence for Random {
@@ -96,29 +103,31 @@ impl held::Sequence for Random {
 
 struct State {
     words: Words,
-    /// For fetches and for data; only the first one is used if both use one TLB.
+    /// The held pages for fetches and those for data. If both use one TLB, only the first list is
+    /// used.
     lists: [List<Random>; 2],
     together: bool,
-    /// The contents of TLBs that do not replace by LRU; `None` if they replace by LRU.
+    /// For TLBs that replace by FIFO or at random: what is known of their contents. `None` for LRU.
     known: Option<Known>,
     /// The number of records that must be free when a block begins: for the block itself, for a report
     /// of the counted accesses after it, and for another such report at the end of the segment.
     records: usize,
     /// A buffer for [`State::room_by_set`].
     used: Vec<Use>,
-    /// Steps of this interval's time that are not accesses.
+    /// The number of time steps in this interval that are not accesses.
     extra: u64,
-    /// Accesses and instructions of this interval that were reported to the host.
+    /// The numbers of accesses and instructions of this interval that were reported to the host.
     accesses: u64,
     instructions: u64,
-    /// Blocks recorded in this interval, and the number of intervals in a row that had too many.
+    /// The number of blocks recorded in this interval, and the number of consecutive intervals that
+    /// had too many recorded blocks.
     blocks: u64,
     dear: u32,
 }
 
 struct Cell(UnsafeCell<State>);
 
-// SAFETY: it is used while the process has one thread, by that.
+// SAFETY: the state is used only while the process has one thread, by this thread.
 unsafe impl Sync for Cell {}
 
 static STATE: Cell = Cell(UnsafeCell::new(State {
@@ -134,8 +143,8 @@ static STATE: Cell = Cell(UnsafeCell::new(State {
     blocks: 0,
     dear: 0,
 }));
-/// Whether blocks are translated to be counted, and whether there may be counted accesses that were
-/// not reported.
+/// `ON`: whether blocks are translated so that their accesses are counted. `COUNTS`: whether there
+/// may be counted accesses that were not reported.
 static ON: AtomicBool = AtomicBool::new(false);
 static COUNTS: AtomicBool = AtomicBool::new(false);
 
@@ -156,7 +165,8 @@ pub(crate) fn prepare(session: &Session, guest: Guest) {
         return;
     }
     session.counts.store(1, Ordering::Relaxed);
-    // What TLBs hold can be known of a process that is alone: another does not stay so for long.
+    // The contents of such TLBs stay known only while no other process runs. If several processes
+    // run, they would not be known for long.
     let is_vain = code != Replaces::Lru && session.running.load(Ordering::Acquire) > 1;
     let Some(words) = Words::new().filter(|_| !is_vain) else { return };
     // SAFETY: the process has one thread, which runs nothing yet.
@@ -176,8 +186,8 @@ pub(crate) fn is_on() -> bool {
     ON.load(Ordering::Acquire)
 }
 
-/// From here on, blocks are translated to record everything. Before the process gets a second thread, all
-/// counted accesses must be reported.
+/// From now on, blocks are translated to record all of their accesses. All counted accesses must be
+/// reported before the process gets a second thread.
 pub(crate) fn stop() {
     ON.store(false, Ordering::Release);
 }
@@ -188,14 +198,14 @@ pub(crate) fn words() -> u64 {
     unsafe { (*STATE.0.get()).words.start() }
 }
 
-/// Whether a block of `bytes` bytes at `pc` can be followed.
+/// Whether the pages of a block of `bytes` bytes at `pc` can be determined while hits are counted.
 pub(crate) fn can_follow(pc: u64, bytes: u32) -> bool {
     is_on() && pc.checked_add(bytes.into()).is_some_and(|end| end >> ADDRESS_BITS == 0)
 }
 
-/// Whether the accesses of a block with such `tags` and this number of instructions can be counted: no access
-/// is both a load and a store, each TLB has at least one page that the block does not use, and the words have
-/// room for the accesses.
+/// Whether the accesses of a block with these `tags` and this number of instructions can be
+/// counted. Three conditions must hold: no access is both a load and a store; each TLB has more
+/// entries than the block can use; and the counts and times in the words cannot overflow.
 pub(crate) fn can_count(tags: &[u16], instructions: u32) -> bool {
     // SAFETY: as for `words`.
     let state = unsafe { &*STATE.0.get() };
@@ -207,8 +217,8 @@ pub(crate) fn can_count(tags: &[u16], instructions: u32) -> bool {
         && tags.len() < 2 * instructions as usize
 }
 
-/// Called before a block that is followed, if not all accesses of the last block were counted, or
-/// the interval is over.
+/// Called before a block whose pages can be determined, if not all accesses of the last block were
+/// counted, or the interval is over.
 pub(crate) unsafe extern "C" fn on_told(vcpu: c_uint, _: *mut c_void) {
     // SAFETY: QEMU calls this on the thread of `vcpu`, which is the only one.
     let state = unsafe { &mut *STATE.0.get() };
@@ -235,7 +245,8 @@ pub(crate) unsafe extern "C" fn on_told(vcpu: c_uint, _: *mut c_void) {
     unsafe { (*trail()).state = Trail::TOLD };
 }
 
-/// Whether no other process is recorded, whose accesses would come between this one's segments.
+/// Whether this process is the only recorded one. Accesses of other processes would be simulated
+/// between its segments.
 fn is_only_process() -> bool {
     global::shared().session().running.load(Ordering::Acquire) <= 1
 }
@@ -250,7 +261,7 @@ pub(crate) unsafe extern "C" fn on_plain(vcpu: c_uint, _: *mut c_void) {
 pub(crate) unsafe extern "C" fn on_block(vcpu: c_uint, record: *mut c_void) {
     settle(vcpu);
     known::watch(vcpu);
-    // SAFETY: as QEMU calls this.
+    // SAFETY: QEMU has called this function with the same arguments.
     unsafe { vcpu::on_block(vcpu, record) };
 }
 
@@ -259,25 +270,25 @@ pub(crate) fn counts() -> bool {
     COUNTS.load(Ordering::Relaxed)
 }
 
-/// Sets whether there may be counted accesses that were not reported, also for the host.
+/// Sets whether there may be counted accesses that were not reported. The host can read this too.
 fn set_counts(counts: bool) {
     COUNTS.store(counts, Ordering::Relaxed);
     global::process().counting.store(counts.into(), Ordering::Release);
 }
 
-/// Reports all counted accesses, before anything that is not counted. With LRU no page is held
-/// afterwards.
+/// Reports all counted accesses. Called before events that cannot be counted. With LRU no page is
+/// held afterwards.
 pub(crate) fn settle(vcpu: u32) {
     if counts() || known::is_watching() {
-        // SAFETY: counting, the process has one thread, and this is it.
+        // SAFETY: while hits are counted, the process has one thread, which runs this function.
         unsafe { (*STATE.0.get()).settle(vcpu) };
     }
 }
 
-/// Called before a system call that changes mappings, or after which other processes may run: any TLB entry
-/// may be dropped. All counted accesses have been reported.
+/// Called before a system call that changes mappings, or after which other processes may run. Such
+/// a call may flush any TLB entry. All counted accesses have already been reported.
 pub(crate) fn forget() {
-    // Code that was translated to count may run on for a while after that has ended.
+    // Not if there are several threads: the state is used only while there is one.
     if vcpu::is_alone() {
         // SAFETY: the process has one thread.
         unsafe { (*STATE.0.get()).forget() };
@@ -305,7 +316,7 @@ impl State {
         usize::from(of != HitsOf::Fetch && !self.together)
     }
 
-    /// The indices of the lists that are in use.
+    /// The indices of the lists of pages that are in use.
     fn in_use(&self) -> Range<usize> {
         0..if self.together { 1 } else { self.lists.len() }
     }
@@ -330,8 +341,8 @@ impl State {
         words::steps(self.clock()) - self.extra
     }
 
-    /// The number of instructions in this interval so far, without those of blocks that are not
-    /// counted.
+    /// The number of instructions in this interval so far, without the instructions of blocks that
+    /// are not counted.
     fn instructions_now(&self) -> u64 {
         words::instructions(self.clock())
     }
@@ -342,11 +353,11 @@ impl State {
         clock & HELD == 0 || words::steps(clock) > 2 * words::instructions(clock) + AHEAD_MAX
     }
 
-    /// Called at the end of an interval: if so many blocks are recorded that counting does not pay, blocks
-    /// that are translated from here on record everything.
+    /// Called at the end of an interval. If so many blocks are recorded that counting is not worth
+    /// its cost, blocks that are translated from now on record all of their accesses.
     fn weigh(&mut self, vcpu: u32) {
         let is_dear = std::mem::take(&mut self.blocks) * ACCESSES_PER_TOLD > self.accesses_now();
-        // It will not be known for long what the TLBs hold.
+        // With other processes, the contents of the TLBs would not stay known for long.
         let is_vain = self.known.is_some() && !is_only_process();
         let more = if is_vain { DEAR_MAX / 2 } else { 1 };
         self.dear = if is_dear { self.dear + more } else { 0 };
@@ -356,17 +367,18 @@ impl State {
         }
     }
 
-    /// Whether a page is in the list of that index: it is held for some kind of access.
+    /// Whether a page is in the list with this index: it is held for some kind of access.
     fn has(&self, page: u64, index: usize) -> bool {
         self.kinds(index).iter().any(|&of| self.words.holds(page, of))
     }
 
-    /// The set of a page in the list of that index.
+    /// The set to which a page belongs in the list with this index.
     fn set_of(&self, page: u64, index: usize) -> usize {
         self.lists[index].set_of(page >> PAGE_SHIFT)
     }
 
-    /// Holds `page`, which is in no list yet. Returns the page that it replaces, if any.
+    /// Adds `page` to the list with this `index`. The page must not be in the list yet. Returns the
+    /// page that was replaced, if any.
     fn admit(&mut self, page: u64, index: usize) -> Option<u64> {
         let (words, kinds, set) = (self.words, self.kinds(index), self.set_of(page, index));
         let list = &mut self.lists[index];
@@ -377,14 +389,15 @@ impl State {
             list.exchange(set, page, |page| words.last_use(page, kinds).number())
         };
         if self.known.is_some() {
-            // Nothing forbids accesses of any kind.
+            // The page is held for all kinds of access: the TLB has an entry for it, whatever the
+            // access.
             kinds.iter().for_each(|&of| words.hold_only(page, of));
         }
         gone
     }
 
-    /// Reports the counted accesses of a `page` that was replaced. With LRU, the report says that this page
-    /// is evicted; otherwise the machine computes that itself.
+    /// Reports the counted accesses to a `page` that was replaced. With LRU, the report says that
+    /// this page is evicted. Otherwise the machine itself computes which page is evicted.
     fn tell_gone(&mut self, vcpu: u32, page: u64, index: usize) {
         let (words, kinds) = (self.words, self.kinds(index));
         let (mut goes, mut uncounted) = (self.known.is_none(), None);
@@ -399,8 +412,8 @@ impl State {
         }
     }
 
-    /// Reports the counted accesses of all pages; with LRU in the order of their last uses, after which no
-    /// page is held.
+    /// Reports the counted accesses to all pages. With LRU they are reported in the order of their
+    /// last uses, and no page is held afterwards.
     fn tell_all(&mut self, vcpu: u32) {
         let words = self.words;
         for index in 0..self.lists.len() {
@@ -433,7 +446,7 @@ impl State {
         }
     }
 
-    /// The kinds of access that look up the TLB whose pages are in the list of that index.
+    /// The kinds of access that look up the TLB to which the list with this index belongs.
     fn kinds(&self, index: usize) -> &'static [HitsOf] {
         match (self.together, index) {
             (true, _) => &[HitsOf::Fetch, HitsOf::Load, HitsOf::Store],
@@ -456,17 +469,16 @@ fn put_control(vcpu: u32, control: Control, value: u64) {
     }
 }
 
-/// Appends a report of `count` counted accesses to a page, and whether the page is evicted
-/// (`goes`).
+/// Appends a report of `count` counted accesses to a page. `goes` says whether the page is evicted.
 fn put_hits(vcpu: u32, page: u64, of: HitsOf, count: u64, goes: bool) {
     put_words(vcpu, &[Record::hits(of, count, goes).0, page]);
 }
 
-/// Appends records for which there is room: see [`State::records`].
+/// Appends records. There must be room for them: see [`State::records`].
 fn put_words(vcpu: u32, words: &[u64]) {
     if is_attached(vcpu) {
         let at = vcpu::position(vcpu);
-        // SAFETY: the rest of the span is this thread's, and longer.
+        // SAFETY: the rest of the span belongs to this thread and is longer than `words`.
         unsafe {
             ptr::copy_nonoverlapping(words.as_ptr(), at, words.len());
             vcpu::advance(vcpu, at.add(words.len()));

@@ -1,8 +1,9 @@
-//! Data that the last block has left, if its accesses are counted or may have to be recorded.
+//! The data that the last block has written to memory, if its accesses are counted or may have to
+//! be recorded.
 //!
 //! ```text
-//!   the block begins    block = its number, state = 0; its accesses write addresses and old
-//!   it has run          clock is moved on; state has its highest bit set if all of it was counted
+//!   a block begins    block = its number, state = 0; its accesses write addresses and old
+//!   it has run        clock is advanced; state has its highest bit set if all of it was counted
 //! ```
 
 use core::cell::UnsafeCell;
@@ -11,7 +12,7 @@ use ring::SPAN_ROOM;
 
 use crate::words::HELD;
 
-/// Data that translated code writes at a known address.
+/// The data. Translated code writes them at a fixed address.
 #[repr(C, align(64))]
 pub(crate) struct Trail {
     /// The highest bit is set if nothing is to be recorded before the next block.
@@ -20,27 +21,28 @@ pub(crate) struct Trail {
     pub(crate) clock: u64,
     /// The number of the block.
     pub(crate) block: u64,
-    /// The earlier word of the block's fetch, if control flow merges before its first access.
+    /// If control flow merges in the block before its first access: the earlier value of the word
+    /// for the block's fetch.
     pub(crate) fetched: u64,
-    /// One more than the number of accesses that it has made, if a fault shows that number.
+    /// If a fault shows how many accesses the block has made: one more than this number.
     pub(crate) made: u64,
-    /// The earlier values of the words that it has written, in the order of its accesses, the fetch
-    /// first.
+    /// The earlier values of the words that the block has changed, in the order of its accesses.
+    /// The fetch is first.
     pub(crate) old: [u64; SPAN_ROOM],
     /// The addresses that the block records.
     pub(crate) addresses: [u64; SPAN_ROOM],
 }
 
 impl Trail {
-    /// A state in which nothing is to be recorded.
+    /// The state in which nothing is to be recorded before the next block.
     pub(crate) const TOLD: u64 = HELD;
-    /// A state in which something is to be recorded.
+    /// The state in which something is to be recorded before the next block.
     pub(crate) const UNTOLD: u64 = 0;
 }
 
 struct Cell(UnsafeCell<Trail>);
 
-// SAFETY: it is used while the process has one thread, by that.
+// SAFETY: the trail is used only while the process has one thread, by this thread.
 unsafe impl Sync for Cell {}
 
 static TRAIL: Cell = Cell(UnsafeCell::new(Trail {

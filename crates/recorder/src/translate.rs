@@ -1,7 +1,7 @@
 //! Instrumentation of blocks when QEMU translates them, and the log of blocks.
 //!
-//! A block's descriptor is in the log before the block can run on any thread, so the host finds it
-//! there when it reads the block's number in a ring.
+//! A block's descriptor is written to the log before the block can run on any thread. So the host
+//! finds the descriptor in the log when it reads the block's number in a ring.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,8 @@ use crate::filter::{self, Watched};
 use crate::qemu::Plan;
 use crate::{derived, global, library, qemu, sure, vcpu};
 
-/// The callbacks for this process: with or without filter, for this QEMU's encoding of accesses.
+/// The callbacks for this process. They depend on whether there is a filter, and on how this
+/// version of QEMU encodes accesses.
 #[derive(Clone, Copy)]
 pub(crate) struct Callbacks {
     filters: bool,
@@ -25,11 +26,10 @@ pub(crate) struct Callbacks {
 }
 
 impl Callbacks {
-    /// Chooses the callbacks; `None` if the filter does not support this QEMU's encoding of
-    /// accesses. In a QEMU that allows `inline_code`, code replaces callbacks where it does the
-    /// same.
+    /// Chooses the callbacks. `None` if the filter does not support this QEMU's encoding of
+    /// accesses. If `inline_code` is set in Pagewalk's own QEMU, inserted code replaces callbacks.
     pub(crate) fn choose(filters: bool, inline_code: bool) -> Option<Callbacks> {
-        // Where QEMU 6 to 9 and QEMU 10 keep the size.
+        // The position of the access size in QEMU 6 to 9, and in QEMU 10.
         let (four, five) = (vcpu::keeps_size_at(vcpu::SIZE_SHIFT), vcpu::keeps_size_at(5));
         let (block, access): (ExecCb, MemCb) = match (filters, four, five) {
             (false, true, _) => (vcpu::on_block, vcpu::on_access::<{ vcpu::SIZE_SHIFT }>),
@@ -45,10 +45,10 @@ impl Callbacks {
 }
 
 impl Callbacks {
-    /// The callbacks for a whole machine, in Pagewalk's own QEMU.
+    /// The callbacks for a whole machine, which runs in Pagewalk's own QEMU.
     #[cfg(feature = "inside")]
     pub(crate) fn of_machine(inline: bool, access: Option<MemCb>) -> Callbacks {
-        // Where QEMU 10 keeps the size.
+        // 5 is the position of the access size in QEMU 10.
         let access = access.unwrap_or(vcpu::on_access_of_machine::<5>);
         Callbacks { filters: false, inline, block: vcpu::on_block, access }
     }
@@ -56,12 +56,12 @@ impl Callbacks {
 
 struct Chosen(UnsafeCell<Option<Callbacks>>);
 
-// SAFETY: written before QEMU translates, read afterwards.
+// SAFETY: the value is written before QEMU translates, and only read afterwards.
 unsafe impl Sync for Chosen {}
 
 static CALLBACKS: Chosen = Chosen(UnsafeCell::new(None));
 
-/// Uses `callbacks` from here on. Called before anything is translated.
+/// Uses `callbacks` from now on. Must be called before anything is translated.
 pub(crate) fn set(callbacks: Callbacks) {
     // SAFETY: see `Chosen`.
     unsafe { *CALLBACKS.0.get() = Some(callbacks) };
@@ -107,7 +107,7 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
             Some(plan) => plan.write(number),
             None => {
                 let userdata = if callbacks.filters {
-                    // Never freed: QEMU may keep the block's code as long as it likes.
+                    // Never freed, since QEMU may keep the block's code for any length of time.
                     Box::into_raw(Box::new(Watched::new(number.into(), block))).cast()
                 } else {
                     Record::control(Control::Block, number.into()).0 as *mut c_void
@@ -133,13 +133,14 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
 pub(crate) unsafe extern "C" fn on_flush(_: Id) {
     qemu::forget_code();
     if !sure::is_on() {
-        // What is translated from here on does not know of accesses that were counted.
+        // The counted accesses are reported now. Code that is translated from now on may not count
+        // accesses.
         sure::settle(0);
     }
 }
 
-/// Appends a block as [`append`] does, and keeps its data in this process if it does not record all
-/// addresses, or if accesses are counted.
+/// Appends a block as [`append`] does. Also stores the block's data in this process if the block
+/// does not record all addresses, or if accesses are counted.
 fn log(block: Block, tags: &[u16], derived: &[Option<Derived>], is_counted: bool) -> Option<u32> {
     let number = append(block, tags, derived)?;
     if block.recorded < block.accesses || sure::is_on() {
@@ -185,9 +186,9 @@ fn append(block: Block, tags: &[u16], derived: &[Option<Derived>]) -> Option<u32
     Some(number)
 }
 
-/// The number of a block that consists of the fetch of `whole` and its access `index`, from 1 on; for 0, of
-/// the fetch only. `whole` is a counted block. The number is assigned at the first request; `None` if there
-/// is no room.
+/// The number of a block that consists of two parts of `whole`, which is a counted block: its fetch
+/// and its access number `index`, counted from 1. With `index` 0, the block consists of the fetch
+/// only. The block is created at the first request. `None` if there is no room for it.
 pub(crate) fn part(whole: &derived::Block, index: usize) -> Option<u32> {
     let place = whole.parts.get(index)?;
     if let Some(number) = place.load(Ordering::Relaxed).checked_sub(1) {

@@ -5,18 +5,19 @@
 //!                                                   v
 //!   ring   | block 17 | load a | store b | block 18 |     |     |     ...     |    | span's end
 //!                                                                             ^
-//!                                                    from here on the slow path
+//!                                                    from here on, a block takes the slow path
 //! ```
 //!
-//! A callback is a load, a store and an addition. The slow path ends the span and waits for the host:
-//! it is taken when less than [`SPAN_ROOM`] records are left, so that a block's own code need not check
-//! (`qemu/pagewalk/block.c`). The cursor of a thread without a ring is [`Next::NOWHERE`], which looks
-//! like the end of a span. The cursor of a thread that is not recorded cycles through memory that is
+//! A callback executes one load, one store and one addition. The slow path ends the span and waits
+//! for the host. A block takes it when it begins and the span has room for fewer than [`SPAN_ROOM`]
+//! records, so that the rest of the block's code need not check (`qemu/pagewalk/block.c`). The
+//! cursor of a thread without a ring is [`Next::NOWHERE`], which looks like the end of a span. The
+//! cursor of a thread that is not recorded points into memory that is written again and again and
 //! never read.
 //!
-//! The table of cursors is a variable of the plugin, so that its address is known to the callbacks,
-//! and part of the session is mapped over it, so that the host sees how far a thread came that was
-//! killed.
+//! The table of cursors is a variable of the plugin, so that the callbacks know its address. Part
+//! of the session is mapped over this variable. So if a thread is killed, the host can see how much
+//! it has recorded.
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_uint, c_void};
@@ -34,12 +35,13 @@ use crate::{ffi, qemu, span, sure};
 
 /// The size of a record in bytes.
 pub(crate) const RECORD_BYTES: usize = size_of::<u64>();
-/// The bits of a cursor that are the offset in its span.
+/// The bits of a cursor that are its offset in the span.
 pub(crate) const SPAN_MASK: usize = SPAN_RECORDS * RECORD_BYTES - 1;
-/// The largest offset at which there is room for a block. No span is filled to its end, which would
-/// look like the beginning of a span.
+/// The largest offset in a span at which there is room for a block. Blocks never fill a span to its
+/// end, since a cursor at the end would look like one at the beginning of a span.
 pub(crate) const ROOMY_BYTES: usize = (SPAN_RECORDS - SPAN_ROOM) * RECORD_BYTES;
-/// The position of the logarithm of the size in QEMU 6 to 9's description of an access.
+/// In the word by which QEMU 6 to 9 describes an access: the position of the logarithm of the
+/// access size.
 pub(crate) const SIZE_SHIFT: u32 = 4;
 
 /// The phase of a thread's recording.
@@ -53,7 +55,7 @@ pub(crate) enum Phase {
     Off,
 }
 
-/// Further data of a thread.
+/// The data of a thread, besides the address of its next record.
 pub(crate) struct Cursor {
     pub(crate) phase: Phase,
     pub(crate) ring: *const Ring,
@@ -72,7 +74,7 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// The data of a thread that has not begun.
+    /// The data of a thread that has not begun to record.
     pub(crate) const FRESH: Cursor = Cursor {
         phase: Phase::Fresh,
         ring: ptr::null(),
@@ -90,11 +92,11 @@ impl Cursor {
 #[repr(C, align(4096))]
 struct PerVcpu<T>(UnsafeCell<[MaybeUninit<T>; VCPUS_MAX]>);
 
-// SAFETY: an entry is used by the thread of its virtual CPU only.
+// SAFETY: an entry is used only by the thread of its virtual CPU.
 unsafe impl<T> Sync for PerVcpu<T> {}
 
 impl<T> PerVcpu<T> {
-    /// All zero, as the loader provides without touching the memory.
+    /// A table that is all zero. The loader provides it without touching the memory.
     const fn new() -> PerVcpu<T> {
         PerVcpu(UnsafeCell::new([const { MaybeUninit::zeroed() }; VCPUS_MAX]))
     }
@@ -106,11 +108,11 @@ impl<T> PerVcpu<T> {
     }
 }
 
-/// A span for all threads that are not recorded.
+/// A span to which all threads write that are not recorded.
 #[repr(C, align(16384))]
 struct Scratch(UnsafeCell<[u64; SPAN_RECORDS]>);
 
-// SAFETY: it is written through raw pointers and never read.
+// SAFETY: the memory is written through raw pointers and never read.
 unsafe impl Sync for Scratch {}
 
 static SCRATCH: Scratch = Scratch(UnsafeCell::new([0; SPAN_RECORDS]));
@@ -121,7 +123,7 @@ static CURSORS: PerVcpu<Cursor> = PerVcpu::new();
 static HIGH: AtomicU32 = AtomicU32::new(0);
 static ALONE: AtomicBool = AtomicBool::new(false);
 
-/// The variable with the cursor of `vcpu`: the address of its next record.
+/// The place of the cursor of `vcpu`. The cursor is the address of the thread's next record.
 #[inline(always)]
 pub(crate) fn next(vcpu: u32) -> *mut *mut u64 {
     NEXT.at(vcpu).cast()
@@ -133,7 +135,7 @@ fn is_tight(at: *mut u64) -> bool {
     at as usize & SPAN_MASK > ROOMY_BYTES
 }
 
-/// Makes `vcpu` write to memory that is never read.
+/// Makes the thread of `vcpu` write to memory that is never read.
 pub(crate) unsafe fn idle(vcpu: u32) {
     // SAFETY: the caller is the thread of `vcpu`; the scratch span has as much room as any.
     unsafe {
@@ -142,7 +144,7 @@ pub(crate) unsafe fn idle(vcpu: u32) {
     }
 }
 
-/// The further data of `vcpu`.
+/// The data of the thread of `vcpu`.
 #[inline(always)]
 pub(crate) fn cursor(vcpu: u32) -> *mut Cursor {
     CURSORS.at(vcpu)
@@ -153,8 +155,8 @@ pub(crate) fn vcpus_high() -> u32 {
     HIGH.load(Ordering::Relaxed)
 }
 
-/// Takes note that the process has one thread, on virtual CPU 0. It is announced before another one
-/// is created.
+/// Called while the process has one thread, on virtual CPU 0. From now on translated code may be
+/// for this thread only. [`expect_threads`] must be called before another thread is created.
 pub(crate) fn set_alone() {
     ALONE.store(true, Ordering::Release);
 }
@@ -164,11 +166,11 @@ pub(crate) fn is_alone() -> bool {
     ALONE.load(Ordering::Acquire)
 }
 
-/// Called when the system call that `vcpu` begins may create a thread: code that is for virtual CPU
-/// 0 only is dropped before there is another one.
+/// Called when `vcpu` begins a system call that may create a thread. Code that is for virtual CPU 0
+/// only is dropped before the new thread exists.
 ///
-/// QEMU itself drops this code when the second thread begins, but not if there was a shared mapping
-/// before.
+/// QEMU itself also drops this code when the second thread begins, but not if the program has
+/// created a shared mapping before.
 pub(crate) fn expect_threads(vcpu: u32) {
     if ALONE.swap(false, Ordering::AcqRel) {
         sure::stop();
@@ -176,13 +178,13 @@ pub(crate) fn expect_threads(vcpu: u32) {
     }
 }
 
-/// Begins a thread on `vcpu`; false if there is no cursor for it.
+/// Begins a thread on `vcpu`. Returns false if the table has no cursor for `vcpu`.
 pub(crate) fn begin(vcpu: u32) -> bool {
     if vcpu as usize >= VCPUS_MAX {
         return false;
     }
     HIGH.fetch_max(vcpu + 1, Ordering::Relaxed);
-    // SAFETY: the thread of this virtual CPU does not run yet.
+    // SAFETY: the thread of this virtual CPU is not running yet.
     unsafe {
         next(vcpu).write(Next::NOWHERE as *mut u64);
         (*NEXT.at(vcpu)).idle.store(0, Ordering::Release);
@@ -191,20 +193,24 @@ pub(crate) fn begin(vcpu: u32) -> bool {
     true
 }
 
-/// Makes the cursors visible to the host, at `session`. The process must have one thread.
+/// Makes the cursors visible to the host: maps the part of the session at `session` over the table.
+/// The process must have one thread.
 pub(crate) fn share(session: *mut u8) -> Result<(), &'static str> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    // SAFETY: an old size of 0 maps shared pages once more. The table is as long and as aligned,
-    // and nothing is in it that is needed.
+    // SAFETY: with an old size of 0, `mremap` maps shared pages a second time. The table has the
+    // same length and alignment, and its content is not needed any more.
     let mapped = unsafe { libc::mremap(session.cast(), 0, NEXT_BYTES, flags, table()) };
     if mapped == libc::MAP_FAILED {
-        return Err("it cannot map its threads' positions in the recording");
+        return Err(
+            "it cannot map the part of the recording's shared memory that contains its threads' \
+             positions",
+        );
     }
     Ok(())
 }
 
-/// Makes the cursors private again: the visible ones are the parent's, and this is a child without
-/// a slot.
+/// Makes the cursors private again. Called in a child without a slot: the cursors that the host
+/// sees are those of the parent.
 pub(crate) fn keep_apart() {
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     // SAFETY: as above.
@@ -212,7 +218,7 @@ pub(crate) fn keep_apart() {
         if libc::mmap(table(), NEXT_BYTES, libc::PROT_READ | libc::PROT_WRITE, kind, -1, 0)
             == libc::MAP_FAILED
         {
-            // It must not write where its parent writes.
+            // The child must not write to the parent's cursors.
             libc::abort();
         }
     }
@@ -225,8 +231,8 @@ fn table() -> *mut c_void {
 /// Advances the cursor of `vcpu` to `at`, after the records that have been written.
 #[inline(always)]
 pub(crate) unsafe fn advance(vcpu: u32, at: *mut u64) {
-    // If the process is killed between the two, the cursor must not be behind words that were not
-    // written.
+    // The records are written first. If the process is killed in between, the cursor must not be
+    // behind records that were not written.
     compiler_fence(Ordering::Release);
     // SAFETY: the caller is the thread of `vcpu`.
     unsafe { *next(vcpu) = at };
@@ -238,17 +244,18 @@ pub(crate) fn position(vcpu: u32) -> *mut u64 {
     unsafe { *next(vcpu) }
 }
 
-/// Called in a fork's child: all threads but the caller are gone, and the caller's ring is the
-/// parent's.
+/// Called in the child of a fork. The child has only the calling thread, and its ring is still that
+/// of the parent.
 pub(crate) fn begin_all() {
     for vcpu in 0..vcpus_high() {
         begin(vcpu);
     }
 }
 
-/// Called when a block begins; `record` is its whole record.
+/// Called when a block begins. `record` is the block's whole record.
 pub(crate) unsafe extern "C" fn on_block(vcpu: c_uint, record: *mut c_void) {
-    // SAFETY: QEMU calls this on the thread of `vcpu`; `at` is inside its span, or it is tight.
+    // SAFETY: QEMU calls this on the thread of `vcpu`. Either `at` is inside the thread's span, or
+    // `is_tight` is true for it.
     unsafe {
         let at = *next(vcpu);
         if is_tight(at) {
@@ -259,16 +266,16 @@ pub(crate) unsafe extern "C" fn on_block(vcpu: c_uint, record: *mut c_void) {
     }
 }
 
-/// Called when a block begins that records itself, and its span is nearly full.
+/// Called when a block with inserted code begins and the span is nearly full.
 pub(crate) unsafe extern "C" fn on_room(vcpu: c_uint, _: *mut c_void) {
     qemu::settle(vcpu);
     span::make_room(vcpu, 1);
 }
 
-/// Called for an access of the instruction with the index `instruction`.
+/// Called for an access by the instruction that has the index `instruction` in its block.
 ///
-/// `SIZE_SHIFT` is the position of the logarithm of the size in `info`; bits 16 and 17 are load and
-/// store.
+/// `SIZE_SHIFT` is the position of the logarithm of the access size in `info`. Bits 16 and 17 of
+/// `info` say whether the access is a load and a store.
 pub(crate) unsafe extern "C" fn on_access<const SIZE_SHIFT: u32>(
     vcpu: c_uint,
     info: MemInfo,
@@ -287,7 +294,8 @@ pub(crate) unsafe extern "C" fn on_access<const SIZE_SHIFT: u32>(
     }
 }
 
-/// Called for an access in a whole machine. An address that is the extension of its lowest 48 bits has one record.
+/// Called for an access in a whole machine. If the address is the sign extension of its lowest 48
+/// bits, the access takes one record.
 pub(crate) unsafe extern "C" fn on_access_of_machine<const SIZE_SHIFT: u32>(
     vcpu: c_uint,
     info: MemInfo,
@@ -306,8 +314,7 @@ pub(crate) unsafe extern "C" fn on_access_of_machine<const SIZE_SHIFT: u32>(
     }
 }
 
-/// Called for an access of the instruction with the index `instruction`, if this crate does not know QEMU's
-/// encoding of `info`.
+/// As [`on_access`], for a version of QEMU whose encoding of `info` this crate does not know.
 pub(crate) unsafe extern "C" fn on_access_any(
     vcpu: c_uint,
     info: MemInfo,
@@ -322,7 +329,7 @@ pub(crate) unsafe extern "C" fn on_access_any(
     }
 }
 
-/// Moves the bits of `info` to their places in a [`Tag`].
+/// Moves the bits of `info` to their positions in a [`Tag`].
 #[inline(always)]
 pub(crate) fn tag<const SIZE_SHIFT: u32>(info: MemInfo, instruction: u64) -> u64 {
     let info = u64::from(info);
@@ -331,12 +338,13 @@ pub(crate) fn tag<const SIZE_SHIFT: u32>(info: MemInfo, instruction: u64) -> u64
     instruction | size | kind
 }
 
-/// Whether QEMU has the logarithm of the size at `SIZE_SHIFT` and the store bit at 17.
+/// Whether this version of QEMU has the logarithm of the access size at `size_shift` and the store
+/// bit at bit 17.
 pub(crate) fn keeps_size_at(size_shift: u32) -> bool {
     (0..6).all(|log| {
         let load = log << size_shift | 1 << 16;
         let store = log << size_shift | 2 << 16;
-        // SAFETY: both are pure functions of their argument.
+        // SAFETY: both functions depend only on their argument and have no effects.
         unsafe {
             ffi::qemu_plugin_mem_size_shift(load) == log
                 && !ffi::qemu_plugin_mem_is_store(load)

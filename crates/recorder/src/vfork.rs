@@ -6,7 +6,7 @@
 //!   child          | runs | execve, or exit
 //! ```
 //!
-//! So their actions have the same order as without QEMU.
+//! So the actions of parent and child have the same order as without QEMU.
 
 use core::sync::atomic::Ordering;
 
@@ -16,8 +16,8 @@ use crate::global;
 
 /// Nanoseconds between two checks of the child.
 const LOOK_NS: i64 = 100_000;
-/// The number of checks after which the parent continues: the child may be one that is not recorded,
-/// or may wait for its parent, which it cannot do natively.
+/// The number of checks after which the parent continues in any case. The child may not be
+/// recorded. Or it may wait for its parent, which would never end on a system without QEMU.
 const LOOKS_MAX: u32 = 10_000;
 
 /// Waits until `child` no longer uses its parent's memory.
@@ -34,7 +34,7 @@ pub(crate) fn wait(child: u32) {
     }
 }
 
-/// Whether the child is executing a program, or runs one that it has executed.
+/// Whether the child calls `execve` just now, or runs the program that it has executed.
 fn has_left(child: u32) -> bool {
     let shared = global::shared();
     let high = shared.session().processes_high.load(Ordering::Acquire) as usize;
@@ -47,9 +47,9 @@ fn has_left(child: u32) -> bool {
     })
 }
 
-/// Whether the child has ended; a zombie has.
+/// Whether the child has ended. A zombie counts as ended.
 fn has_ended(child: u32) -> bool {
-    // SAFETY: the structure is the system's to fill; zeros are a value of it.
+    // SAFETY: the system fills the structure, and all zeros are a valid value of it.
     unsafe {
         let mut found: libc::siginfo_t = core::mem::zeroed();
         let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;

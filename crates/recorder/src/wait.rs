@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use ring::{Contents, RING_RECORDS, Ring, SPAN_RECORDS, Session};
 
-/// Nanoseconds between two checks whether the host is alive.
+/// The time in nanoseconds between two checks that the host is alive.
 const PATIENCE_NS: i64 = 100_000_000;
 
 fn futex(word: &AtomicU32, operation: i32, value: u32, timeout: *const libc::timespec) {
@@ -13,7 +13,7 @@ fn futex(word: &AtomicU32, operation: i32, value: u32, timeout: *const libc::tim
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, timeout) };
 }
 
-/// Wakes the host if it sleeps.
+/// Wakes the host if the host sleeps.
 pub(crate) fn ring_doorbell(session: &Session) {
     if session.host_sleeps.load(Ordering::Relaxed) != 0
         && session.host_sleeps.swap(0, Ordering::AcqRel) != 0
@@ -29,8 +29,9 @@ pub(crate) fn announce(session: &Session) {
     ring_doorbell(session);
 }
 
-/// The most records of a ring that wait for the host. The rest is what the host has read last:
-/// these lines are still in the cache of the host's core, from which they come back slowly.
+/// The maximum number of records of a ring that wait for the host. The other records of the ring
+/// are those that the host has read last: their lines are still in the cache of the host's core,
+/// and fetching them from there is slow.
 const FULL_RECORDS: u64 = RING_RECORDS as u64 / 4 * 3;
 
 /// Whether a span that begins at `position` can be written.
@@ -38,19 +39,20 @@ pub(crate) fn has_space(ring: &Ring, position: u64) -> bool {
     position + SPAN_RECORDS as u64 - ring.tail.load(Ordering::Acquire) <= FULL_RECORDS
 }
 
-/// Waits until the host has read enough that a span at `position` can be written, at most for a
-/// while. Returns false if the host is gone.
+/// Waits until the host has read enough records that a span at `position` can be written, but for a
+/// limited time. Returns false if the host has ended.
 pub(crate) fn wait_for_space(session: &Session, ring: &Ring, position: u64) -> bool {
     wait_until(session, ring, || has_space(ring, position))
 }
 
-/// Waits until there is room for a mark, at most for a while. Returns false if the host is gone.
+/// Waits until there is room for a mark, but for a limited time. Returns false if the host has
+/// ended.
 pub(crate) fn wait_for_marks(session: &Session, ring: &Ring) -> bool {
     wait_until(session, ring, || ring.has_room_for_mark())
 }
 
-/// Waits until the host reports the contents of the first-level TLBs, at most for a while. Returns
-/// false if the host is gone.
+/// Waits until the host reports the contents of the first-level TLBs, but for a limited time.
+/// Returns false if the host has ended.
 pub(crate) fn wait_for_contents(session: &Session, ring: &Ring, contents: &Contents) -> bool {
     wait_until(session, ring, || contents.answered().is_some())
 }
@@ -70,14 +72,14 @@ fn wait_until(session: &Session, ring: &Ring, is_done: impl Fn() -> bool) -> boo
 /// The time of the system's monotonic clock, which all processors share, in nanoseconds.
 pub(crate) fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one `timespec`; the clock is there on every Linux.
+    // SAFETY: the call writes one `timespec`. Every Linux has this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Whether the process exists and has not ended; a zombie has.
+/// Whether the process exists and has not ended. A zombie counts as ended.
 fn is_alive(pid: u32) -> bool {
-    // SAFETY: signal 0 only asks.
+    // SAFETY: signal 0 is not delivered; it only checks that the process exists.
     unsafe {
         if libc::kill(pid as i32, 0) != 0 && *libc::__errno_location() == libc::ESRCH {
             return false;
@@ -86,7 +88,7 @@ fn is_alive(pid: u32) -> bool {
     let mut path = [0u8; 32];
     let mut stat = [0u8; 256];
     let text = format_into(&mut path, pid);
-    // SAFETY: the path is terminated and the buffer has the length that is given.
+    // SAFETY: the path is terminated, and the buffer has the given length.
     let length = unsafe {
         let fd = libc::open(text, libc::O_RDONLY | libc::O_CLOEXEC);
         if fd < 0 {
@@ -96,7 +98,8 @@ fn is_alive(pid: u32) -> bool {
         libc::close(fd);
         length.max(0) as usize
     };
-    // "pid (name) state": the name may hold anything, so look from the end.
+    // The format is "pid (name) state". The name may contain any characters, so search from the
+    // end.
     let after = stat[..length].iter().rposition(|&byte| byte == b')');
     after.and_then(|at| stat.get(at + 2)).is_none_or(|&state| state != b'Z' && state != b'X')
 }

@@ -1,25 +1,27 @@
-//! The uses of each page, in three words that the program's translated code writes.
+//! For each page, three words with its uses, which the program's translated code writes.
 //!
 //! ```text
 //!   by the page's address   fetch | load | store |  -
 //!
 //!                            63   62        43 42    21 20     0
 //!                           +----+------------+--------+--------+
-//!   such a word, the clock  |held|instructions|  time  | count  |
+//!   a word, or the clock    |held|instructions|  time  | count  |
 //!                           +----+------------+--------+--------+
 //! ```
 //!
-//! A word has the time of the page's last use by this kind of access, and the number of such accesses that
-//! were counted. The word of a page that is not held is 0. The *clock* has the same format: the time of the
-//! next access, and a count of 1. Adding the count of a word to the clock gives the word after that access.
+//! There is a word for each page and each kind of access. It contains the time of the page's last
+//! use by an access of this kind, and the number of these accesses that were counted. The word is 0
+//! if the page is not held. The *clock* has the same format: the time of the next access, and a
+//! count of 1. Adding the count of a word to the clock gives the word after that access.
 //!
-//! An interval of counting begins at [`CLOCK`]. Each access advances the time by one, and each block the
-//! instructions by its number of instructions. After [`STRETCH`] instructions the highest bit of the clock is
-//! cleared, which tells translated code that the interval is over. Neither time nor count can overflow before,
-//! since a counted block has at most two accesses for each instruction.
+//! An interval of counting begins at [`CLOCK`]. Each access advances the clock's time by one. Each
+//! block advances the clock's instructions by the number of instructions in the block. After
+//! [`STRETCH`] instructions the highest bit of the clock becomes 0. By this, translated code
+//! detects that the interval is over. The time and the counts cannot overflow before that, since a
+//! counted block has at most two accesses for each instruction.
 //!
-//! The words are in memory that is reserved for all possible pages, and is allocated when it is first
-//! written.
+//! The words are in memory that is reserved for all possible pages. Each part of it is allocated
+//! when it is first written.
 
 use core::ptr;
 
@@ -30,7 +32,7 @@ use ring::HitsOf;
 pub(crate) const PAGE_SHIFT: u32 = 12;
 /// The log2 of the size in bytes of a page's words.
 const WORDS_SHIFT: u32 = 5;
-/// For computing the offset of a page's words from an address: the shift, and the mask.
+/// A page's words are at the offset that results from an address by this shift and mask.
 pub(crate) const OFFSET_SHIFT: u32 = PAGE_SHIFT - WORDS_SHIFT;
 pub(crate) const OFFSET_MASK: u64 = !((1 << WORDS_SHIFT) - 1);
 const BYTES: usize = 1 << (ADDRESS_BITS - OFFSET_SHIFT);
@@ -38,11 +40,11 @@ const BYTES: usize = 1 << (ADDRESS_BITS - OFFSET_SHIFT);
 const COUNT_BITS: u32 = 21;
 const TIME_BITS: u32 = 22;
 const INSTRUCTIONS_BITS: u32 = 20;
-/// The bits of a count.
+/// The bits of a word that contain the count.
 pub(crate) const COUNT: u64 = (1 << COUNT_BITS) - 1;
-/// One step of the time.
+/// One step of the time in a word.
 pub(crate) const STEP: u64 = 1 << COUNT_BITS;
-/// One instruction.
+/// One instruction in a clock.
 pub(crate) const INSTRUCTION: u64 = STEP << TIME_BITS;
 /// The number of instructions in an interval.
 pub(crate) const STRETCH: u64 = 1 << INSTRUCTIONS_BITS;
@@ -52,7 +54,7 @@ const _: () = assert!(HELD == 1 << 63);
 /// The clock at the beginning of an interval.
 pub(crate) const CLOCK: u64 = HELD | STEP | 1;
 
-/// A time: a word or clock without its count. In one interval, a later time is greater.
+/// A time: a word or clock without its count. Within one interval, a later time is a larger number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(crate) struct Stamp(u64);
 
@@ -69,7 +71,7 @@ impl Stamp {
         Stamp(self.0 + accesses * STEP)
     }
 
-    /// The clock at that time.
+    /// The clock at this time.
     #[inline]
     pub(crate) fn clock(self) -> u64 {
         self.0 | 1
@@ -97,7 +99,7 @@ pub(crate) fn instructions(clock: u64) -> u64 {
 pub(crate) struct Words(*mut u64);
 
 impl Words {
-    /// No words.
+    /// A value without words, for a process that does not count.
     pub(crate) const NONE: Words = Words(ptr::null_mut());
 
     /// Words that are all zero; `None` if there is no memory for them.
@@ -107,7 +109,8 @@ impl Words {
         // SAFETY: new memory.
         let mapped = unsafe {
             let mapped = libc::mmap(ptr::null_mut(), BYTES, rights, kind, -1, 0);
-            // The kernel would look at each page of it for a core file.
+            // Without this, the kernel would examine each page of this memory when it writes a core
+            // file.
             libc::madvise(mapped, BYTES, libc::MADV_DONTDUMP);
             mapped
         };
@@ -123,18 +126,18 @@ impl Words {
     #[inline]
     pub(crate) fn at(self, address: u64, of: HitsOf) -> *mut u64 {
         let offset = (address >> OFFSET_SHIFT & OFFSET_MASK) as usize & (BYTES - 1);
-        // SAFETY: the masked offset is inside.
+        // SAFETY: the masked offset is inside the memory of the words.
         unsafe { self.0.byte_add(offset).add(of as usize) }
     }
 
-    /// The value of that word.
+    /// The value of the word of the page at `address` for this kind of access.
     #[inline]
     fn get(self, address: u64, of: HitsOf) -> u64 {
-        // SAFETY: the words are this thread's.
+        // SAFETY: only this thread uses the words.
         unsafe { *self.at(address, of) }
     }
 
-    /// Sets that word.
+    /// Sets the word of the page at `address` for this kind of access.
     #[inline]
     pub(crate) fn set(self, address: u64, of: HitsOf, word: u64) {
         // SAFETY: as above.
@@ -147,8 +150,8 @@ impl Words {
         self.get(address, of) & HELD != 0
     }
 
-    /// Takes the use of the page at `address` at the time `now`: the page is held, and `counted`
-    /// more accesses are counted.
+    /// Records a use of the page at `address` at the time `now`. The page is held, and its count
+    /// increases by `counted`.
     #[inline]
     pub(crate) fn hold(self, address: u64, of: HitsOf, now: Stamp, counted: u64) {
         let word = self.at(address, of);
@@ -156,13 +159,15 @@ impl Words {
         unsafe { *word = now.0 + (*word & COUNT) + counted };
     }
 
-    /// Holds the page at `address`, with a time before this interval and a count of zero.
+    /// Makes the page at `address` a held page, with a time before this interval and a count of
+    /// zero.
     #[inline]
     pub(crate) fn hold_only(self, address: u64, of: HitsOf) {
         self.set(address, of, HELD);
     }
 
-    /// Counts one access to the page at `address` less, as it is recorded after all.
+    /// Reduces the count of the page at `address` by one, since one of the counted accesses is
+    /// recorded after all.
     #[inline]
     pub(crate) fn count_less(self, address: u64, of: HitsOf) {
         // SAFETY: as above.

@@ -1,4 +1,4 @@
-//! Allocations that the library `preload/allocations.c` reports.
+//! Allocations and frees, as the library `preload/allocations.c` reports them.
 //!
 //! ```text
 //!   frame  -> | caller's frame | return address |     the library's function
@@ -7,26 +7,29 @@
 //!                     |                                     frame pointers
 //! ```
 //!
-//! For a large block of a program for x86-64, words of the stack are reported too: the host finds the calls in them
-//! with the tables of programs without frame pointers (`symbols::Unwinder`).
+//! If a program for x86-64 allocates a large block, a part of its stack is recorded too. The host
+//! finds the calls in it by the unwind tables of programs that have no frame pointers
+//! (`symbols::Unwinder`).
 
 use crate::record::{EventCode, Said};
 use crate::within::{Numbers, Within, pointer_bytes, word};
 
-/// The most calls whose return addresses are reported.
+/// The maximum number of return addresses that are recorded.
 const CALLS_MAX: usize = 24;
-/// The most bytes of one frame; a value that would make a larger frame is not a frame pointer.
+/// The maximum size of a stack frame in bytes. A value that would make a frame larger is not taken
+/// for a frame pointer.
 const FRAME_BYTES_MAX: u64 = 1 << 20;
-/// Blocks of at least this many bytes are large: each has its own pages.
+/// Blocks of at least this number of bytes are large. Each large block has pages of its own.
 const LARGE_BYTES: u64 = 64 << 10;
-/// The number of words of the stack that are reported: larger frames are rare.
+/// The number of words of the stack that are recorded. Larger frames are rare.
 const STACK_WORDS: usize = 384;
-/// Memory is mapped by pages of at least this size: a part of the stack is read as far as it is mapped.
+/// Memory is mapped in pages of at least this size. The stack is read page by page, as far as it is
+/// mapped.
 const PAGE_BYTES: u64 = 4096;
 
 impl Said {
-    /// Handles a message that the library sends by a system call with these arguments: `event` writes an
-    /// event, of its code and the parts of its words.
+    /// Handles a message that the library sends by a system call with these `arguments`. `event` is
+    /// called to write an event, with the event's code and the parts of its words.
     pub fn report(
         self,
         within: &impl Within,
@@ -50,8 +53,9 @@ impl Said {
     }
 }
 
-/// Writes the return addresses to `calls`, from the function whose frame pointer is `frame`
-/// outwards. Returns their number. Frames are `offset` bytes below the frame pointers.
+/// Writes return addresses to `calls`: first that of the function whose frame pointer is `frame`,
+/// then those of its callers. Returns the number of return addresses. The caller's frame pointer is
+/// stored `offset` bytes below the address in the frame pointer.
 fn follow(
     within: &impl Within,
     mut frame: u64,
@@ -67,7 +71,7 @@ fn follow(
         }
         *place = call;
         let next = word(within, at);
-        // Stacks grow down: a caller's frame is above.
+        // Stacks grow down, so a caller's frame is at a higher address.
         let is_frame =
             next > frame && next - frame <= FRAME_BYTES_MAX && next.is_multiple_of(word_bytes);
         if !is_frame {
@@ -78,7 +82,8 @@ fn follow(
     CALLS_MAX
 }
 
-/// Reads as many words from `address` on as can be read. Returns their number.
+/// Reads words from `address` on into `to`, until a word cannot be read or `to` is full. Returns
+/// the number of words.
 fn read_words(within: &impl Within, address: u64, to: &mut [u64; STACK_WORDS]) -> usize {
     let mut bytes = [0; 8 * STACK_WORDS];
     let mut done = 0;

@@ -1,13 +1,14 @@
-//! Claiming free process slots and chunks of a session, by several processes and threads at once.
+//! Claiming free process slots and free chunks of a session. Several processes and threads may do
+//! this at the same time.
 //!
 //! ```text
 //!   slot    Free -- claim --> Claimed -- filled --> Live
 //!   chunk   Free -- claim --> Claimed -- filled --> Attached | Log
 //! ```
 //!
-//! The thread that exchanges `Free` for `Claimed` fills the header alone, and publishes it with the next
-//! state. The caller knows where slots and chunks are mapped: each function takes a closure that returns one
-//! by its number.
+//! The thread that exchanges `Free` for `Claimed` is the only one that fills the header. It then
+//! publishes the header by storing the next state. Only the caller knows where slots and chunks are
+//! mapped, so each function takes a closure that returns the slot or the ring with a given index.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -18,22 +19,23 @@ use crate::{CHUNKS_MAX, ChunkState, Origin, PROCESSES_MAX, Process, ProcessState
 pub struct Slot {
     /// The index of the process's [`Process`] slot.
     pub index: usize,
-    /// The number of this process among the users of the slot: see [`Process::generation`].
+    /// A number that distinguishes this process from other users of the slot: see
+    /// [`Process::generation`].
     pub generation: u32,
-    /// The number of the first block in the process's log: see [`Process::blocks_inherited`].
+    /// The number of the first block in the process's own log: see [`Process::blocks_inherited`].
     pub blocks_inherited: u32,
 }
 
-/// The data of a process that claims a slot.
+/// The data about a process that claims a slot.
 #[derive(Clone, Copy, Debug)]
 pub struct Entrant {
     /// The process identifier.
     pub pid: u32,
-    /// The guest's processor, as ELF's machine number.
+    /// The guest's processor, as the machine number in ELF files.
     pub machine: u32,
     /// How the recording of the process began.
     pub origin: Origin,
-    /// The slot of the process from which it was forked, if it was forked.
+    /// If the process was forked: the slot of its parent.
     pub parent: Option<Slot>,
     /// The number of blocks that the process inherited from its parent.
     pub blocks_inherited: u32,
@@ -42,9 +44,9 @@ pub struct Entrant {
 }
 
 impl Session {
-    /// Claims the free slot of the lowest number for `entrant` and makes it live. `began_ns` returns the time
-    /// of the system's monotonic clock. If all slots are in use, increments [`Session::lost`] and
-    /// returns `None`. The caller must still wake the host.
+    /// Claims the free slot with the lowest index for `entrant` and makes it live. `began_ns`
+    /// returns the time of the system's monotonic clock. The caller must wake the host afterwards.
+    /// If all slots are in use, increments [`Session::lost`] and returns `None`.
     pub fn claim_process<'a>(
         &self,
         process: impl Fn(usize) -> &'a Process,
@@ -68,7 +70,7 @@ impl Session {
         Some(Slot { index, generation, blocks_inherited: entrant.blocks_inherited })
     }
 
-    /// Claims the free chunk of the lowest number. If all chunks are in use, increments
+    /// Claims the free chunk with the lowest index. If all chunks are in use, increments
     /// [`Session::lost`] and returns `None`.
     pub fn claim_chunk<'a>(&self, ring: impl Fn(usize) -> &'a Ring) -> Option<usize> {
         let free = |&index: &usize| {
@@ -87,10 +89,10 @@ impl Session {
         Some(index)
     }
 
-    /// The chunk that holds entry `at` of a log of the process in `owner`, and the entry's index in the
-    /// chunk; a chunk holds `chunk_entries` entries. A chunk is claimed when its first entry is
-    /// placed. If the log is full or no chunk is free, increments [`Session::lost`] and returns
-    /// `None`.
+    /// Where entry `at` of a log is: its chunk, and its index in the chunk. The log belongs to the
+    /// process in `owner`, and each chunk has `chunk_entries` entries. A chunk is claimed when its
+    /// first entry is placed. If the log is full or no chunk is free, increments [`Session::lost`]
+    /// and returns `None`.
     pub fn place_in_log<'a>(
         &self,
         log: &[AtomicU32],
@@ -122,7 +124,7 @@ impl Process {
         let &Entrant { pid: number, machine: processor, origin: how, .. } = entrant;
         let &Entrant { parent: from, blocks_inherited: inherited, fork_flags: flags, .. } = entrant;
         let Process {
-            // The caller's.
+            // The caller sets the state.
             state: _,
             pid,
             origin,
@@ -145,10 +147,10 @@ impl Process {
             executes,
             last_pages,
             began_ns,
-            // The writer of these words has counted them before.
+            // A reader reads only those words of the logs that have been written and counted.
             log: _,
             tag_log: _,
-            // It is asked for before it is read.
+            // The contents are read only after an answer to a request.
             contents: _,
         } = self;
         let from = from.unwrap_or_default();

@@ -1,6 +1,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The largest number of TLB entries for which hits can be counted instead of recorded.
+/// The largest number of entries that a TLB may have if its hits are to be counted instead of
+/// recorded.
 pub const SURE_PAGES_MAX: usize = 128;
 
 /// The replacement policy: which entry of a full set is replaced.
@@ -30,11 +31,11 @@ impl Replaces {
 /// The contents of one entry of a TLB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// Nothing.
+    /// No translation.
     Empty,
-    /// An entry that is not for the process that requested the contents.
+    /// A translation that is not for the process that requested the contents.
     Other,
-    /// A translation of the page that begins at this address.
+    /// The translation of the page that begins at this address.
     Page(u64),
 }
 
@@ -71,8 +72,8 @@ impl Place {
 /// ```
 #[repr(C)]
 pub struct Contents {
-    /// The number of requests that the process has made; `answered` has the number of the last
-    /// request that was answered.
+    /// The number of requests that the process has made. [`Contents::answered`] has the number of
+    /// the last request that was answered.
     pub asked: AtomicU32,
     /// See [`Contents::asked`].
     pub answered: AtomicU32,
@@ -80,16 +81,17 @@ pub struct Contents {
     pub is_known: AtomicU32,
     /// Unused.
     pub pad: u32,
-    /// The state of the pseudo-random sequence that chooses entries to replace, for fetches and for
-    /// data.
+    /// For the TLB for fetches and the TLB for data: the state of the pseudo-random sequence that
+    /// chooses entries to replace.
     pub sequences: [AtomicU64; 2],
-    /// [`Place::bits`] of the entries of the TLBs for fetches and for data, set by set. The entries of a set
-    /// are in the order in which random replacement counts them, or else from the oldest to the newest.
+    /// For the TLB for fetches and the TLB for data: the [`Place::bits`] of their entries, set by
+    /// set. With random replacement, the entries of a set are in the order in which it numbers
+    /// them. With other policies, they are in the order from the oldest to the newest.
     pub places: [[AtomicU64; SURE_PAGES_MAX]; 2],
 }
 
 impl Contents {
-    /// Whether a request waits for an answer.
+    /// Whether a request has not been answered yet.
     pub fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Acquire) != self.answered.load(Ordering::Relaxed)
     }
@@ -99,7 +101,7 @@ impl Contents {
         self.asked.fetch_add(1, Ordering::Release);
     }
 
-    /// Answers the last request; `is_known` says whether the contents are stored here.
+    /// Answers the last request. `is_known` says whether the contents have been stored here.
     pub fn answer(&self, is_known: bool) {
         self.is_known.store(is_known.into(), Ordering::Relaxed);
         self.answered.store(self.asked.load(Ordering::Relaxed), Ordering::Release);

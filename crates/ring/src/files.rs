@@ -1,38 +1,40 @@
-//! File and blocking calls, for `--calls`: which thread waited for what, and what memory the kernel
-//! accessed.
+//! File calls and blocking calls, for `--calls`. They show which thread waited for what, and which
+//! memory the kernel accessed.
 //!
 //! ```text
-//!   begin   offset, descriptors     the clock            what is closed is known before
-//!     ...   the kernel works, or waits for another
-//!   end     new descriptors         the clock, result    what is opened is known after
+//!   begin   offset, descriptors    the clock            before `close`, the descriptor is known
+//!     ...   the kernel works, or waits for another thread
+//!   end     new descriptors        the clock, result    after `open`, the descriptor is known
 //! ```
 //!
-//! Whoever records a process, the plugin in QEMU or the engine, looks at its descriptors and memory in this process,
-//! in its own way ([`Caller`]).
+//! The plugin in QEMU and the engine both run in the recorded process. Each of them examines the
+//! process's descriptors and memory in its own way ([`Caller`]).
 
 use crate::within::{Numbers, Within, pointer_bytes, word};
 
-/// The most parts of memory that are reported of a call.
+/// The maximum number of parts of memory that are recorded for a call.
 const BUFFERS_MAX: usize = 16;
-/// There is no offset.
+/// The value for a call that has no file offset.
 const NO_OFFSET: u64 = u64::MAX;
-/// The most words that are reported of a call: its arguments, times and offset, its descriptors, its memory.
+/// The maximum number of words that are recorded for a call: its arguments, times and offset, its
+/// descriptors, and its memory.
 const WORDS_MAX: usize = 12 + 2 * 5 + 1 + 2 * BUFFERS_MAX;
-/// Linux: the bits of a file's mode that are its type, and the type of regular files.
+/// Linux: the bits of a file's mode that contain its type, and the type of regular files.
 const S_IFMT: u64 = 0o170000;
 const S_IFREG: u64 = 0o100000;
 /// Linux: the commands of `fcntl` that copy a descriptor.
 const F_DUPFD: u32 = 0;
 const F_DUPFD_CLOEXEC: u32 = 1030;
 
-/// The recorded data of a descriptor: number, mode and flags, device, inode, bytes.
+/// The recorded data of a descriptor: its number, mode and flags, and its file's device, inode and
+/// size in bytes.
 pub type Told = [u64; 5];
 
-/// The process that makes a call, as its recorder sees it.
+/// The process that makes a call, as the code that records it sees the process.
 pub trait Caller: Within {
     /// The recorded data of a descriptor; `None` if it is not open.
     fn tell(&self, fd: i32) -> Option<Told>;
-    /// The current offset of a descriptor that is open.
+    /// The current file offset of an open descriptor.
     fn offset(&self, fd: i32) -> u64;
     /// The time of the system's monotonic clock in nanoseconds.
     fn now(&self) -> u64;
@@ -56,40 +58,44 @@ enum Descriptors {
     PairAt(usize),
 }
 
-/// The memory that a call reads or fills, without structures that only describe this memory, such
-/// as a vector of parts.
+/// The memory that a call reads or fills. Structures that only describe this memory are not
+/// included, such as a vector of addresses and lengths.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Memory {
     None,
-    /// An address in the second argument, and a length in the third.
+    /// The second argument is the memory's address, and the third argument is its length.
     Plain,
-    /// An address in the second argument, and a length in the third; and a socket address in the fifth
-    /// argument, with its length in the sixth.
+    /// As [`Memory::Plain`]. Besides, the fifth argument points to a socket address, and the sixth
+    /// argument is its length.
     Sent,
-    /// An address in the second argument, and a length in the third; and a socket address at the fifth
-    /// argument, with a pointer to its length in the sixth.
+    /// As [`Memory::Plain`]. Besides, the fifth argument points to a socket address, and the sixth
+    /// argument points to its length.
     Received,
-    /// A socket address at the second argument, with a pointer to its length in the third.
+    /// The second argument points to a socket address, and the third argument points to its length.
     Address,
-    /// A vector of addresses and lengths at the second argument, with their number in the third.
+    /// The second argument points to a vector of addresses and lengths, and the third argument is
+    /// the number of its elements.
     Vector,
-    /// A message header at the second argument: a socket address, a vector, and control data.
+    /// The second argument points to a message header, which describes a socket address, a vector,
+    /// and control data.
     Message,
-    /// A vector of message headers at the second argument, each followed by its number of bytes.
+    /// The second argument points to a vector of message headers. Each header is followed by the
+    /// number of bytes of the message.
     Messages,
 }
 
-/// The file offset at which a call begins.
+/// Where the file offset at which a call begins is found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     None,
-    /// The current offset of the descriptor.
+    /// It is the current offset of the descriptor.
     Current,
-    /// The fourth argument.
+    /// It is the fourth argument.
     Given,
 }
 
-/// A call: its name, and its numbers on x86-64, on i386, in Linux's generic table, and on 32-bit Arm.
+/// A system call that is recorded: its name, and its numbers on x86-64, on i386, in Linux's generic
+/// table, and on 32-bit Arm.
 struct Known {
     name: &'static str,
     numbers: [i16; 4],
@@ -108,7 +114,7 @@ const fn known(
     Known { name, numbers, descriptors, memory, place }
 }
 
-/// The calls that are recorded. -1: the architecture has no such call.
+/// The system calls that are recorded. The number is -1 if the architecture does not have the call.
 #[rustfmt::skip]
 static KNOWN: [Known; 70] = {
     use Descriptors::{Control, First, FirstAndResult, None as NoFd, PairAt, Result, Two};
@@ -192,7 +198,7 @@ static KNOWN: [Known; 70] = {
 #[derive(Clone, Copy, Debug)]
 pub struct FileCall {
     number: i64,
-    /// The index of the system call in the table of calls.
+    /// The index of the system call in [`KNOWN`].
     known: usize,
     arguments: [u64; 6],
     began_ns: u64,
@@ -202,8 +208,8 @@ pub struct FileCall {
 }
 
 impl FileCall {
-    /// The call that begins now with these arguments, whose upper halves are zero for a 32-bit program. `None` if it is
-    /// not one to be recorded.
+    /// The system call `number`, which begins now with these `arguments`. For a 32-bit program, the
+    /// upper halves of the arguments must be zero. `None` if this call is not recorded.
     pub fn begin(within: &impl Caller, number: i64, arguments: [u64; 6]) -> Option<FileCall> {
         let numbers = within.numbers();
         let known =
@@ -220,7 +226,8 @@ impl FileCall {
         let offset = match place {
             Place::Current if is_regular => within.offset(arguments[0] as i32),
             Place::Given if numbers == Numbers::I386 => arguments[3] | arguments[4] << 32,
-            // A pair of registers begins with an even one, but not that of a vector's call.
+            // A 64-bit offset is in a pair of registers. For calls without a vector, the pair must
+            // begin with an even register.
             Place::Given if numbers == Numbers::Arm => {
                 let at = if *memory == Memory::Plain { 4 } else { 3 };
                 arguments[at] | arguments[at + 1] << 32
@@ -232,7 +239,7 @@ impl FileCall {
         Some(FileCall { number, known, arguments, began_ns, offset, first })
     }
 
-    /// What is reported of the call, which has returned `result`: the words of
+    /// Called when the call has returned `result`. Returns what is recorded of it: the words of
     /// [`EventCode::FileCall`](crate::EventCode::FileCall), and the call's name.
     pub fn end(self, within: &impl Caller, result: i64) -> (FileWords, &'static str) {
         let ended_ns = within.now();
@@ -281,7 +288,7 @@ impl FileCall {
     }
 }
 
-/// The words that are reported of a call.
+/// The words that are recorded for a call.
 #[derive(Clone, Copy, Debug)]
 pub struct FileWords {
     all: [u64; WORDS_MAX],
@@ -289,7 +296,7 @@ pub struct FileWords {
 }
 
 impl FileWords {
-    /// The words.
+    /// The words as a slice.
     pub fn as_slice(&self) -> &[u64] {
         &self.all[..self.count]
     }
@@ -303,7 +310,8 @@ struct Buffers {
 }
 
 impl Buffers {
-    /// Finds the memory that a call has accessed that transferred `moved` bytes or messages.
+    /// Finds the memory that a call has accessed. The call has transferred `moved` bytes or
+    /// messages.
     fn fill(&mut self, within: &impl Within, memory: Memory, arguments: &[u64; 6], moved: u64) {
         let [_, first, second, _, fifth, sixth] = *arguments;
         match memory {
@@ -321,7 +329,8 @@ impl Buffers {
             Memory::Vector => self.vector(within, first, second, moved),
             Memory::Message => self.message(within, first, moved),
             Memory::Messages => {
-                // `struct mmsghdr`: a header of seven words, then the bytes of the message.
+                // `struct mmsghdr` is a header of seven words, followed by the number of bytes of
+                // the message.
                 let header = 7 * pointer_bytes(within);
                 let stride = header + pointer_bytes(within);
                 for at in (0..moved.min(BUFFERS_MAX as u64)).map(|index| index * stride) {
@@ -332,16 +341,17 @@ impl Buffers {
         }
     }
 
-    /// Adds a `struct msghdr`: address and length of a name, of a vector and of control data.
+    /// Adds the memory that a `struct msghdr` describes: it has the addresses and lengths of a name
+    /// (a socket address), of a vector, and of control data.
     fn message(&mut self, within: &impl Within, at: u64, moved: u64) {
         let field = |index: u64| word(within, at.wrapping_add(index * pointer_bytes(within)));
         self.vector(within, field(2), field(3), moved);
-        // The name's length is a word of 32 bits.
+        // The length of the name has only 32 bits.
         self.add(field(0), field(1) & u64::from(u32::MAX));
         self.add(field(4), field(5));
     }
 
-    /// Adds a vector of addresses and lengths, up to `moved` bytes.
+    /// Adds the memory that a vector of addresses and lengths describes, up to `moved` bytes.
     fn vector(&mut self, within: &impl Within, at: u64, parts: u64, mut moved: u64) {
         let bytes = pointer_bytes(within);
         for index in 0..parts.min(BUFFERS_MAX as u64) {

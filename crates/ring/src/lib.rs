@@ -1,8 +1,8 @@
 //! The shared memory between a recorded program and its recorder.
 //!
 //! The plugin inside QEMU writes, and the host process that started QEMU reads. There are no
-//! messages and no locks: all data is in one sparse file that both have mapped, so that no data is
-//! lost when the program is killed, forks, or closes its descriptors.
+//! messages and no locks: all data are in one sparse file that both processes have mapped. So no
+//! data are lost when the program forks, closes its descriptors or is killed.
 //!
 //! ```text
 //!   0              HEADER_BYTES
@@ -24,12 +24,13 @@
 //!
 //! A thread ends a *segment* of its ring after every [`SPAN_RECORDS`] records and at each system
 //! call: it reads the system's monotonic clock and publishes the position and the time as a
-//! [`Mark`]. The host orders segments by these times, so a thread that sleeps delays no other
-//! thread. Accesses of a thread before it woke another thread, wrote into a pipe or created a
-//! process are ordered before the next accesses of the other thread or process: the first thread's
-//! segment ended before its system call began, and the other's next segment ends after the system
-//! call that waited for it. If threads or processes communicate through memory only, without a
-//! system call, the order of their accesses is known only to the precision of segments.
+//! [`Mark`]. The host orders segments by these times, so a thread that sleeps does not delay other
+//! threads. Suppose that one thread wakes another, writes into a pipe or creates a process. Its
+//! accesses before this system call are then ordered before the next accesses of the other thread
+//! or process: its segment ended before the call began, and the next segment of the other one ends
+//! after the call for which it waited. If threads or processes communicate through memory only,
+//! without a system call, the order of their accesses is known only as precisely as segments are
+//! long.
 #![no_std]
 
 mod allocations;

@@ -25,7 +25,7 @@ pub enum ProcessState {
 }
 
 impl ProcessState {
-    /// The state of this number.
+    /// The state with this number.
     pub const fn from_bits(bits: u32) -> Option<ProcessState> {
         match bits {
             0 => Some(ProcessState::Free),
@@ -49,27 +49,27 @@ pub enum Origin {
     Executed = 2,
 }
 
-/// The agreement of a process and the host before an `execve`, in [`Process::tracing`]: the host
-/// traces the process, so that it can put the engine into the new program.
+/// The steps by which a process and the host prepare an `execve`, in [`Process::tracing`]. The host
+/// traces the process with `ptrace`, so that the host can load the engine into the new program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Tracing {
-    /// Nothing.
+    /// No `execve` is being prepared.
     Not = 0,
     /// The process waits for the host to trace it.
     Asked = 1,
-    /// The host is about to trace it.
+    /// The host is about to trace the process.
     Taken = 2,
-    /// The host traces the process, which may execute the program.
+    /// The host traces the process. The process may now execute the program.
     Ready = 3,
     /// The host cannot trace the process.
     Refused = 4,
-    /// `execve` has failed: the host must detach from the process, which stops at a breakpoint.
+    /// `execve` has failed. The process stops at a breakpoint, and the host must stop tracing it.
     Failed = 5,
 }
 
 impl Tracing {
-    /// The state of this number.
+    /// The state with this number.
     pub const fn from_bits(bits: u32) -> Option<Tracing> {
         match bits {
             0 => Some(Tracing::Not),
@@ -83,17 +83,17 @@ impl Tracing {
     }
 }
 
-/// A basic block, as it was translated.
+/// The descriptor of a basic block that was translated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(C)]
 pub struct Block {
-    /// The address of its first instruction.
+    /// The address of the block's first instruction.
     pub pc: u64,
-    /// The number of bytes of its instructions.
+    /// The total size of the block's instructions in bytes.
     pub bytes: u32,
-    /// The number of its instructions.
+    /// The number of instructions in the block.
     pub instructions: u32,
-    /// The number of accesses of a fixed block; 0 for other blocks.
+    /// The number of accesses of a fixed block, not counting the fetch; 0 for other blocks.
     pub accesses: u32,
     /// The number of these accesses whose addresses are recorded. If not all addresses are
     /// recorded, the log of tags has [`crate::Derived::WORDS`] entries for each access, after the
@@ -115,28 +115,29 @@ pub struct Process {
     pub pid: AtomicU32,
     /// The origin as an [`Origin`].
     pub origin: AtomicU32,
-    /// The guest's processor, as ELF's machine number.
+    /// The guest's processor, as the machine number in ELF files.
     pub machine: AtomicU32,
-    /// The index of the slot of the process from which it was forked.
+    /// The index of the slot of the process's parent, if it was forked.
     pub parent: AtomicU32,
     /// The generation of the parent's slot.
     pub parent_generation: AtomicU32,
-    /// The number of blocks inherited from the parent; the process's own log begins with the block
-    /// of this number.
+    /// The number of blocks that the process inherited from its parent. The first block in its own
+    /// log has this number.
     pub blocks_inherited: AtomicU32,
-    /// Distinguishes the users of a slot: the session's count of arrivals when the slot was
-    /// claimed.
+    /// A number that distinguishes the users of a slot: the value of
+    /// [`Session::arrivals`](crate::Session::arrivals) when the slot was claimed.
     pub generation: AtomicU32,
-    /// Set by the host: the process is to run at full speed without recording.
+    /// Set by the host if the process is to run at full speed without recording.
     pub stop: AtomicU32,
-    /// Set by the plugin before an `execve` after which QEMU is no longer used; cleared if the
-    /// `execve` failed.
+    /// Set by the plugin before an `execve` that the kernel carries out natively, without QEMU.
+    /// Cleared if the `execve` has failed.
     pub leaving: AtomicU32,
-    /// The number of threads that have begun, and so the number of the next thread.
+    /// The number of threads that have begun. It is also the number that the next thread will get.
     pub threads: AtomicU32,
-    /// The number of block descriptors in the log. A block is in the log before it first runs.
+    /// The number of block descriptors in the log of blocks. A block is put into the log before it
+    /// runs for the first time.
     pub blocks: AtomicU32,
-    /// The number of accesses that were dropped before recording began.
+    /// The number of accesses that the recorder has dropped because of `--skip`.
     pub skipped_accesses: AtomicU64,
     /// The number of instructions that were dropped with these accesses.
     pub skipped_instructions: AtomicU64,
@@ -145,17 +146,18 @@ pub struct Process {
     pub tags: AtomicU32,
     /// The flags of the `clone` call by which the process was forked.
     pub fork_flags: AtomicU32,
-    /// Set by the plugin before it executes another program; cleared if this failed.
+    /// Set by the plugin before it executes another program. Cleared if this has failed.
     pub executing: AtomicU32,
     /// Set by the plugin while it has counted accesses that it has not reported: these counts are
     /// lost if the process is killed.
     pub counting: AtomicU32,
-    /// The agreement before an `execve`, as a [`Tracing`]; a futex for both sides.
+    /// How far an `execve` has been prepared, as a [`Tracing`]. It is a futex on which process and
+    /// host wait.
     pub tracing: AtomicU32,
-    /// The thread that executes the program.
+    /// The identifier of the thread that calls `execve`.
     pub executes: AtomicU32,
-    /// [`LAST_PAGES_WANTED`] while the program waits, at its end, until the host has read its page table;
-    /// the host then stores [`LAST_PAGES_TAKEN`].
+    /// The value is [`LAST_PAGES_WANTED`] while the program waits, at its end, until the host has
+    /// read its page table. The host then stores [`LAST_PAGES_TAKEN`].
     pub last_pages: AtomicU32,
     /// When the process began, in nanoseconds of the system's monotonic clock.
     pub began_ns: AtomicU64,

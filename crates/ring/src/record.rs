@@ -16,22 +16,24 @@
 //! +----------+----------+--------------------+---------------------+
 //! ```
 //!
-//! A fixed block is followed by `count` addresses: those of the accesses that cannot be derived
-//! from other addresses ([`Derived`]). `1 + made` is 0, except for a block that a fault has ended
-//! after `made` accesses. `E` is set if events follow that happened in the block. In a block that was left early otherwise, the next address is
-//! [`Record::NONE`].
+//! A fixed block is followed by `count` addresses. They are the addresses of those accesses whose
+//! address cannot be derived from other data ([`Derived`]). `1 + made` is the number of accesses
+//! plus one if a fault has ended the block after `made` accesses, and 0 otherwise. `E` is set if
+//! events that happened in the block follow it. If a block was left early for another reason,
+//! [`Record::NONE`] stands in place of the address of the first access that was not made.
 //!
 //! `size` is the logarithm of the number of bytes. An access is a load, a store, or both for an
 //! atomic operation.
 
-/// The low half of the record of an access: all parts of the record except the address.
+/// The lowest 16 bits of the record of an access: all parts of the record except the address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tag(pub u16);
 
 impl Tag {
-    /// The mask of the instruction's index; 9 bits, as QEMU's blocks have at most 512 instructions.
+    /// The mask of the instruction's index. It has 9 bits, since a block in QEMU has at most 512
+    /// instructions.
     pub const INSTRUCTION_MASK: u16 = 0x1ff;
-    /// The position of the logarithm of the size; 4 bits.
+    /// The position of the logarithm of the size, which has 4 bits.
     pub const SIZE_SHIFT: u32 = 9;
     /// Set if the access reads.
     pub const LOAD: u16 = 1 << 13;
@@ -64,10 +66,10 @@ impl Tag {
 /// How the address of an access that a fixed block does not record is derived from recorded data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Derived {
-    /// The source of the derivation: 0 stands for the address of the block's first instruction, and
-    /// `1 + n` for the block's recorded address of index `n`.
+    /// The address from which it is derived. 0 stands for the address of the block's first
+    /// instruction, and `1 + n` stands for the block's recorded address with index `n`.
     pub from: u16,
-    /// The difference to the source address, in bytes.
+    /// The difference in bytes between the derived address and that address.
     pub distance: u64,
 }
 
@@ -82,7 +84,7 @@ impl Derived {
         Derived { from: 0, distance }
     }
 
-    /// The derivation of an address at this distance from the recorded address of that `index`.
+    /// The derivation of an address at this distance from the recorded address with this `index`.
     pub const fn new(index: u16, distance: u64) -> Derived {
         Derived { from: 1 + index, distance }
     }
@@ -99,7 +101,8 @@ impl Derived {
         ]
     }
 
-    /// The derivation in words of the log; `None` if the address is recorded.
+    /// The derivation that these words of the log represent. `None` if they say that the address is
+    /// recorded.
     pub const fn from_words(words: [u16; Derived::WORDS]) -> Option<Derived> {
         let [from, a, b, c, d] = words;
         let distance = a as u64 | (b as u64) << 16 | (c as u64) << 32 | (d as u64) << 48;
@@ -108,34 +111,35 @@ impl Derived {
 }
 
 /// The smallest number of accesses that QEMU itself makes when it saves registers to a signal
-/// frame. If one instruction makes at least this many accesses after those that the block made at
-/// its last run, these accesses are QEMU's and not the program's.
+/// frame. If an instruction makes at least this number of accesses more than at the block's last
+/// execution, these additional accesses are made by QEMU and not by the program.
 pub const STRAYS_MIN: usize = 24;
 
 /// The kind of a record that is not an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum Control {
-    /// Begins the block of this number.
+    /// A block begins. The value is its number.
     Block = 0,
-    /// Begins the block of this number, whose fetch the filter has dropped.
+    /// A block begins whose fetch the filter has dropped. The value is the block's number.
     Context = 1,
-    /// This number of instructions ran in blocks whose fetches and accesses the filter has all
-    /// dropped.
+    /// Blocks have run whose fetches and accesses the filter has all dropped. The value is the
+    /// number of their instructions.
     Advance = 2,
-    /// Begins a block whose accesses are in its descriptor; see [`Record::fixed`].
+    /// A fixed block begins, whose descriptor lists its accesses: see [`Record::fixed`].
     Fixed = 3,
-    /// This number of accesses was made before the next record. A later [`Control::Hits`] reports
-    /// them.
+    /// Accesses were made before the next record, and a later [`Control::Hits`] reports them. The
+    /// value is the number of these accesses.
     Passed = 4,
-    /// A number of accesses to one page, which were counted instead of recorded; see [`Record::hits`]. The
-    /// next word is the address of the page.
+    /// Accesses to one page were counted instead of recorded: see [`Record::hits`]. The next word
+    /// is the address of the page.
     Hits = 5,
-    /// The next word is an address of more than 48 bits; the value is its [`Tag`].
+    /// An access whose address has more than 48 bits. The value is its [`Tag`], and the next word
+    /// is its address.
     Wide = 6,
     /// An event; see [`event_header`]. The words of the event follow.
     Event = 7,
-    /// Padding: the reader skips this record and the next records, whose number is the value.
+    /// Padding. The value is the number of records after this one that the reader skips too.
     Pad = 8,
     /// The process requests the contents of the first-level TLBs and waits: see
     /// [`crate::Contents`].
@@ -164,15 +168,15 @@ impl Control {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum HitsOf {
-    /// Fetches of blocks.
+    /// The fetch of a block.
     Fetch = 0,
-    /// Loads.
+    /// A load.
     Load = 1,
-    /// Stores.
+    /// A store.
     Store = 2,
 }
 
-/// A record, with access to its parts.
+/// One record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record(pub u64);
 
@@ -183,10 +187,11 @@ impl Record {
     pub const COUNT_SHIFT: u32 = 56;
     /// The position of the number of accesses that a fixed block made before a fault.
     pub const MADE_SHIFT: u32 = 48;
-    /// Set for a fixed block that events follow: above the number of accesses that it made.
+    /// Set for a fixed block if events that happened in it follow. This is the bit above the number
+    /// of accesses that it made.
     const EVENTS: u64 = 1 << 55;
-    /// After a fixed block that was left early: in place of the address of the first access that
-    /// was not made.
+    /// If a fixed block was left early, this value stands in place of the address of the first
+    /// access that was not made.
     pub const NONE: u64 = u64::MAX;
     /// The largest address or value.
     pub const VALUE_MAX: u64 = (1 << 48) - 1;
@@ -203,25 +208,27 @@ impl Record {
         Record(value << Record::VALUE_SHIFT | (Tag::CONTROL | control as u16) as u64)
     }
 
-    /// The record of the fixed block `number`, which `count` addresses follow.
+    /// The record of the fixed block `number`. `count` addresses follow it.
     #[inline]
     pub const fn fixed(number: u32, count: u8) -> Record {
         let count = (count as u64) << Record::COUNT_SHIFT;
         Record(count | Record::control(Control::Fixed, number as u64).0)
     }
 
-    /// The number of a fixed block, and the number of its addresses.
+    /// For a fixed block: its number, and how many addresses follow it.
     #[inline]
     pub const fn fixed_parts(self) -> (u32, usize) {
         (self.value() as u32, (self.0 >> Record::COUNT_SHIFT) as usize)
     }
 
-    /// The record of this fixed block after a fault has ended it after `made` accesses.
+    /// This record of a fixed block, changed for the case that a fault has ended the block after
+    /// `made` accesses.
     pub const fn left_after(self, made: u8) -> Record {
         Record(self.0 | (1 + made as u64) << Record::MADE_SHIFT)
     }
 
-    /// The record of this fixed block if events that happened in it follow its addresses.
+    /// This record of a fixed block, changed for the case that events that happened in the block
+    /// follow its addresses.
     pub const fn with_events(self) -> Record {
         Record(self.0 | Record::EVENTS)
     }
@@ -231,7 +238,8 @@ impl Record {
         self.0 & Record::EVENTS != 0
     }
 
-    /// The number of accesses after which a fault ended this fixed block, if one did.
+    /// If a fault ended this fixed block: the number of accesses that the block made before the
+    /// fault.
     pub const fn made(self) -> Option<usize> {
         match self.0 >> Record::MADE_SHIFT & 0x7f {
             0 => None,
@@ -239,14 +247,15 @@ impl Record {
         }
     }
 
-    /// The record of `count` accesses of one kind to a page. The last use of the page is later than
-    /// that of all pages reported this way before. If `goes` is true, the page is evicted instead:
-    /// the next page that is entered replaces it.
+    /// The record of `count` accesses of one kind to a page. With `goes` false, the page was last
+    /// used later than all pages that such records have named before. With `goes` true, the page is
+    /// evicted: the next page that gets an entry replaces it.
     pub const fn hits(of: HitsOf, count: u64, goes: bool) -> Record {
         Record::control(Control::Hits, count << 3 | (goes as u64) << 2 | of as u64)
     }
 
-    /// The kind and number of these accesses, and whether the page is evicted.
+    /// For a record of [`Record::hits`]: the kind of the accesses, their number, and whether the
+    /// page is evicted.
     pub const fn hits_parts(self) -> (Option<HitsOf>, u64, bool) {
         let of = match self.value() & 3 {
             0 => Some(HitsOf::Fetch),
@@ -257,19 +266,20 @@ impl Record {
         (of, self.value() >> 3, self.value() & 4 != 0)
     }
 
-    /// The low half of an access's record.
+    /// The tag of an access: the lowest 16 bits of its record.
     #[inline]
     pub const fn tag(self) -> Tag {
         Tag(self.0 as u16)
     }
 
-    /// The address or value.
+    /// The part of the record that is an address or a value.
     #[inline]
     pub const fn value(self) -> u64 {
         self.0 >> Record::VALUE_SHIFT
     }
 
-    /// The address of an access. A kernel's is the extension of its lowest 48 bits.
+    /// The address of an access. The record has its lowest 48 bits; a kernel's address is the sign
+    /// extension of these.
     #[inline]
     pub const fn address(self) -> u64 {
         (self.0 as i64 >> Record::VALUE_SHIFT) as u64
@@ -281,70 +291,81 @@ impl Record {
         self.0 as u16 & Tag::CONTROL != 0
     }
 
-    /// The kind of a control record, if known.
+    /// The kind of a control record. `None` if the kind is unknown, or if this is not a control
+    /// record.
     pub const fn as_control(self) -> Option<Control> {
         if self.is_control() { Control::from_bits(self.0 as u16 & !Tag::CONTROL) } else { None }
     }
 }
 
-/// The kind of an event. Words with its data follow its record.
+/// The kind of an event. Words with the event's data follow its record; the variants say which
+/// words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum EventCode {
-    /// The thread begins: its thread identifier.
+    /// The thread begins. One word: its thread identifier.
     ThreadStart = 1,
-    /// The thread has ended.
+    /// The thread has ended. No words.
     ThreadEnd = 2,
-    /// A mapping of the program: address of the first byte, end, QEMU's page flags.
+    /// A mapping of the program. The words are the address of its first byte, its end, and QEMU's
+    /// page flags.
     Region = 3,
-    /// A part of the text of `/proc/self/maps`: number of bytes, then the text.
+    /// A part of the text of `/proc/self/maps`. The words are the number of bytes, and then the
+    /// text.
     MapsText = 4,
-    /// All regions and maps have been reported: the guest base.
+    /// All regions and the text of `/proc/self/maps` have been recorded. One word: the number that
+    /// QEMU adds to a guest address.
     Layout = 5,
-    /// A system call: its [`Call`], six arguments, its result; device, inode and size in bytes of
-    /// its file, or zeros; the length of the path in bytes, then the path.
+    /// A system call. The words are its [`Call`], six arguments and its result; the device, inode
+    /// and size in bytes of its file, or zeros; and the length of the path in bytes, then the path.
     Call = 6,
-    /// `execve` begins: the length of the text in bytes, then path and arguments, each with a zero
-    /// at the end.
+    /// `execve` begins. The words are the length of the text in bytes, then the path and the
+    /// arguments, each with a zero byte at the end.
     Execve = 7,
-    /// A note for the reader of the trace: the length of the text in bytes, then the text.
+    /// A note for people who use the trace. The words are the length of the text in bytes, then the
+    /// text.
     Note = 8,
-    /// A file or blocking call: the guest's system call number, six arguments, the result, the times
-    /// of its beginning and end, the file offset or `u64::MAX`; the number of descriptors, and for
-    /// each its number, mode and flags (`mode << 32 | flags`), device, inode and size in bytes; the
-    /// number of buffers, and for each its address and size in bytes; the length of the name in
-    /// bytes, then the name.
+    /// A file call or a blocking call. The words are: the guest's system call number, six arguments
+    /// and the result; the times of its beginning and its end; the file offset, or `u64::MAX`; the
+    /// number of descriptors, and for each its number, mode and flags (`mode << 32 | flags`),
+    /// device, inode and size in bytes; the number of buffers, and for each its address and size in
+    /// bytes; and the length of the call's name in bytes, then the name.
     FileCall = 9,
-    /// A block of memory was allocated: its address, its size in bytes, and the return addresses of
-    /// the calls that led to the allocation, innermost first.
+    /// A block of memory was allocated. The words are its address, its size in bytes, and the
+    /// return addresses of the calls that led to the allocation, innermost first.
     Allocate = 10,
-    /// A block of memory is about to be freed: its address.
+    /// A block of memory is about to be freed. One word: its address.
     Free = 11,
-    /// The stack of the thread that has allocated the block of the next event, in a program for AMD64: the
-    /// frame pointer of the function that the program has called, and the words of the stack from there
-    /// on.
+    /// A part of the stack of a thread that has allocated a block, in a program for AMD64. The
+    /// event of the allocation comes next. The words are the frame pointer of the function that the
+    /// program has called to allocate, and the words of the stack from this address on.
     Stack = 12,
-    /// In a whole machine: the processor has looked a page up in the page table. The address of the access, the
-    /// physical address of the same byte, a [`Machine`], and the physical addresses of the entries, from the root.
+    /// In a whole machine: the processor has looked up a page in the page table. The words are the
+    /// address of the access, the physical address of the same byte, a [`Machine`], and the
+    /// physical addresses of the page-table entries, from the root on.
     Translation = 13,
-    /// The block that runs is left after this number of instructions.
+    /// In a whole machine: the current block is left early. One word: the number of its
+    /// instructions that were executed.
     Left = 14,
-    /// A control register is written: its number, its old value, its new value.
+    /// A control register is written. The words are its number, its old value and its new value.
     Control = 15,
-    /// The translation of the page at this address is flushed.
+    /// The translation of one page is flushed. One word: an address in this page.
     Flush = 16,
-    /// An interrupt or exception: its vector, what caused it (8 bits each), whether it is in user mode, and from bit
-    /// 32 on its error code; the address of the instruction; the address of a page fault.
+    /// An interrupt or exception. The first word has its vector in bits 0 to 7, its cause in bits 8
+    /// to 15, whether it came in user mode in bit 16, and its error code from bit 32 on. The other
+    /// words are the address of the instruction, and, for a page fault, the faulting address.
     Interrupt = 17,
-    /// The processor continues with another task: its pid, and from bit 32 on its tgid; 1 if it is not a thread
-    /// of the kernel; the physical address of its space's root; its name, 16 bytes.
+    /// The processor switches to another task. The words are: the task's pid, and from bit 32 on
+    /// its tgid; 1 if it is not a kernel thread; the physical address of the root of its page
+    /// table; and 16 bytes with its name.
     Task = 18,
-    /// A task gets another name: as for [`EventCode::Task`].
+    /// A task gets another name. The words are those of [`EventCode::Task`].
     Named = 19,
-    /// The space with the root at this physical address ends.
+    /// An address space ends. One word: the physical address of the root of its page table.
     SpaceEnd = 20,
-    /// The entry of QEMU's own TLB for the previous access: its address, its physical address, the logarithm of
-    /// the page's size. Only in a check of the recorder.
+    /// How QEMU's own TLB translates the previous access. The words are its address, its physical
+    /// address, and the logarithm of the page size. Recorded only when the recorder is being
+    /// checked.
     Physical = 21,
 }
 
@@ -378,26 +399,26 @@ impl EventCode {
     }
 }
 
-/// The properties of a translation in [`EventCode::Translation`], besides its addresses.
+/// The properties of a translation in [`EventCode::Translation`], without its addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Machine {
-    /// The logarithm of the page's bytes.
+    /// The base-2 logarithm of the page size in bytes.
     pub size_log: u8,
-    /// The kind of the access: 0 a load, 1 a store, 2 a fetch.
+    /// The kind of the access: 0 is a load, 1 is a store, 2 is a fetch.
     pub access: u8,
-    /// Whether the access is one of a program.
+    /// Whether the access was made in user mode.
     pub is_user: bool,
-    /// Whether the entries together permit stores.
+    /// Whether all page-table entries together permit stores.
     pub writable: bool,
-    /// Whether they permit fetches.
+    /// Whether all page-table entries together permit fetches.
     pub executable: bool,
-    /// Whether they permit accesses of programs.
+    /// Whether all page-table entries together permit accesses in user mode.
     pub user: bool,
-    /// Whether the translation is that of all spaces.
+    /// Whether the translation is global: valid in all address spaces.
     pub global: bool,
-    /// Whether the page has been stored to.
+    /// Whether the page is dirty, that is, whether a store to it has been made.
     pub dirty: bool,
-    /// The number of entries.
+    /// The number of page-table entries.
     pub entries: u8,
 }
 
@@ -415,7 +436,7 @@ impl Machine {
             | (self.dirty as u64) << 29
     }
 
-    /// The properties that a word contains.
+    /// The properties that a word represents.
     pub const fn from_bits(bits: u64) -> Machine {
         Machine {
             size_log: bits as u8,
@@ -431,12 +452,12 @@ impl Machine {
     }
 }
 
-/// The record of an event with `words` words.
+/// The record of an event that `words` words follow.
 pub const fn event_header(code: EventCode, words: u16) -> Record {
     Record::control(Control::Event, (words as u64) << 16 | code as u64)
 }
 
-/// The code and the number of words in the value of an event's record.
+/// For the value of an event's record: the event's code, and the number of words that follow.
 pub const fn event_parts(value: u64) -> (Option<EventCode>, usize) {
     (EventCode::from_bits(value as u16), (value >> 16 & 0xffff) as usize)
 }
@@ -457,11 +478,11 @@ pub enum Call {
     Brk = 5,
     /// `madvise`.
     Madvise = 6,
-    /// `clone`: flags and stack in the first two arguments.
+    /// `clone`. The first two arguments are the flags and the stack.
     Clone = 7,
-    /// `fork`, `vfork`: the first argument has the flags that `clone` would have for it.
+    /// `fork` or `vfork`. The first argument is the flags of a `clone` that does the same.
     Fork = 8,
-    /// `execve`, `execveat`: reported only if the call has failed.
+    /// `execve` or `execveat`. Recorded only if the call has failed.
     Execve = 9,
     /// `exit`.
     Exit = 10,
@@ -469,7 +490,7 @@ pub enum Call {
     ExitGroup = 11,
     /// `process_madvise`.
     ProcessMadvise = 12,
-    /// `mlock`; the third argument is 0.
+    /// `mlock`. The third argument is 0.
     Mlock = 13,
     /// `mlock2`.
     Mlock2 = 14,
@@ -485,11 +506,11 @@ pub enum Call {
     Shmat = 19,
     /// `shmdt`.
     Shmdt = 20,
-    /// `mbind`; the fourth argument is the mask's first word.
+    /// `mbind`. The fourth argument is the first word of the mask of nodes.
     Mbind = 21,
     /// `prctl(PR_SET_THP_DISABLE)`.
     HugePages = 22,
-    /// `prctl` with [`PR_PAGEWALK`]; the message is in the next arguments.
+    /// `prctl` with [`PR_PAGEWALK`]. The message is in the other arguments.
     Marker = 23,
 }
 
@@ -503,11 +524,12 @@ pub const PR_PAGEWALK: u64 = 0x5057_4c4b;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Said {
-    /// A block was allocated: its address, its size in bytes, and the frame of the function that the
-    /// program has called for it. The bits above the lowest byte say how far below the frame pointer
-    /// the caller's frame pointer and the return address are.
+    /// A block was allocated. The next arguments are its address, its size in bytes, and the frame
+    /// pointer of the function that the program has called to allocate it. The bits above the
+    /// lowest byte of the message say how many bytes below this frame pointer the caller's frame
+    /// pointer and the return address are stored.
     Allocated = 3,
-    /// The block at this address is about to be freed.
+    /// A block is about to be freed. The next argument is its address.
     Freed = 4,
 }
 
@@ -522,7 +544,7 @@ impl Said {
     }
 }
 
-/// Linux: the flag of `clone` for a child that shares the address space.
+/// Linux: the flag of `clone` for a child that shares its parent's address space.
 pub const CLONE_VM: u64 = 0x100;
 /// Linux: the flag of `clone` for a `vfork`.
 pub const CLONE_VFORK: u64 = 0x4000;

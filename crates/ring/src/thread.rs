@@ -2,7 +2,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::{MARKS_MAX, RING_RECORDS, SPAN_RECORDS};
 
-/// The use of a chunk, in [`Ring::state`].
+/// What a chunk is used for, in [`Ring::state`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum ChunkState {
@@ -12,9 +12,9 @@ pub enum ChunkState {
     Claimed = 1,
     /// The ring of a running thread.
     Attached = 2,
-    /// The ring of a thread that has ended; the host has not read all of it.
+    /// The ring of a thread that has ended. The host has not read all of its records yet.
     Closed = 3,
-    /// A part of a log of blocks or tags.
+    /// A part of a log of blocks or of a log of tags.
     Log = 4,
 }
 
@@ -40,42 +40,41 @@ pub struct Mark {
     pub position: u64,
     /// Whether the last block before this mark has run to its end.
     pub whole: bool,
-    /// When the segment ended, in nanoseconds of the system's monotonic clock.
+    /// The time when the segment ended, in nanoseconds of the system's monotonic clock.
     pub ns: u64,
 }
 
 /// The cursor of a thread: where it writes its next record, as an address in its process, or
 /// [`Next::NOWHERE`].
 ///
-/// The cursor is advanced after a record was written, and it is in shared memory. So after a thread
-/// was killed, the cursor shows which records are complete, and records need no marks of
-/// completeness.
+/// The cursor is advanced after a record was written, and it is in shared memory. So if a thread is
+/// killed, its cursor shows which records are complete. The records themselves need not show this.
 #[repr(C, align(64))]
 pub struct Next {
     address: AtomicU64,
-    /// 1 if the thread records nothing: data written at the address belongs to no ring.
+    /// 1 if the thread records nothing. The address is then in memory that belongs to no ring.
     pub idle: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Next>() == 64);
 
 impl Next {
-    /// The number that [`Ring::vcpu`] has, in place of a virtual CPU, for a thread whose cursor is
+    /// The value of [`Ring::vcpu`] for a thread without a virtual CPU, whose cursor is
     /// [`Ring::next`].
     pub const OWN: u32 = u32::MAX;
     /// The address of a thread that has no ring yet. It looks like the end of a span.
     pub const NOWHERE: u64 = (SPAN_RECORDS * size_of::<u64>() - 1) as u64;
 
-    /// Resets it to that of a thread that has no ring yet.
+    /// Resets the cursor to that of a thread that has no ring yet.
     fn reset(&self) {
         self.address.store(Next::NOWHERE, Ordering::Relaxed);
         self.idle.store(0, Ordering::Release);
     }
 
-    /// The position in the thread's ring; `None` without a ring. The current span begins at the position
-    /// `opened` and has at most `span` records.
+    /// The position in the thread's ring up to which records are complete. `None` if the thread has
+    /// no ring. The current span begins at the position `opened` and has at most `span` records.
     pub fn position(&self, opened: u64, span: u32) -> Option<u64> {
-        // Chunks are as aligned in a process's memory as in the file.
+        // Chunks have the same alignment in a process's memory as in the file.
         let index = match self.address.load(Ordering::Acquire) {
             0..=Next::NOWHERE => return None,
             _ if self.idle.load(Ordering::Acquire) != 0 => return None,
@@ -86,7 +85,7 @@ impl Next {
     }
 }
 
-/// The header of a thread's ring, with positions and marks; the records are in the chunk.
+/// The header of a thread's ring, with positions and marks. The records are in the chunk.
 #[repr(C, align(4096))]
 pub struct Ring {
     /// The state as a [`ChunkState`].
@@ -97,18 +96,19 @@ pub struct Ring {
     pub generation: AtomicU32,
     /// The thread's number in the process, from 0.
     pub thread: AtomicU32,
-    /// While the thread reads the clock and publishes a mark: a time that is not later than the
-    /// time of the mark. Otherwise 0.
+    /// While the thread reads the clock and publishes a mark, this is a time that is not later than
+    /// the time of the mark. Otherwise it is 0.
     pub stamping: AtomicU64,
     /// The number of marks published.
     pub marks_head: AtomicU64,
     /// The number of accesses that the filter dropped.
     pub filtered: AtomicU64,
-    /// The position of the span that the thread writes.
+    /// The position in the ring of the span to which the thread is writing.
     pub opened: AtomicU64,
-    /// The virtual CPU of the thread, which selects its [`Next`]; [`Next::OWN`] stands for `next`.
+    /// The virtual CPU of the thread, which selects the thread's [`Next`]. [`Next::OWN`] selects
+    /// the field `next`.
     pub vcpu: AtomicU32,
-    /// The most records between the beginnings of two spans.
+    /// The maximum number of records from the beginning of a span to the beginning of the next one.
     pub span: AtomicU32,
     pad: [u32; 2],
     /// The number of records that the host has finished reading.
@@ -148,22 +148,23 @@ impl Ring {
         self.next.reset();
     }
 
-    /// Whether there is room for another mark.
+    /// Whether the ring has room for another mark.
     pub fn has_room_for_mark(&self) -> bool {
         let head = self.marks_head.load(Ordering::Relaxed);
         head - self.marks_tail.load(Ordering::Acquire) < MARKS_MAX as u64
     }
 
     /// Ends a segment at `position`, at the time that `clock` returns. Returns false if too many
-    /// marks wait for the host; in that case the segment continues.
+    /// marks wait for the host. In this case the segment continues.
     pub fn publish(&self, position: u64, whole: bool, clock: impl FnOnce() -> u64) -> bool {
         if !self.has_room_for_mark() {
             return false;
         }
         let head = self.marks_head.load(Ordering::Relaxed);
-        // A host that looks at the clock between our looking at it and publishing what we saw must
-        // not take later marks of other threads first: it looks at `stamping`. Either it sees that,
-        // or its own look at the clock came first.
+        // The host may read the clock after this thread has read it, and before this thread
+        // publishes its mark. The host must not then process later marks of other threads first. So
+        // the host also reads `stamping`: either it sees that this is not 0, or the host has read
+        // the clock before this thread.
         let slot = |index: u64| &self.marks[index as usize % MARKS_MAX];
         let last = head.checked_sub(1).map_or(1, |last| slot(last)[1].load(Ordering::Relaxed));
         self.stamping.store(last.max(1), Ordering::Relaxed);
@@ -176,7 +177,7 @@ impl Ring {
         true
     }
 
-    /// The mark of this number, which must be from `marks_tail` up to but excluding `marks_head`.
+    /// The mark number `index`, which must be at least `marks_tail` and less than `marks_head`.
     pub fn mark(&self, index: u64) -> Mark {
         let slot = &self.marks[index as usize % MARKS_MAX];
         let position = slot[0].load(Ordering::Relaxed);

@@ -1,6 +1,6 @@
-//! A recorded program, as the code that records it sees it from within its process.
+//! A recorded program, as it appears to the code that records it from within its process.
 
-/// The instruction set of a program, as far as its system calls are numbered by it.
+/// The table by which a program's system calls are numbered. It depends on the instruction set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Numbers {
     /// The numbers of x86-64.
@@ -15,9 +15,10 @@ pub enum Numbers {
 
 /// A program that is recorded.
 pub trait Within {
-    /// Whose numbers its system calls have.
+    /// The table by which the program's system calls are numbered.
     fn numbers(&self) -> Numbers;
-    /// Fills `to` from the memory at `address`; false if not all of it can be read.
+    /// Fills `to` from the memory at `address`. Returns false if a part of this memory cannot be
+    /// read.
     fn read(&self, address: u64, to: &mut [u8]) -> bool;
 }
 

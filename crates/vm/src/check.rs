@@ -57,7 +57,10 @@ impl<H: Host> Kernel<'_, H> {
             let of_pool = u16::from(self.pfdat(frame).flags & POOL != 0);
             let count = count + of_pool;
             if self.pfdat(frame).wired != count {
-                return Err(format!("{frame:?} is wired {count} times, but has another count"));
+                let counted = self.pfdat(frame).wired;
+                return Err(format!(
+                    "{frame:?} is wired {count} times, but its descriptor has {counted}"
+                ));
             }
         }
         let (traps, writes, answered, decisions) = self.vm.look_at_counts(|counts| {
@@ -66,7 +69,9 @@ impl<H: Host> Kernel<'_, H> {
             (counts.work.traps, counts.work.table_writes, answered, decisions)
         });
         if traps < answered {
-            return Err(format!("{answered} of {traps} faults are answered"));
+            return Err(format!(
+                "{answered} faults are counted as answered, but only {traps} as faults"
+            ));
         }
         if decisions > writes {
             return Err(format!(
@@ -121,17 +126,23 @@ impl<H: Host> Kernel<'_, H> {
             }
             right = match users.remove(&id) == Some(anon.refs) {
                 true => enter(anon.place, Owner::Anon(id), false),
-                false => Err(format!("{id:?} does not have its {} users", anon.refs)),
+                false => Err(format!(
+                    "{id:?} has a user count of {}, but another number of pages use it",
+                    anon.refs
+                )),
             };
         });
         right?;
         if let Some((id, _)) = users.first_key_value() {
-            return Err(format!("{id:?} is used but does not exist"));
+            return Err(format!("an address space uses {id:?}, which does not exist"));
         }
         let mut right = Ok(());
         self.vm.objects.each(|id, object| {
             if mapped.remove(&id).unwrap_or(0) != object.mapped_pages {
-                right = Err(format!("{id:?} is not mapped by {} pages", object.mapped_pages));
+                right = Err(format!(
+                    "{id:?} counts {} mapped pages, but regions map another number",
+                    object.mapped_pages
+                ));
             }
             for (index, &place) in object.pages.iter() {
                 if right.is_ok() {
@@ -141,11 +152,14 @@ impl<H: Host> Kernel<'_, H> {
         });
         right?;
         if let Some((id, _)) = mapped.first_key_value() {
-            return Err(format!("{id:?} is mapped but does not exist"));
+            return Err(format!("a region maps {id:?}, which does not exist"));
         }
         let used = self.vm.swapped();
         if slots.len() as u64 != used {
-            return Err(format!("{used} places of swap are used, by {} pages", slots.len()));
+            return Err(format!(
+                "{used} places of swap are counted as used, but {} pages are in swap",
+                slots.len()
+            ));
         }
         Ok(frames)
     }
@@ -159,14 +173,17 @@ impl<H: Host> Kernel<'_, H> {
                 .iter()
                 .filter(|of| of.start <= run.frames.start && run.frames.end <= of.end);
             if users.count() as u64 != run.users {
-                return Err(format!("frames {:#x?} have not {} users", run.frames, run.users));
+                return Err(format!(
+                    "frames {:#x?} count {} users, but another number of regions maps them",
+                    run.frames, run.users
+                ));
             }
             counted += (run.frames.end - run.frames.start) * run.users;
         }
         let mapped: u64 = regions.iter().map(|of| of.end - of.start).sum();
         match counted == mapped {
             true => Ok(()),
-            false => Err(format!("{mapped} given frames are mapped, {counted} recorded")),
+            false => Err(format!("regions map {mapped} given frames, but {counted} are recorded")),
         }
     }
 
@@ -177,19 +194,25 @@ impl<H: Host> Kernel<'_, H> {
             let table = memory.table();
             let all: u64 = State::ALL.iter().map(|&state| table.count(state)).sum();
             if all != table.frames().len() as u64 {
-                return Err(format!("the frames of all states are {all}"));
+                let frames = table.frames().len();
+                return Err(format!("{all} frames have a state, but there are {frames} frames"));
             }
             let largest = memory.allocator().largest_free().unwrap_or(0);
             let blocks = 0..=largest;
             let free: u64 =
                 blocks.map(|order| memory.allocator().free_blocks(order) << order).sum();
             if free != table.count(State::Free) {
-                return Err(format!("free lists have {free} frames, but other frames are free"));
+                let counted = table.count(State::Free);
+                return Err(format!(
+                    "the free lists have {free} frames, but {counted} frames are free"
+                ));
             }
             for (&frame, &(owner, is_file)) in frames {
                 let pfdat = table.get(frame);
                 if pfdat.state() != State::Movable || Owner::of(pfdat.identity) != Some(owner) {
-                    return Err(format!("{frame:?} does not have its owner {owner:?}"));
+                    return Err(format!(
+                        "{frame:?} belongs to {owner:?}, but its descriptor does not say so"
+                    ));
                 }
                 wired += u64::from(pfdat.wired > 0);
                 kinds[match (owner, is_file) {
@@ -202,12 +225,17 @@ impl<H: Host> Kernel<'_, H> {
         })?;
         let resident = self.vm.resident();
         if kinds != [resident.anon, resident.file, resident.shared] {
-            return Err(format!("{kinds:?} pages are in memory, not {resident:?}"));
+            return Err(format!(
+                "{kinds:?} anonymous, file and shared pages are in memory, but {resident:?} are \
+                 counted"
+            ));
         }
         let listed = self.lists(|lists, _| lists.listed(None));
         if listed + wired != frames.len() as u64 {
             let pages = frames.len();
-            return Err(format!("{pages} pages, but {listed} are listed and {wired} wired"));
+            return Err(format!(
+                "{pages} pages are in memory, but {listed} are on lists and {wired} are wired"
+            ));
         }
         Ok(())
     }
@@ -222,12 +250,12 @@ impl<H: Host> Kernel<'_, H> {
         for (&page, &frame) in &space.wired {
             *wired.entry(frame).or_insert(0) += 1;
             if !space.regions.at(page).is_some_and(|region| region.wired.stays()) {
-                return Err(format!("page {page:#x} of {id:?} is wired in no wired region"));
+                return Err(format!("page {page:#x} of {id:?} is wired, but its region is not"));
             }
         }
         let lost = space.anons.each().find(|(page, _)| space.regions.at(*page).is_none());
         if let Some((page, _)) = lost {
-            return Err(format!("page {page:#x} of {id:?} is in no region"));
+            return Err(format!("page {page:#x} of {id:?} belongs to no region"));
         }
         if self.hat.space(id).is_none() {
             return Err(format!("{id:?} has no page table"));
@@ -248,29 +276,36 @@ impl<H: Host> Kernel<'_, H> {
                     continue;
                 }
                 if stays && !space.wired.contains_key(&page) {
-                    return Err(format!("page {page:#x} of {id:?} is loaded but not wired"));
+                    return Err(format!(
+                        "page {page:#x} of {id:?} is in a wired region, but not wired"
+                    ));
                 }
                 let Some((frame, allowed)) = self.truth(space, page) else {
-                    return Err(format!("only hardware has page {page:#x} of {id:?}"));
+                    return Err(format!(
+                        "the page table has page {page:#x} of {id:?}, which is not in memory"
+                    ));
                 };
                 if held.frame.get() + into != self.address(frame).get()
                     || !allowed.contains(held.rights)
                 {
                     return Err(format!(
-                        "page {page:#x} of {id:?} is {frame:?} ({allowed}), but {held:?} in \
-                         hardware"
+                        "page {page:#x} of {id:?}: the page table has {held:?}, but the manager has \
+                         {frame:?} with at most the rights {allowed}"
                     ));
                 }
             }
             if space.regions.at(pages.start).is_none_or(|region| region.pages.end < pages.end) {
-                return Err(format!("page {:#x} of {id:?} extends beyond its region", pages.start));
+                return Err(format!(
+                    "the page at {:#x} of {id:?} extends beyond its region",
+                    pages.start
+                ));
             }
             if pages.end - pages.start > 1 && !space.has_large {
-                return Err(format!("{id:?} does not know that it has large pages"));
+                return Err(format!("{id:?} has a large page, but is recorded as having none"));
             }
         }
         self.check_pairs(&sizes).map_err(|page| {
-            format!("page {page:#x} of {id:?} and the other page of its pair differ in size")
+            format!("page {page:#x} of {id:?} and the other page of its pair have different sizes")
         })
     }
 
@@ -293,7 +328,9 @@ impl<H: Host> Kernel<'_, H> {
         });
         match right {
             true => Ok(()),
-            false => Err(format!("{held:?} of {id:?} is not what was given to its region")),
+            false => Err(format!(
+                "{held:?} of {id:?} does not match the frames that were given to its region"
+            )),
         }
     }
 

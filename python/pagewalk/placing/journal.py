@@ -188,7 +188,9 @@ def _write(folder: Path, knobs: Sequence[tuple[str, str, str]]) -> Path:
         folder.mkdir(mode=0o700)
     state = folder.lstat()
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != 0 or state.st_mode & 0o022:
-        raise WorkError(f"{folder}: does not belong to root alone: remove it")
+        raise WorkError(
+            f"{folder}: root must own this folder, and nobody else may write to it: remove it"
+        )
     path, whole = folder / _NAME, folder / f"{_NAME}.{os.getpid()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     # What a killed pagewalk of this number has left. The folder is root's own, as was just seen.
@@ -222,7 +224,8 @@ def _read(path: Path) -> dict[str, Any] | None:
         state = os.fstat(text.fileno())
         if state.st_uid != 0 or state.st_mode & 0o077:
             raise WorkError(
-                f"{path}: does not belong to root alone, so that it is not used: remove it"
+                f"{path}: root must own this file, and others must have no permissions for it "
+                "(mode 0600), so it was not used: remove it"
             )
         try:
             found = json.load(text)
@@ -236,7 +239,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     wrong = [row for row in knobs if len(row) != 3 or not _is_allowed(row[0], row[1])]
     if wrong:
         raise WorkError(
-            f"{path}: names {wrong[0][0]}, a knob that pagewalk never changes: remove the file"
+            f"{path}: has a row for {wrong[0][0]} that pagewalk has never written: remove the file"
         )
     return read
 

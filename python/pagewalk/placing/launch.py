@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pagewalk import _native
+from pagewalk import _native, text
 from pagewalk._native import Error, WorkError
 from pagewalk.placing.journal import Change
 from pagewalk.placing.pages import BASE, LARGE
@@ -166,8 +166,10 @@ def of_pools(
     if not found:
         return []
     if len(found) > 1:
+        sizes = ", ".join(text.size(size) for size in found)
         raise Error(
-            "the C library can use only one pool: give rules for only one of these page sizes"
+            f"these page sizes need pools of their own: {sizes}; the C library can use only one "
+            "pool: give rules for one of these sizes"
         )
     [(size, rule)] = found.items()
     if rule.what not in ("heap", "mmap", "data"):

@@ -1,4 +1,5 @@
-//! The filter of system calls: which of them stop the program so that its launcher can act.
+//! The filter of system calls. It decides which calls stop the program, so that its launcher can
+//! act.
 //!
 //! ```text
 //!   mmap mremap munmap   a length of 2 MiB or more; mmap of a pool's pages
@@ -47,7 +48,7 @@ pub(super) fn program() -> Vec<libc::sock_filter> {
     let (allow, stop) =
         (step(RETURN, libc::SECCOMP_RET_ALLOW), step(RETURN, libc::SECCOMP_RET_TRACE));
     let long = |at: u32| {
-        // Upper half not zero, or the lower one large: stop.
+        // Stop if the upper half is not zero, or if the lower half is large.
         vec![
             step(LOAD, argument(at) + 4),
             jump(EQUAL, 0, 0, 2),
@@ -60,7 +61,8 @@ pub(super) fn program() -> Vec<libc::sock_filter> {
     let mut mmap =
         vec![step(LOAD, argument(3)), jump(ANY_BIT, libc::MAP_HUGETLB as u32, 0, 1), stop];
     mmap.extend(long(1));
-    // The block that the range begins in and the one that it ends in, by their lower halves.
+    // Compares the block in which the range begins with the block in which it ends, by their lower
+    // halves.
     let mprotect = vec![
         step(LOAD, argument(2)),
         jump(ANY_BIT, libc::PROT_WRITE as u32, 1, 0),
@@ -92,7 +94,8 @@ pub(super) fn program() -> Vec<libc::sock_filter> {
         (libc::SYS_seccomp, vec![stop]),
         (libc::SYS_ptrace, vec![stop]),
     ];
-    // Programs of 32 bits and x32 have other numbers and are left alone.
+    // Programs with 32 bits and x32 programs have other call numbers, and their calls are never
+    // stopped.
     let mut program = vec![step(LOAD, 4), jump(EQUAL, X86_64, 1, 0), allow];
     for (number, what) in calls {
         program.push(step(LOAD, 0));
@@ -103,7 +106,8 @@ pub(super) fn program() -> Vec<libc::sock_filter> {
     program
 }
 
-/// Installs the filter for this process and those that it starts. Makes system calls only.
+/// Installs the filter for this process and for all processes that it starts. This function makes
+/// only system calls.
 ///
 /// Without CAP_SYS_ADMIN, the kernel requires that no program gains privileges by being executed.
 pub(super) fn install(program: &[libc::sock_filter]) -> io::Result<()> {
@@ -111,8 +115,8 @@ pub(super) fn install(program: &[libc::sock_filter]) -> io::Result<()> {
         libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
     let install = || {
         let mode = libc::SECCOMP_SET_MODE_FILTER;
-        // Before Linux 5.16 a filter slows the whole program down otherwise: its loads do not
-        // pass stores by speculation.
+        // Without this flag, Linux before 5.16 slows the whole program down: its loads may then not
+        // be executed speculatively before stores.
         let flags = libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
         // SAFETY: the program lives as long as the call, and the kernel only reads it.
         match unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const filter) } {

@@ -1,5 +1,5 @@
-//! Collapses memory of a running process into large pages: with the launcher's privileges, or by calls that
-//! the process itself makes.
+//! Collapses memory of a running process into large pages. The launcher does this with its own
+//! privileges, or makes the process itself call the kernel.
 
 use std::io;
 
@@ -11,8 +11,9 @@ const PR_GET_THP_DISABLE: u64 = 42;
 
 /// Collapses ranges of a process. Returns the system's error number for each range, or 0.
 ///
-/// With CAP_SYS_NICE the kernel is asked (`process_madvise`, with a pidfd, so that a reused process
-/// identifier is no problem). Otherwise the process is stopped for a moment and makes the calls itself.
+/// With CAP_SYS_NICE, this process calls `process_madvise`. (It uses a pidfd, so that a reused
+/// process identifier does no harm.) Otherwise the process is stopped for a moment and is made to
+/// execute the calls itself.
 pub fn collapse(pid: i32, ranges: &[(u64, u64)]) -> io::Result<Vec<i32>> {
     let mut results = Vec::with_capacity(ranges.len());
     for &(start, end) in ranges {
@@ -38,13 +39,13 @@ pub fn collapse(pid: i32, ranges: &[(u64, u64)]) -> io::Result<Vec<i32>> {
 
 /// Asks the kernel to collapse a range of another process. Returns the system's error number, or 0.
 pub(super) fn remotely(pid: i32, start: u64, end: u64) -> io::Result<i32> {
-    // SAFETY: plain system calls; the descriptor is ours.
+    // SAFETY: plain system calls with a descriptor of this function.
     let file = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as i32;
     if file < 0 {
         return Err(io::Error::last_os_error());
     }
     let range = libc::iovec { iov_base: start as *mut _, iov_len: (end - start) as usize };
-    // SAFETY: the address is the other process's, and nothing is read through it.
+    // SAFETY: the address is in the other process, and this process reads nothing there.
     let asked = unsafe {
         libc::syscall(libc::SYS_process_madvise, file, &raw const range, 1, MADV_COLLAPSE, 0)
     };
@@ -54,8 +55,8 @@ pub(super) fn remotely(pid: i32, start: u64, end: u64) -> io::Result<i32> {
     Ok(error.unwrap_or(0))
 }
 
-/// The result of `prctl(PR_GET_THP_DISABLE)` in the process: 0; 1 for disabled; 3 for disabled except where
-/// advised.
+/// The result of `prctl(PR_GET_THP_DISABLE)` in the process: 0 if large pages are not disabled, 1
+/// if they are disabled, 3 if they are disabled except where advised.
 pub fn thp_disabled(pid: i32) -> io::Result<u64> {
     Attached::to(pid)?.call(libc::SYS_prctl as u64, [PR_GET_THP_DISABLE, 0, 0, 0, 0, 0])
 }
@@ -75,7 +76,8 @@ impl Attached {
             vdso.map(|line| (line.start, line.end))
         };
         if has_filter(pid) {
-            // It may end a process for a call that it does not expect.
+            // The process has a filter of its own, which might end it because of a call that the
+            // filter does not expect.
             return Err(io::Error::from_raw_os_error(libc::EACCES));
         }
         let options = libc::PTRACE_O_TRACESYSGOOD;
@@ -102,7 +104,7 @@ impl Attached {
                 if status >> 16 == libc::PTRACE_EVENT_STOP {
                     break;
                 }
-                // A signal for the process, which is delivered.
+                // This is a signal for the process. It is passed on.
                 libc::ptrace(libc::PTRACE_CONT, pid, 0, libc::WSTOPSIG(status));
             }
         }
@@ -133,7 +135,7 @@ struct Detach(i32);
 impl Drop for Detach {
     fn drop(&mut self) {
         if self.0 != 0 {
-            // SAFETY: it is traced by us, or gone.
+            // SAFETY: this process traces the other process, unless that has ended.
             unsafe { libc::ptrace(libc::PTRACE_DETACH, self.0, 0, 0) };
         }
     }

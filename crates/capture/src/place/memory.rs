@@ -1,5 +1,5 @@
-//! Which parts of a process's memory are resident and in pages of which size; and reading its
-//! strings.
+//! Which parts of a process's memory are resident, and in which page sizes; and reading strings of
+//! the process.
 
 use std::fs::File;
 use std::io;
@@ -9,18 +9,19 @@ use crate::pagemap;
 use crate::tracee::Memory;
 
 const PAGE: u64 = 4096;
-/// The most bytes that are read of a program's strings.
+/// The maximum number of bytes that are read of one of a program's strings.
 const TEXT_MAX: usize = 4096;
 
 /// The pages of a range that are in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Resident {
-    /// All resident bytes.
+    /// The number of resident bytes.
     pub(super) bytes: u64,
-    /// Those of these bytes that are mapped by entries of 2 MiB.
+    /// The number of resident bytes that are mapped by entries of 2 MiB.
     pub(super) large: u64,
-    /// Those that are in base pages though they could be in large ones. Less than a large page at the
-    /// two ends of the range, outside its whole blocks, could not be.
+    /// The number of resident bytes that are in base pages although they could be in large pages.
+    /// The bytes at the two ends of the range, outside of its whole blocks, count only if they are
+    /// at least as many as a large page has.
     pub(super) missing: u64,
 }
 
@@ -46,8 +47,8 @@ impl Resident {
     }
 }
 
-/// What of the range from `start` to `end` is in memory. `None` if the kernel does not report which
-/// pages are large.
+/// The resident memory of the range from `start` to `end`. `None` if the kernel does not report
+/// which pages are large.
 pub(super) fn scan(pagemap: &File, start: u64, end: u64) -> Option<Resident> {
     let mut parts = Vec::new();
     pagemap::ranges(pagemap, start, end, |from, to, is_large| parts.push((from, to, is_large)))?;
@@ -68,8 +69,8 @@ pub(super) fn full_blocks(pagemap: &File, start: u64, end: u64) -> Vec<u64> {
     found
 }
 
-/// The blocks of 2 MiB in a range, as the first byte of the first and the end of the last; `None` if there is
-/// none.
+/// The whole blocks of 2 MiB in a range: the beginning of the first block, and the end of the last
+/// one. `None` if the range contains no whole block.
 pub(super) fn blocks(start: u64, end: u64) -> Option<(u64, u64)> {
     let (first, last) = (start.checked_next_multiple_of(LARGE)?, end & !(LARGE - 1));
     (first < last).then_some((first, last))
@@ -85,7 +86,7 @@ pub(super) fn whole_pages(start: u64, bytes: u64) -> (u64, u64) {
 pub(super) fn text(memory: &Memory, address: u64) -> io::Result<Vec<u8>> {
     let mut found = Vec::new();
     while found.len() < TEXT_MAX {
-        // Never across the end of a page, which may be the end of all.
+        // Do not read across the end of a page, since the next page may not be mapped.
         let at = address + found.len() as u64;
         let mut part = vec![0; (PAGE - at % PAGE).min(256) as usize];
         memory.read_at(&mut part, at)?;

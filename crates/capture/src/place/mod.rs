@@ -13,13 +13,14 @@
 //!   exit, munmap           what was advised is looked at once more: how much of it was large
 //! ```
 //!
-//! The program itself is not changed: no library is loaded, no code is written. The launcher makes calls in
-//! its place where it has just made one, and restores its registers. Static programs and children are placed
-//! as well. If the launcher dies, the kernel kills all that it traces (`PTRACE_O_EXITKILL`): without the
-//! launcher, the calls that its filter stops would fail.
+//! The program itself is not changed: no library is loaded, and no code is written. When the
+//! program has just made a system call, the launcher makes it execute further calls at the same
+//! instruction, and then restores its registers. Programs that are linked statically and children
+//! are placed as well. If the launcher dies, the kernel kills all that it traces
+//! (`PTRACE_O_EXITKILL`): without the launcher, the calls that its filter stops would fail.
 //!
-//! Processes that install a filter of their own, as sandboxes do, are left alone from then on: that filter
-//! may end a process that calls `madvise`.
+//! When a process installs a filter of its own, as sandboxes do, it is not placed any more: its
+//! filter might end the process when it calls `madvise`.
 
 mod filter;
 mod live;
@@ -42,7 +43,8 @@ const LARGE: u64 = 2 << 20;
 /// The memory that a rule applies to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
-    /// The program's writable memory except stacks: of its files, bss, heap, mmap.
+    /// All writable memory of the program except stacks: writable data of files, bss, heap, and
+    /// mappings by `mmap`.
     Data,
     /// Anonymous memory that the program maps, except stacks of threads.
     Mmap,
@@ -56,8 +58,8 @@ pub enum What {
     Text,
     /// Mappings of the file of this name.
     Lib(String),
-    /// Addresses from the first up to but excluding the last; and mappings of the same length
-    /// elsewhere.
+    /// The addresses from the first one up to, but excluding, the second one. If no mapping is
+    /// there, a mapping of the same length elsewhere.
     Range(u64, u64),
 }
 
@@ -84,13 +86,14 @@ pub struct Rule {
 pub struct Options {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// The rules; the first that matches applies.
+    /// The rules. The first rule that matches applies.
     pub rules: Vec<Rule>,
     /// Environment variables for the program.
     pub environment: Vec<Variable>,
     /// Whether programs that the program executes get these variables too.
     pub inherit: bool,
-    /// Whether the setting `always` is to mean `madvise` for the program (Linux 6.18).
+    /// Whether the system's setting `always` has the effect of `madvise` for this program (Linux
+    /// 6.18).
     pub only: bool,
     /// Whether address randomisation is disabled.
     pub fixed: bool,
@@ -101,8 +104,8 @@ pub struct Options {
 pub struct Variable {
     /// The name of the variable.
     pub name: OsString,
-    /// The value of the variable; if there is a value `before`, it begins with that.
+    /// The value of the variable. If there is a value `before`, this value begins with it.
     pub value: OsString,
-    /// The value for other programs; `None`: the variable is not set.
+    /// The value that other programs get. `None` if the variable is not set for them.
     pub before: Option<OsString>,
 }

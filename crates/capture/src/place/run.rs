@@ -29,15 +29,15 @@ const CLONE_UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
 const CODE_64: u64 = 0x33;
 /// The size in bytes to which a stack without a limit is grown.
 const STACK_MAX: u64 = 64 << 20;
-/// The bytes of a stack's limit that are not grown.
+/// The stack is grown to its limit minus this number of bytes.
 const STACK_LEFT: u64 = 256 << 10;
 /// The period of searches for blocks that have filled up with base pages.
 const PERIOD: Duration = Duration::from_millis(20);
 /// The pause after a search is at least this many times as long as the search took.
 const SHARE: u32 = 9;
-/// The most blocks that are collapsed at once, which takes a few tens of milliseconds.
+/// The maximum number of blocks that are collapsed at once. This takes a few tens of milliseconds.
 const BLOCKS_MAX: usize = 16;
-/// The most notes that are kept; a program may do something worth a note very often.
+/// The maximum number of notes that are kept. A program may cause notes very often.
 const NOTES_MAX: usize = 32;
 
 /// The outcome of a run.
@@ -113,7 +113,7 @@ pub fn place(options: &Options, look: &mut dyn FnMut(i32)) -> Result<Outcome, Er
         libc::PTRACE_O_TRACEEXIT,
     ];
     let traced = traced.into_iter().fold(0, |all, one| all | one);
-    // SAFETY: the child is ours, and waits.
+    // SAFETY: the child was started by this process, and waits.
     if unsafe { libc::ptrace(libc::PTRACE_SEIZE, started.pid, 0, traced) } < 0 {
         let mut status = 0;
         // SAFETY: the child waits for a byte and has done nothing.
@@ -152,8 +152,8 @@ fn located(command: &[std::ffi::OsString], program: &Program) -> PathBuf {
 
 struct Process {
     space: Rc<RefCell<Space>>,
-    /// Whether it has a filter of its own, which may end it for a call that the launcher makes in
-    /// its place.
+    /// Whether the process has a filter of its own. That filter might end the process because of a
+    /// call that the launcher makes it execute.
     has_filter: bool,
     /// Whether the program is a 64-bit program.
     is_wide: bool,
@@ -170,7 +170,7 @@ struct Stop<'t> {
 impl Stop<'_> {
     /// Makes the thread call `madvise`.
     fn madvise(&mut self, (start, end): (u64, u64), advice: u64) -> io::Result<()> {
-        // At the end of a call, the instruction before is the one that made it.
+        // At the end of a system call, the previous instruction is the one that has made the call.
         let site = self.space.borrow().site.unwrap_or(self.tracee.registers.rip.wrapping_sub(2));
         let arguments = [start, end - start, advice, 0, 0, 0];
         self.tracee.call_at(site, libc::SYS_madvise as u64, arguments).map(|_| ())
@@ -184,7 +184,7 @@ impl Stop<'_> {
         Ok(failed(self.tracee.registers.rax))
     }
 
-    /// Fails if the thread has stopped for another reason meanwhile.
+    /// Returns an error if the thread has stopped for another reason meanwhile.
     fn left(&self) -> io::Result<()> {
         match self.tracee.left {
             Some(_) => Err(io::Error::other("its thread stopped before the system call ended")),
@@ -211,11 +211,11 @@ struct Launcher<'a> {
     count: u64,
     stops: u64,
     is_counted: bool,
-    /// By thread: the blocks that it is interrupted to collapse.
+    /// For each thread that is interrupted: the blocks that it is to collapse.
     wanted: HashMap<i32, Vec<u64>>,
     /// Whether the kernel lets this process collapse memory of other processes.
     may_advise: bool,
-    /// The time before which no blocks are searched.
+    /// The earliest time of the next search for blocks.
     again: Instant,
     look: &'a mut dyn FnMut(i32),
 }
@@ -257,8 +257,7 @@ impl<'a> Launcher<'a> {
     fn run(&mut self, signals: &Guard) -> Result<(), Error> {
         while self.status.is_none() || !self.processes.is_empty() {
             let (pid, status, usage) = match self.pending.pop_front() {
-                // A pending process has stopped and not ended, so that it has no usage to report
-                // yet.
+                // A pending process has only stopped, and has no usage to report yet.
                 Some((pid, status)) => (pid, status, Usage::default()),
                 None => match wait() {
                     Ok(stop) => stop,
@@ -327,7 +326,8 @@ impl<'a> Launcher<'a> {
         if self.status.is_some()
             && let Some(&next) = self.processes.keys().next()
         {
-            // A signal that ends the launcher is meant for the program that it still waits for.
+            // A signal that would end the launcher is meant for the program for which the launcher
+            // still waits.
             signals.set_program(next as u32);
         }
     }
@@ -357,8 +357,8 @@ impl<'a> Launcher<'a> {
                 if !self.threads.contains_key(&pid) {
                     self.early.insert(pid);
                 } else if stops.contains(&signal) {
-                    // It stays stopped until SIGCONT comes.
-                    // SAFETY: it waits for us.
+                    // The process stays stopped until it gets SIGCONT. SAFETY: the process waits
+                    // for its tracer.
                     unsafe { libc::ptrace(libc::PTRACE_LISTEN, pid, 0, 0) };
                 } else {
                     self.interrupted(pid);
@@ -393,7 +393,8 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Handles the end of a thread. At the first of a process, counts the memory of the process.
+    /// Handles the end of a thread. If it is the first thread of its process to end, counts the
+    /// memory of the process.
     fn ending(&mut self, pid: i32) {
         let Some(process) = self.processes.get(&pid) else { return };
         if Rc::strong_count(&process.space) > 1 {
@@ -411,7 +412,7 @@ impl<'a> Launcher<'a> {
                 mappings[rule] += 1;
             }
             for (got, mappings) in self.got.iter_mut().zip(mappings) {
-                // What was mapped in parts of less than 2 MiB was never advised.
+                // Memory that was mapped in parts of less than 2 MiB was never advised.
                 if got.mappings == 0 {
                     got.mappings = mappings;
                 }
@@ -427,7 +428,8 @@ impl<'a> Launcher<'a> {
         for (line, kind) in kinds(&maps) {
             let file = line.path.rsplit('/').next().unwrap_or_default();
             let (start, end) = (line.start, line.end);
-            // Mappings with less than a page can be parts of a heap or of a stack alone.
+            // Of mappings that are smaller than a large page, only those of a heap or of a stack
+            // count.
             if end - start < LARGE && !matches!(kind, Kind::Heap | Kind::Stack) {
                 continue;
             }
@@ -459,7 +461,8 @@ impl<'a> Launcher<'a> {
         self.again = Instant::now() + began.elapsed() * SHARE;
     }
 
-    /// The blocks of a process that rules want large and that are full of base pages.
+    /// The blocks of a process that are full of base pages, and for which a rule requests large
+    /// pages.
     fn filled(&mut self, pid: i32) -> Vec<u64> {
         let Some(process) = self.processes.get(&pid) else { return Vec::new() };
         let space = Rc::clone(&process.space);
@@ -508,12 +511,13 @@ impl<'a> Launcher<'a> {
             }
         }
         if !self.may_advise {
-            // A call that waits could come back with EINTR: only a thread that computes is interrupted.
+            // A call that waits might return EINTR if it were interrupted. So only a thread that
+            // runs its own code is interrupted.
             let runs =
                 self.threads.iter().find(|&(&thread, &of)| of == pid && computes(pid, thread));
             if let Some((&thread, _)) = runs {
                 self.wanted.insert(thread, blocks);
-                // SAFETY: it is traced by us.
+                // SAFETY: this process traces the thread.
                 unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, thread, 0, 0) };
             }
         }
@@ -625,7 +629,7 @@ impl<'a> Launcher<'a> {
         self.advise(stop, &Mapped { start, ..mapped });
     }
 
-    /// Makes the calls for a mapping that its rules request.
+    /// Makes the calls that the rules request for a mapping.
     fn advise(&mut self, stop: &mut Stop<'_>, mapped: &Mapped<'_>) {
         for part in parts(&self.options.rules, mapped, &self.by_address) {
             self.by_address[part.rule] |= !part.by_length;
@@ -638,7 +642,7 @@ impl<'a> Launcher<'a> {
                 Wish::Base => MADV_NOHUGEPAGE,
             };
             let done = stop.madvise((start, end), advice);
-            // Pages of files are in memory before advice can be given.
+            // Pages of files are in memory before advice can be given, so they must be collapsed.
             let text = mapped.kind == Kind::Text && advice == MADV_HUGEPAGE;
             let collapsed = blocks(start, end).filter(|_| text);
             let done = done.and_then(|()| match collapsed {
@@ -769,7 +773,8 @@ impl<'a> Launcher<'a> {
         }
         stop.space.borrow_mut().take(old, old_end);
         self.advise(stop, &Mapped { start, end, kind: Kind::Mmap, file: "" });
-        // Moving made base pages of large ones, unless both places lie alike in their blocks.
+        // Moving has split large pages into base pages, unless the old and the new address have the
+        // same offset in a block.
         let lies_alike = (start ^ old) & (LARGE - 1) == 0 && was_advised;
         if !lies_alike && stop.tracee.left.is_none() {
             self.collapse(stop, start, start + (old_end - old).min(end - start));
@@ -777,8 +782,8 @@ impl<'a> Launcher<'a> {
         stop.left()
     }
 
-    /// An arena grows within the memory that it has reserved: blocks that are entirely writable now
-    /// were touched in part.
+    /// Handles an arena that grows within the memory that it has reserved. Blocks that have just
+    /// become entirely writable may have been touched in part before.
     fn mprotect(&mut self, stop: &mut Stop<'_>) -> io::Result<()> {
         let asked = stop.tracee.registers;
         let (start, end) = whole_pages(asked.rdi, asked.rsi);
@@ -804,7 +809,8 @@ impl<'a> Launcher<'a> {
             }
             stop.finish()?;
             let now = stop.tracee.registers.rax;
-            // The C library asks first where the break is; who does not, may move it anywhere.
+            // The C library first asks where the break is. If a program does not ask, its break may
+            // be anywhere.
             let start = if wanted == 0 { now } else { 0 };
             stop.space.borrow_mut().heap = Some(Break::at(start, now));
             return Ok(());
@@ -815,7 +821,7 @@ impl<'a> Launcher<'a> {
             stop.tracee.write(from, &vec![0; (to - from) as usize])?;
         }
         let Some(real) = real else {
-            // The call is left out.
+            // The program's own call is not executed.
             stop.tracee.registers.orig_rax = u64::MAX;
             stop.tracee.registers.rax = said;
             stop.tracee.set()?;
@@ -830,8 +836,8 @@ impl<'a> Launcher<'a> {
         stop.finish()?;
         let mut now = stop.tracee.registers.rax;
         if now != real && real > heap.real {
-            // There is no room for the rest of the block: repeats the call with the program's own
-            // argument.
+            // There is no room for the rest of the block. The call is repeated with the program's
+            // own argument.
             let site = stop.tracee.registers.rip.wrapping_sub(2);
             now = stop.tracee.call_at(site, libc::SYS_brk as u64, [said, 0, 0, 0, 0, 0])?;
         }
@@ -866,11 +872,11 @@ impl<'a> Launcher<'a> {
         stop.space.borrow_mut().extend(from.saturating_sub(1), end);
     }
 
-    /// Handles a process that is about to execute a file: fails for a file with other privileges, and removes
-    /// the launcher's variables.
+    /// Handles a process that is about to execute a file. The call fails if the file would get
+    /// other privileges. Otherwise the launcher's variables are removed.
     fn executes(&mut self, tracee: &mut Tracee) -> io::Result<()> {
         if self.count == 0 {
-            // The program itself.
+            // This is the `execve` of the program that the launcher starts.
             return Ok(());
         }
         let registers = tracee.registers;
@@ -945,7 +951,7 @@ impl<'a> Launcher<'a> {
 /// Waits for the next event of this thread's children.
 fn wait() -> io::Result<(i32, i32, Usage)> {
     let (mut status, flags) = (0, libc::__WALL | libc::__WNOTHREAD);
-    // SAFETY: zeros are counts, and they and the status are ours.
+    // SAFETY: all zeros are valid counts; the counts and the status are variables of this function.
     let (pid, usage) = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         (libc::wait4(-1, &mut status, flags, &mut usage), usage)
@@ -968,7 +974,7 @@ fn kinds(maps: &str) -> Vec<(Line<'_>, Kind)> {
             path if path.starts_with('/') => Some(Kind::Text),
             _ => None,
         };
-        // The zeros behind a file's writable part.
+        // The zero-initialised data after a file's writable part.
         last =
             kind.filter(|kind| matches!(kind, Kind::Data | Kind::Bss)).map(|kind| (line.end, kind));
         found.extend(kind.map(|kind| (line, kind)));
@@ -982,16 +988,17 @@ fn computes(pid: i32, thread: i32) -> bool {
     call.is_ok_and(|call| call.starts_with("running"))
 }
 
-/// Continues a thread, with a signal if `signal` is not 0. The thread may no longer exist.
+/// Continues a thread. If `signal` is not 0, the thread gets this signal. The thread may have ended
+/// already.
 fn proceed(pid: i32, signal: i32) {
-    // SAFETY: it waits for us.
+    // SAFETY: the thread waits for its tracer.
     unsafe { libc::ptrace(libc::PTRACE_CONT, pid, 0, signal) };
 }
 
 /// The message of a stop event.
 fn message(pid: i32) -> Option<i32> {
     let mut told: libc::c_ulong = 0;
-    // SAFETY: it waits for us, and the word is ours.
+    // SAFETY: the thread waits for its tracer, and the word is a variable of this function.
     let asked = unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, pid, 0, &raw mut told) };
     (asked >= 0).then_some(told as i32)
 }
@@ -1028,7 +1035,7 @@ fn is_bss(pid: i32, start: u64) -> bool {
 
 /// The limit of the stack of a process in bytes.
 fn stack_limit(pid: i32) -> u64 {
-    // SAFETY: zeros are limits, and they are ours.
+    // SAFETY: all zeros are valid limits, and the structure is a variable of this function.
     unsafe {
         let mut limit: libc::rlimit64 = std::mem::zeroed();
         let asked = libc::prlimit64(pid, libc::RLIMIT_STACK, std::ptr::null(), &mut limit);

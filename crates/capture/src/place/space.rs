@@ -22,18 +22,21 @@ const PAGE: u64 = 4096;
 /// The outcome of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Got {
-    /// The number of mappings that the rule applied to; each heap and each stack counts as one.
+    /// The number of mappings to which the rule applied. Each heap and each stack counts as one
+    /// mapping.
     pub mappings: u64,
-    /// Bytes that were resident, counted when a mapping was unmapped or its process ended.
+    /// The number of bytes that were resident when their mapping was unmapped or their process
+    /// ended.
     pub resident: u64,
-    /// Those of these bytes that were mapped by entries of 2 MiB.
+    /// The number of these bytes that were mapped by entries of 2 MiB.
     pub large: u64,
-    /// Those of the resident bytes that are in base pages although they could be in large pages. The bytes of a
-    /// mapping outside of its whole blocks of 2 MiB count only if they are as many as a large page has.
+    /// The number of the resident bytes that were in base pages although they could have been in
+    /// large pages. The bytes of a mapping outside of its whole blocks of 2 MiB count only if they
+    /// are as many as a large page has.
     pub missing: u64,
     /// The number of calls that failed, and the system's error number of the last one.
     pub failed: u64,
-    /// See `failed`.
+    /// The system's error number of the last call that failed.
     pub error: i32,
     /// Whether the rule's range was found not at its own addresses, but at those of a mapping of the same length.
     pub by_length: bool,
@@ -115,11 +118,11 @@ pub(super) struct Break {
 /// The effect of a call of `brk`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Move {
-    /// The kernel's new break; `None`: it is unchanged.
+    /// The kernel's new break. `None` if it does not change.
     pub(super) real: Option<u64>,
     /// The result for the program.
     pub(super) said: u64,
-    /// The range to be zeroed before.
+    /// The range that must be filled with zeros before the call returns.
     pub(super) zero: Option<(u64, u64)>,
 }
 
@@ -128,14 +131,15 @@ impl Break {
         Break { start, said: now, real: now, dirty: 0 }
     }
 
-    /// The effect of a request for the break `wanted`, if the kernel's break moves in steps of
-    /// `granule`.
+    /// The effect of a program's request for the break `wanted`. The kernel's break moves in steps
+    /// of `granule`.
     pub(super) fn asked(&self, wanted: u64, granule: u64) -> Move {
         if wanted < self.start || wanted == self.said {
             return Move { real: None, said: self.said, zero: None };
         }
         let whole = wanted.checked_next_multiple_of(granule).unwrap_or(wanted);
-        // The kernel leaves the page in which the break lies as it is, and gives the last page whole.
+        // As in the kernel, the page that contains the break keeps its content: only whole pages
+        // are zeroed.
         let page_end = |at: u64| at.saturating_add(PAGE - 1) & !(PAGE - 1);
         let again = (page_end(self.said), page_end(wanted).min(self.dirty).min(self.real));
         let moves = if wanted < self.said { whole < self.real } else { wanted > self.real };
@@ -180,14 +184,14 @@ struct Live {
 }
 
 impl Space {
-    /// A copy for a child, which shares its parent's memory.
+    /// A copy for a child of a fork, which shares its parent's memory.
     pub(super) fn forked(&self) -> Space {
         let copied = |(&start, &live): (&u64, &Live)| (start, Live { counts: false, ..live });
         let live = self.live.iter().map(copied).collect();
         Space { live, heap: self.heap, site: self.site, is_copy: true, ..Space::default() }
     }
 
-    /// Takes note of a range that is advised.
+    /// Adds a range that is advised.
     pub(super) fn add(&mut self, start: u64, end: u64, rule: usize) {
         self.take(start, end);
         self.live.insert(start, Live { end, rule, counts: true });

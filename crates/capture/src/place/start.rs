@@ -29,7 +29,7 @@ pub(super) struct Started {
     failed: i32,
 }
 
-/// Forks the child. The child makes only system calls, as this process has other threads.
+/// Forks the child. The child may make only system calls, since this process has other threads.
 pub(super) fn start(path: &Path, argv0: &OsStr, options: &Options) -> io::Result<Started> {
     let text =
         |bytes: &[u8]| CString::new(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL));
@@ -50,11 +50,12 @@ pub(super) fn start(path: &Path, argv0: &OsStr, options: &Options) -> io::Result
     let (argv, envp) = (pointers(&arguments), pointers(&variables));
     let program = filter::program();
     let (go, failed) = (pipe()?, pipe()?);
-    // SAFETY: the child calls the system and nothing else.
+    // SAFETY: the child makes only system calls.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            // SAFETY: the pointers are of strings that this copy of the process has, too.
+            // SAFETY: the strings to which the pointers point exist in this copy of the process
+            // too.
             unsafe {
                 libc::close(go[1]);
                 let (step, error) = become_program(go[0], &program, &file, (&argv, &envp), options);
@@ -64,7 +65,7 @@ pub(super) fn start(path: &Path, argv0: &OsStr, options: &Options) -> io::Result
             }
         }
         pid => {
-            // SAFETY: ends of pipes that are ours.
+            // SAFETY: these ends of pipes belong to this process.
             unsafe {
                 libc::close(go[0]);
                 libc::close(failed[1]);
@@ -77,15 +78,17 @@ pub(super) fn start(path: &Path, argv0: &OsStr, options: &Options) -> io::Result
 impl Started {
     /// Lets the child continue, now that it is traced.
     pub(super) fn go(&self) {
-        // SAFETY: a byte to a pipe that is ours. If the child is gone, waiting for it says so.
+        // SAFETY: writes one byte to a pipe of this process. If the child has ended, waiting for it
+        // will report that.
         unsafe { libc::write(self.go, [1_u8].as_ptr().cast(), 1) };
     }
 
-    /// The step at which a child failed that has ended before executing the program, with the system's
-    /// error number.
+    /// If the child ended before it executed the program: the step at which it failed, and the
+    /// system's error number.
     pub(super) fn failed(&self) -> Option<(Step, i32)> {
         let mut told = [0_u8; 2];
-        // SAFETY: the bytes are ours; the other end is closed, in a child that has ended or executed.
+        // SAFETY: the bytes are variables of this function. The other end of the pipe is closed,
+        // since the child has ended or executed the program.
         let many = unsafe { libc::read(self.failed, told.as_mut_ptr().cast(), 2) };
         let step = match (many, told[0]) {
             (2, 1) => Step::Only,
@@ -99,7 +102,7 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // SAFETY: ends of pipes that are ours.
+        // SAFETY: these ends of pipes belong to this process.
         unsafe {
             libc::close(self.go);
             libc::close(self.failed);
@@ -107,8 +110,8 @@ impl Drop for Started {
     }
 }
 
-/// In the child: waits, prepares the process, and executes the program. If that is not possible,
-/// reports the step that failed.
+/// Called in the child. Waits, prepares the process, and executes the program. If this is not
+/// possible, reports the step that failed.
 unsafe fn become_program(
     go: i32,
     program: &[libc::sock_filter],
@@ -121,7 +124,7 @@ unsafe fn become_program(
     unsafe {
         let mut told = 0_u8;
         if libc::read(go, (&raw mut told).cast(), 1) != 1 {
-            // The launcher is gone.
+            // The launcher has ended.
             libc::_exit(127);
         }
         // Python ignores these signals, and a program inherits ignored signals.

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// As long as it lives, system calls of the thread that made it are interrupted periodically.
+/// As long as this value exists, system calls of the thread that created it are interrupted
+/// periodically.
 pub(super) struct Timer {
     ended: Arc<AtomicBool>,
     helper: Option<JoinHandle<()>>,
@@ -18,11 +19,12 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    /// Starts the timer; if no thread can be created, nothing is interrupted.
+    /// Starts the timer. If no thread can be created, nothing is interrupted.
     pub(super) fn new(period: Duration) -> Timer {
         let signal = libc::SIGRTMIN() + 9;
         let ended = Arc::new(AtomicBool::new(false));
-        // SAFETY: zeros are actions; the handler does nothing, and interrupts as it has no `SA_RESTART`.
+        // SAFETY: all zeros are a valid action. The handler does nothing; without `SA_RESTART` it
+        // interrupts system calls.
         let (before, process, thread) = unsafe {
             let mut before: libc::sigaction = std::mem::zeroed();
             let mut new: libc::sigaction = std::mem::zeroed();
@@ -50,7 +52,7 @@ impl Drop for Timer {
         self.ended.store(true, Ordering::Relaxed);
         if let Some(helper) = self.helper.take() {
             helper.thread().unpark();
-            // It cannot panic.
+            // The helper cannot panic, so there is no error to handle.
             let _ = helper.join();
         }
         // SAFETY: restores the earlier handler.

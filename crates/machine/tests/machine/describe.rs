@@ -91,7 +91,10 @@ fn a_value_of_the_wrong_kind_is_told_with_its_key() {
         ("tlb.l1d.entries={a = 1}", "a table is not a whole number"),
         ("tlb.l1d.entries=-1", "`-1` is not a whole number from 0 to 4294967295"),
         ("tlb.l1d.entries=9999999999", "`9999999999` is not a whole number from 0 to 4294967295"),
-        ("tlb.l1d.ways=half", "`half` is not a number of ways: write one, or \"full\""),
+        (
+            "tlb.l1d.ways=half",
+            "`half` is not a number of ways: write a number without quotes, such as 8",
+        ),
         ("tlb.l1d.ways=-1", "-1 is not a number of ways: write 1 or more, or \"full\""),
         ("tlb.l1d.page_sizes=4K", "`4K` is not a list: write it as [\"4K\"]"),
         ("tlb.l1d=4", "`4` is not a table: this key needs a table with keys of its own"),

@@ -492,8 +492,7 @@ fn one(manager: &str, settings: &[String], rows: &[Row], check: bool) -> Outcome
 fn is_line(error: &str, settings: &[String]) -> bool {
     let named: usize = settings.iter().map(|setting| "--set  ".len() + setting.len()).sum();
     let tells = error.len() > 10 && error.len() < 500 + named && !error.contains('\n');
-    tells
-        && !["panicked", "but the page table has", "counts"].iter().any(|word| error.contains(word))
+    tells && !["panicked", "but the manager has", "counts"].iter().any(|word| error.contains(word))
 }
 
 /// Where an error of a run says that it is.

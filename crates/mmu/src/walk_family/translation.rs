@@ -1,5 +1,6 @@
-//! Translation caches of all sizes, unified or split: a walk uses the lowest entry that a member
-//! holds, and inserts the entries below it.
+//! Translation caches of several sizes, unified or split, simulated together. Each size is a member
+//! of the family (see [the parent module](super)). In each member, a walk starts at the lowest entry
+//! that the member holds, and inserts the entries for the lower levels that it then reads.
 
 use super::{Step, by_level, lists::Lists, stack::Stack};
 use crate::WalkCacheParams;

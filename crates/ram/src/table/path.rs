@@ -35,7 +35,7 @@ pub struct Path {
 }
 
 impl Path {
-    /// A path without instructions; a store takes two, for the new value and the store itself.
+    /// A path whose steps cost no instructions, except a store: it takes [`CHANGE`] instructions.
     pub const NONE: Path =
         Path { search: 0, node: 0, entry: 0, narrow: 0, chained: 0, change: CHANGE, moved: 0 };
 }

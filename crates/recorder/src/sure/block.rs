@@ -1,15 +1,16 @@
 //! Which accesses of a block are recorded.
 //!
 //! ```text
-//!   its accesses    fetch | load a | store b | load c         b was not held
-//!   are told        fetch |        | store b |                and a and c stay counted
+//!   its accesses    fetch | load a | store b | load c         the page of b was not held
+//!   recorded        fetch |        | store b |                the loads stay counted
 //! ```
 //!
-//! A block with accesses that must be recorded has already run. Its code has changed the words of pages;
-//! their earlier values were kept ([`Trail`]), are restored, and the block's accesses are processed again,
-//! one by one. Nearly always there is exactly one that is not a guaranteed hit. It is recorded with the
-//! block's fetch, as a block of its own that does nothing else ([`translate::part`]), with the origin of the
-//! whole block. Otherwise the whole block is recorded.
+//! When accesses of a block must be recorded, the block has already run. Its code has changed the
+//! words of pages, and has kept their earlier values ([`Trail`]). These values are restored, and
+//! the block's accesses are processed again, one by one. Nearly always exactly one access is not a
+//! guaranteed hit. It is then recorded together with the block's fetch, as a separate block that
+//! consists only of these two ([`translate::part`]). The host attributes it to the same instruction
+//! as in the whole block. Otherwise the whole block is recorded.
 
 use ring::{Control, Derived, HitsOf, Record, SPAN_ROOM, Tag};
 
@@ -26,16 +27,18 @@ pub(super) struct Run<'a> {
     pub(super) block: &'a Block,
     /// The addresses that the block has recorded.
     pub(super) addresses: &'a [u64],
-    /// The number of accesses that the block has made, without its fetch.
+    /// The number of accesses that the block has made, not counting its fetch.
     pub(super) made: usize,
     /// The time when the block began.
     begun: Stamp,
-    /// Whether it has run to its end, and its code has counted its accesses and instructions.
+    /// Whether the block has run to its end, and its code has counted its accesses and
+    /// instructions.
     is_whole: bool,
 }
 
 impl<'a> Run<'a> {
-    /// The accesses of the block whose addresses follow from the recorded words.
+    /// The accesses of the block whose addresses are recorded or can be derived from recorded
+    /// addresses, in order.
     pub(super) fn accesses(self) -> impl Iterator<Item = (u64, Tag)> + use<'a> {
         let Run { block, addresses, .. } = self;
         let mut said = addresses.iter();
@@ -52,12 +55,14 @@ impl<'a> Run<'a> {
     }
 }
 
-/// All accesses of a block: bit 0 is the fetch, and the next bits are the accesses in order.
+/// A set with all accesses of a block. Bit 0 is the fetch, and the next bits are the accesses in
+/// order.
 const ALL: u128 = u128::MAX;
 const _: () = assert!(SPAN_ROOM <= u128::BITS as usize);
 
 impl State {
-    /// Records the accesses of the last block that must be recorded, and holds its pages.
+    /// Records those accesses of the last block that must be recorded. The block's pages are held
+    /// from now on.
     pub(super) fn tell_block(&mut self, vcpu: u32) {
         // SAFETY: the trail is this thread's.
         let trail = unsafe { &mut *trail() };
@@ -96,7 +101,8 @@ impl State {
         };
     }
 
-    /// Appends the accesses `told` of a block that began after `before` accesses of this interval.
+    /// Appends those accesses of a block that are in the set `told`. The block began after `before`
+    /// accesses of this interval.
     fn put_block(&mut self, vcpu: u32, run: Run, told: u128, before: u64) {
         let Run { block, addresses, made, is_whole, .. } = run;
         if told == 0 {
@@ -136,8 +142,8 @@ impl State {
         self.accesses = before + 1 + index as u64;
     }
 
-    /// All accesses of a block are recorded: those that were counted, and are not among `told`, are
-    /// no longer counted.
+    /// Called if all accesses of a block are recorded. The accesses that are not in the set `told`
+    /// were counted too; this function takes them back from the counts.
     fn count_none(&mut self, run: Run, told: u128) {
         if told & 1 == 0 {
             self.words.count_less(run.block.pc, HitsOf::Fetch);
@@ -149,9 +155,9 @@ impl State {
         }
     }
 
-    /// Restores the words from before the block, which were kept as `old`. Returns the number of accesses
-    /// that the block has made. If the block was not executed to its end, these are the accesses whose
-    /// words were written since the block began.
+    /// Restores the words to their values before the block, which are in `old`. Returns the number
+    /// of accesses that the block has made. If the block did not run to its end, these are the
+    /// first accesses whose words were written since the block began.
     fn take_back(&self, run: Run, old: &[u64]) -> usize {
         let is_made = |&(index, (address, tag)): &(usize, (u64, Tag))| {
             self.words.stamp(address, of(tag)) >= run.begun.after(1 + index as u64)
@@ -165,8 +171,8 @@ impl State {
         let data = run.accesses().take(made);
         let written = core::iter::once(fetch).chain(data.map(|(address, tag)| (address, of(tag))));
         for ((address, of), &old) in written.zip(old) {
-            // The value that was kept at the first access to a word is the word's value before the
-            // block.
+            // If a block accesses a word several times, the value that was kept at the first access
+            // is the word's value before the block. Later values for this word are skipped here.
             if self.words.stamp(address, of) >= run.begun {
                 self.words.set(address, of, old);
             }
@@ -174,8 +180,9 @@ impl State {
         made
     }
 
-    /// Processes the accesses that a block has made: their pages are held from here on. Returns the accesses
-    /// that must be recorded; if the block is whole, the others are counted.
+    /// Processes the accesses that a block has made. Their pages are held from now on. Returns the
+    /// set of accesses that must be recorded. If the block has run to its end, the other accesses
+    /// are counted.
     fn go_through(&mut self, vcpu: u32, run: Run) -> u128 {
         let mut told = 0;
         let before = self.extra;
@@ -206,8 +213,8 @@ impl State {
         told
     }
 
-    /// Takes the use of the page at `address` at the time `now` by a block that has run, and holds
-    /// the page.
+    /// Processes one use of the page at `address`, at the time `now`, by a block that has run. The
+    /// page is held from now on.
     fn touch(
         &mut self,
         vcpu: u32,
@@ -230,8 +237,9 @@ impl State {
         self.words.hold(address, of, now, 0);
     }
 
-    /// If the page `gone` is evicted that the block itself has used before: the block's accesses to it are
-    /// recorded, not counted. With LRU no such page is evicted: see [`Room`].
+    /// Called if the evicted page `gone` was used earlier in the same block. The block's accesses
+    /// to this page are recorded instead of counted. With LRU no page of the block itself is
+    /// evicted: see [`Room`].
     fn tell_uses(&self, run: Run, told: &mut u128, gone: u64, index: usize) {
         let fetch = core::iter::once((run.block.pc, HitsOf::Fetch));
         let data = run.accesses().take(run.made).map(|(address, tag)| (address, of(tag)));
@@ -252,7 +260,7 @@ pub(super) fn last_byte(address: u64, tag: Tag) -> u64 {
     address.wrapping_add(u64::from(tag.size()) - 1)
 }
 
-/// Whether an access loads or stores; none does both here.
+/// Whether an access is a load or a store. Here no access is both.
 pub(super) fn of(tag: Tag) -> HitsOf {
     if tag.stores() { HitsOf::Store } else { HitsOf::Load }
 }

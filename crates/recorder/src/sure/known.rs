@@ -1,20 +1,20 @@
 //! The contents of TLBs that replace by FIFO or at random.
 //!
 //! ```text
-//!   told   block | block | .. | Ask      waits      | what is not sure            | munmap | block | ..
-//!                                  <-- contents --  | hits are counted            |
-//!   known  nothing                                  | which pages the TLBs hold   | nothing
+//!   recorded  block | block | .. | Ask    waits     | accesses that may miss   | munmap | block ..
+//!                                    <-- contents --| (hits are counted)       |
+//!   known     nothing                               | the contents of the TLBs | nothing
 //! ```
 //!
-//! With these policies hits do not change the TLB. So once its contents are known ([`ring::Contents`]), they
-//! stay known: which page is replaced by a new one follows from the policy ([`crate::held`]). But the
-//! recorder does not know which entries are flushed when mappings change, or when other processes run. So it
-//! asks the host, and asks again after a system call that may cause a flush. In between, everything is
-//! recorded.
+//! With these policies hits do not change a TLB. So once its contents are known
+//! ([`ring::Contents`]), they stay known: the policy determines which page a new page replaces
+//! ([`held`]). But the recorder does not know which entries are flushed when mappings change, or
+//! when other processes run. So it asks the host for the contents, and asks again after a system
+//! call that may cause a flush. Until it has an answer, everything is recorded.
 //!
-//! Asking means waiting until the machine has simulated everything recorded so far. So the recorder asks only
-//! after so many recorded blocks that more of them would cost more than the wait, and later if the last
-//! answer was not useful for long.
+//! Asking means waiting until the machine has simulated everything recorded so far. So the recorder
+//! first records a number of blocks, and asks only when recording more blocks would cost more than
+//! the wait. It asks later if the last answer was not useful for long.
 //!
 //! A block that is recorded in full also changes the contents of the TLBs. Before it, all counted accesses
 //! are reported; after it, its records are examined.
@@ -30,21 +30,23 @@ use crate::vcpu::cursor;
 use crate::words::PAGE_SHIFT;
 use crate::{derived, span};
 
-/// The number of recorded blocks before it asks is at most this many times the number that the session
-/// gives.
+/// The number of blocks that are recorded before the recorder asks is at most the session's number
+/// ([`ring::Session::sure_patience`]) times this factor.
 const PATIENCE_TIMES: u32 = 1 << 6;
-/// An answer was useful if it was valid for this many instructions.
+/// An answer was useful if it was valid for at least this number of instructions.
 const WORTH: u64 = 100_000;
 
 /// Whether the contents of the TLBs are known, and when to ask for them.
 pub(super) struct Known {
     is_known: bool,
-    /// Blocks recorded since the contents were last known, while no other process ran.
+    /// The number of blocks recorded since the contents were last known. It is set to 0 while other
+    /// processes run.
     told: u32,
-    /// The number of recorded blocks after which the recorder asks: the least number, and the current one.
+    /// The number of recorded blocks after which the recorder asks: its minimum, and its current
+    /// value.
     patience_min: u32,
     patience: u32,
-    /// Instructions that have run since the contents are known.
+    /// The number of instructions executed since the contents have been known.
     instructions: u64,
 }
 
@@ -58,11 +60,11 @@ impl Known {
     }
 }
 
-/// One more than the position of the record at which a block begins that is recorded in full and not yet
-/// examined; 0 if there is none.
+/// If a block that is recorded in full has not been examined yet: one more than the position of its
+/// first record. Otherwise 0.
 static WATCHED: AtomicU64 = AtomicU64::new(0);
 
-/// Called before a block that is recorded in full, when all counted accesses have been reported.
+/// Called before a block that is recorded in full, after all counted accesses have been reported.
 pub(super) fn watch(vcpu: u32) {
     // SAFETY: as for `settle`.
     let known = unsafe { &(*STATE.0.get()).known };
@@ -71,7 +73,7 @@ pub(super) fn watch(vcpu: u32) {
     }
 }
 
-/// Whether a block that is recorded in full, and has not been examined yet, has run.
+/// Whether a block that is recorded in full has begun and has not been examined yet.
 pub(super) fn is_watching() -> bool {
     WATCHED.load(Ordering::Relaxed) != 0
 }
@@ -86,7 +88,7 @@ impl State {
         }
     }
 
-    /// Asks for the contents of the TLBs if they are unknown and asking pays.
+    /// Asks for the contents of the TLBs if they are unknown and asking is worth the wait.
     pub(super) fn ask_if_due(&mut self, vcpu: u32) {
         let Some(known) = self.known.as_mut().filter(|known| !known.is_known) else { return };
         known.told = if is_only_process() { known.told + 1 } else { 0 };
@@ -108,7 +110,8 @@ impl State {
         }
     }
 
-    /// Called when all counted accesses have been reported.
+    /// Called when all counted accesses have been reported. Adds the instructions of this interval
+    /// to those for which the last answer was valid.
     pub(super) fn note_run(&mut self) {
         let instructions = self.instructions_now();
         if let Some(known) = &mut self.known {
@@ -116,7 +119,7 @@ impl State {
         }
     }
 
-    /// From here on the contents of the TLBs are unknown.
+    /// From now on the contents of the TLBs are unknown.
     pub(super) fn forget(&mut self) {
         let Some(known) = &mut self.known else { return };
         if known.is_known && known.instructions >= WORTH {
@@ -131,14 +134,16 @@ impl State {
         }
     }
 
-    /// Applies the records from position `from` on, which are those of one block that is recorded in full;
-    /// `None` if their effect on the machine's TLBs is uncertain.
+    /// Updates the known contents by the records from position `from` up to `to`. These are the
+    /// records of one block that is recorded in full. `None` if their effect on the machine's TLBs
+    /// is uncertain.
     fn follow(&mut self, vcpu: u32, from: u64, to: u64) -> Option<()> {
         // SAFETY: only this thread uses the cursor.
         let records = unsafe { (*cursor(vcpu)).records };
         let (mut at, mut accesses, mut last, mut instructions) = (from, 0, 0, 0);
         while at < to {
-            // SAFETY: the ring has so many records; the host only reads them.
+            // SAFETY: the index is less than the number of records in the ring. The host only reads
+            // records.
             let record = unsafe { Record(*records.add((at % RING_RECORDS as u64) as usize)) };
             at += 1;
             match record.as_control() {
@@ -166,7 +171,7 @@ impl State {
         Some(())
     }
 
-    /// Applies a recorded access: its pages are held.
+    /// Updates the known contents by a recorded access. Its pages are held from now on.
     fn pass(&mut self, first: u64, last: u64, of: HitsOf) -> Option<()> {
         let index = self.index(of);
         for address in [first, last] {
@@ -177,7 +182,7 @@ impl State {
             if !self.has(page, index)
                 && let Some(gone) = self.admit(page, index)
             {
-                // Nothing is counted of it.
+                // No accesses to this page are counted that would have to be reported.
                 self.kinds(index).iter().for_each(|&of| self.words.set(gone, of, 0));
             }
             if first >> PAGE_SHIFT == last >> PAGE_SHIFT {

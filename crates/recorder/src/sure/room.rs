@@ -1,4 +1,4 @@
-//! Whether the pages of a block fit among those that are held.
+//! Whether all pages that a block uses can be held at the same time.
 
 use ring::HitsOf;
 
@@ -6,13 +6,15 @@ use super::block::{Run, last_byte, of};
 use super::{PAGE_BYTES, State};
 use crate::words::PAGE_SHIFT;
 
-/// Whether the pages that a block uses fit.
+/// Whether all pages that a block uses can be held.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Room {
-    /// The pages fit, or replace other pages that are held.
+    /// The pages can be held. If a set is full, they replace held pages that the block does not
+    /// use.
     Left,
-    /// A set would become full before the last of them. Which of them the TLB has entries for, and so which
-    /// held page is evicted, is unknown then; it is known if no page is held.
+    /// A set that is not full would become full while the block's pages are added. It is then
+    /// unknown which pages the TLB evicts. It is known if first all held pages are reported, so
+    /// that no page is held.
     Anew,
     /// The block uses as many pages of a set as the set has entries.
     Never,
@@ -20,22 +22,24 @@ pub(super) enum Room {
     Unknown,
 }
 
-/// A page that a block uses, the index of its list and its set, and whether it is new there.
+/// A page that a block uses; the index of its list, and its set; and whether the page is not in
+/// this list yet.
 pub(super) type Use = (u64, (usize, usize), bool);
 
 impl State {
-    /// Whether the pages that a block uses fit.
+    /// Whether all pages that a block uses can be held.
     pub(super) fn room(&mut self, run: Run) -> Room {
         if let Some(known) = &self.known {
-            // Who makes room for each is known, one after the other.
+            // For each page in turn, the policy says which page it replaces.
             return if known.is_known() { Room::Left } else { Room::Unknown };
         }
         if self.has_room(run) { Room::Left } else { self.room_by_set(run) }
     }
 
-    /// Whether the pages of a block fit for a simple reason: it uses fewer pages than any set has entries;
-    /// and at most one new page of each TLB, or several of a TLB that has one set and is full or will not be
-    /// full.
+    /// Whether it can be seen without examining each set that the pages of a block can be held. For
+    /// each TLB, one of two conditions must hold. (1) The block uses no new page. (2) The block
+    /// uses fewer pages than a set has entries; and it uses only one new page, or the TLB has a
+    /// single set, which is full already or has room for all new pages.
     fn has_room(&self, run: Run) -> bool {
         let mut new = [0; 2];
         let mut note = |first: u64, last: u64, of: HitsOf| {
@@ -56,9 +60,10 @@ impl State {
         })
     }
 
-    /// Whether the pages that a block uses fit, if several of them may be in one set.
+    /// Whether the pages of a block can be held, in the general case that several of them may be in
+    /// one set.
     fn room_by_set(&mut self, run: Run) -> Room {
-        // Each of them once, with its list and set, and whether it is new.
+        // Each page once, with its list and set, and whether it is new.
         let mut used = std::mem::take(&mut self.used);
         used.clear();
         let mut note = |first: u64, last: u64, index: usize| {
@@ -90,7 +95,7 @@ impl State {
         room
     }
 
-    /// The most pages of each list that a block with this number of accesses can use.
+    /// The maximum number of pages in each list that a block with this number of accesses can use.
     pub(super) fn most_pages(&self, accesses: usize) -> [usize; 2] {
         if self.together { [2 + 2 * accesses, 0] } else { [2, 2 * accesses] }
     }

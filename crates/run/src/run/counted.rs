@@ -10,9 +10,9 @@
 //! other accesses. For each page in the TLB, the recorder counts the accesses. It sends the count
 //! of a page when the page is evicted, before the record of the page that replaces it. At other
 //! times, the recorder sends the counts of all pages, in the order of their last use. Between these
-//! reports, no part of a run needs the order of use. If the policy does not use hits, the recorder
-//! requests the contents of the TLBs once ([`Batch::asks`]), and can then compute which page is
-//! evicted.
+//! reports, no part of a run needs the order of use. Under a replacement policy for which hits make
+//! no difference (FIFO, random), the recorder requests the contents of the TLBs once
+//! ([`Batch::asks`]). From then on it can compute itself which page is evicted.
 //!
 //! Histograms over time need the time of a miss. The time is the number of all accesses before the
 //! miss, including accesses that batches only count.

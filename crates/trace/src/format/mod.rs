@@ -52,8 +52,9 @@
 //! ([`crate::Event`]): numbers of processes and threads, identities of files, all of a call, all translations.
 //!
 //! The digest is the SHA-256 of everything before the first PROC frame, followed by four u32 for
-//! every chunk: its process, its accesses, and the two CRCs. The chunks are in the order of their
-//! processes. So two recordings of equal accesses have equal digests.
+//! every chunk: its process, its accesses, and the two CRCs. For the digest,
+//! chunks are sorted by the numbers of their processes; in the file they are in the order in which
+//! they became full. So two recordings of equal accesses have equal digests.
 //!
 //! # A chunk
 //!

@@ -854,7 +854,7 @@ fn wrong_files_are_refused_with_their_place() {
         (good[..good.len() - 5].to_vec(), "7 of 12 bytes", 156),
         (file(&[record(50, 0, 0)]), "a record of type 50", 120),
         (file(&[record(0, 0, 0)]), "a record of zeros", 120),
-        (file(&[marker(18, 5000)]), "a page of 5000 bytes", 120),
+        (file(&[marker(18, 5000)]), "the page size is 5000 bytes", 120),
     ] {
         assert_eq!(refused(&bytes, &no, part), Some(at), "{part}");
         // What came before stays, unless there is nothing.

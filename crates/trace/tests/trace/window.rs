@@ -109,7 +109,7 @@ fn a_window_has_a_digest_and_a_length_of_its_own() {
     }
     assert_eq!(window(50_000, 20_000, None).total(), Some(150_000));
     assert_eq!(window(50_000, 20_000, Some(7)).total(), Some(20_007));
-    let note = "a part of the trace: its first 50000 accesses are left out; the next 20000 warm \
+    let note = "a part of the trace: its first 50000 accesses are left out; the next 20000 warm up \
                 the machine and are not counted; it ends after 7 counted accesses";
     assert_eq!(window(50_000, 20_000, Some(7)).header().notes.last().unwrap(), note);
 }

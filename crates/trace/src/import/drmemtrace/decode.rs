@@ -316,7 +316,9 @@ impl Decoder {
             }
             marker::PAGE_SIZE => {
                 if !value.is_power_of_two() || value > 1 << 30 {
-                    return Err(format!("a page of {value} bytes"));
+                    return Err(format!(
+                        "the page size is {value} bytes, but page sizes are powers of two of at most 1 GiB"
+                    ));
                 }
                 self.page_bytes = value;
                 self.set_rules();
