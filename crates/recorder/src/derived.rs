@@ -1,4 +1,4 @@
-//! Fixed blocks that do not record all addresses: how many accesses a block of this kind made
+//! Fixed blocks that do not record all addresses: the number of accesses that such a block made
 //! before a fault.
 //!
 //! ```text

@@ -198,8 +198,8 @@ impl Rows {
     /// next execution's first row.
     pub(crate) const PLAIN_INSTRUCTIONS_MAX: u32 = Meta::INSTRUCTIONS_MAX / 2;
 
-    /// Whether the shape is plain: it has rows, and so few instructions that those left over by one
-    /// execution always fit into the count of the next execution's first row.
+    /// Whether the shape is plain: it has rows, and the instructions that one execution leaves over
+    /// always fit into the count of the next execution's first row.
     pub(crate) fn is_plain(&self) -> bool {
         let first = self.metas.first().map(|meta| meta.instructions());
         first.is_some_and(|first| first.max(self.trailing) <= Rows::PLAIN_INSTRUCTIONS_MAX)

@@ -95,7 +95,7 @@ impl Layout {
         for group in above {
             self.place(group, base.wrapping_sub(end));
         }
-        // The other mappings were placed upwards, so the lowest is placed first.
+        // Mappings below were placed upwards, so the lowest is placed first.
         for group in below {
             let span = group.all();
             let to = self.find(span, 0, Kind::Other)?;

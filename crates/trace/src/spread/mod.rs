@@ -293,7 +293,7 @@ impl<P: DerefMut<Target: Source>> Source for Spread<P> {
         if self.astray > 0 {
             self.warnings.push(format!(
                 "spread: {} accesses are to addresses outside all known mappings to which a \
-                 mapping was moved, so they cannot be told from accesses to this mapping",
+                 mapping was moved, so they look like accesses to this mapping",
                 self.astray
             ));
         }
