@@ -474,15 +474,16 @@ IDENTITIES = {
     "Walks.walks": "misses of the last-level TLBs",
     "Walks.references": "sum of `by_level[].references`, including the host's",
     "LevelCounts.references": "sum of `served`",
-    "RegionCounts.misses": "summed over regions: misses of the last-level TLBs; sum of the "
-    "region's rows in `map.owners`",
-    "RegionCounts.lookups": "sum of `by_kind`; summed over regions: lookups of first-level TLBs",
-    "MissOrigins.misses": "misses summed by region: the region's `misses`",
-    "SiteCounts.misses": "sum over the rows of `origins.misses` of this site",
-    "Timeline.misses": "sum: misses of the last-level TLBs",
+    "RegionCounts.misses": "sum of the misses in the region's rows of `map.owners`; the sum over "
+    "all regions is the number of misses of the last-level TLBs",
+    "RegionCounts.lookups": "sum of `by_kind`; the sum over all regions is the number of lookups "
+    "of first-level TLBs",
+    "MissOrigins.misses": "the sum of the misses in a region's rows is the region's `misses`",
+    "SiteCounts.misses": "sum of the misses in the site's rows of `origins.misses`",
+    "Timeline.misses": "the sum over all bins is the number of misses of the last-level TLBs",
     "MemoryCounts.frames_used_bytes": "`mapped_bytes + table_bytes + aged_bytes`",
     "Faults.first_touch": "`walks.cold`, if the machine has a page table",
-    "ShootdownCounts.received": "summed over all processors: `asked`",
+    "ShootdownCounts.received": "the sum over all processors is the sum of `asked`",
 }
 
 
@@ -644,40 +645,67 @@ def _doc(meaning: str) -> list[str]:
 
 
 UNITS = {
-    "bytes": "start bytes offset anonymous file shared tables free reserved swapped"
-    " resident_bytes_max by_page_size table_bytes_peak",
+    "bytes": "start bytes bytes_min offset anonymous file shared tables free reserved swapped"
+    " resident_bytes_max by_page_size mapped_by_size table_bytes_peak GroupCounts.current"
+    " GroupCounts.peak swap_current",
     "ns": "nanoseconds control_nanoseconds",
-    "cycles": "time cycles_per_access by_work",
-    "share": "share misses_share contended_share memory_added_max",
+    "cycles": "time cycles_per_access by_work SwitchCycles.mean SwitchCycles.worst",
+    "cycles per operation": "wait_cycles_per_operation",
+    "operations": "operations",
+    "operations per million cycles": "throughput",
+    "ratio": "control_scaling scaling predicted",
+    "share": "share misses_share contended_share memory_added_max gain_share gain_likely gain_best"
+    " large_share saved_share GainOfCpu.lo GainOfCpu.hi GainOfCpu.best Managed.aged",
     "instructions": "instructions quantum_instructions handler_instructions",
-    "accesses": "page_crossings from",
+    "micro-ops": "uops",
+    "accesses": "page_crossings from ManagerCounts.unexplained protection",
+    "fetches": "fetches delivered",
     "pages": "pages base_pages pages_by_size moved placed unplaced first_touch first_touches"
-    " returned why",
-    "references": "references cold_references walk_references references_per_walk served",
+    " returned why large_pages nr_hugepages free_hugepages resv_hugepages surplus_hugepages"
+    " PoolCounts.asked PoolCounts.taken pgsteal pswpin pswpout sampled hot recovered exchanged"
+    " folios_split pages_filled cache_pages one_in PromotionsOfSize.promoted"
+    " MigrationCounts.refused",
+    "frames": "lent marks_cleared PageBlockCounts.stolen",
+    "references": "references cold_references walk_references references_per_walk served"
+    " critical_references overlapped filter_reads tag_reads",
     "lookups": "lookups hits misses local_misses remote_misses cold_misses l1_misses denied"
-    " invalid table_hits nested_misses",
-    "walks": "walks cold splintered none",
-    "entries": "entries flushed evictions",
+    " invalid table_hits nested_misses tlb_misses misses_left_out threshold_misses charged"
+    " tag_hits filtered RegionCounts.by_kind",
+    "walks": "walks cold splintered none none_faulted",
+    "entries": "entries flushed evictions needed held entries_purged ptes",
+    "lines": "filter_lines tag_lines lines_built lines_delivered lines_emptied reads read_misses"
+    " writes write_misses writebacks CacheFlushes.looked CacheFlushes.lines CacheFlushes.written",
     "ways": "ways",
-    "faults": "faults",
-    "blocks": "free_by_size",
+    "faults": "faults minor_faults bus_errors",
+    "blocks": "free_by_size by_type claimed CompactionCounts.blocks DeviceCounts.blocks"
+    " ChosenBlocks.filled bins prezeroed KhugepagedCounts.results RangerCounts.promoted",
+    "ranges": "ranges",
+    "mappings": "PoolCounts.mapped PoolCounts.refused",
+    "regions": "regions_left_out",
+    "runs": "runs",
+    "rounds": "judged_rounds",
+    "spaces": "spaces small cache_spaces SmallSpaceCounts.promoted",
+    "slots": "slots",
+    "files": "files",
+    "steps": "steps",
     "threads": "threads",
     "processors": "cpus",
     "tenths": "distances",
     "number": "processors schema number pid parent access thread line site own instruction level in"
-    " exit_status recorded_status owners",
+    " exit_status recorded_status owners group space",
 }
-"""Units of fields whose last word is none."""
+"""Units of fields whose last word is none, by the field's name, or by structure and name."""
 
 
-def unit(name: str, kind: str) -> str:
+def unit(structure: str, name: str, kind: str) -> str:
     """The unit of a field with numbers: what its name says, or how often something came."""
     last = name.rpartition("_")[2]
     if last in ("bytes", "cycles", "seconds", "ms", "ns", "accesses", "bits"):
         return last
     if not re.search(r"\b(int|float)\b", kind):
         return ""
-    return next((unit for unit, names in UNITS.items() if name in names.split()), "times")
+    units = {each: unit for unit, names in UNITS.items() for each in names.split()}
+    return units.get(f"{structure}.{name}", units.get(name, "times"))
 
 
 PAGES = {
@@ -777,7 +805,8 @@ def index() -> str:
         "`Results.data` holds, and of the documents of other commands. Fields are attributes in",
         'Python under the same names, with types: `results.tlbs["l1d"].misses`. Counts are exact.',
         "The unit `times` marks a count of occurrences, `number` an index or identifier, and",
-        "`share` a value from 0 to 1. *Identity* is an equation that holds after every run.",
+        "`share` a value from 0 to 1. *Identity* says what the field, or a sum of it,",
+        "equals after every run.",
         "",
         "| page | what it has | structures |",
         "|---|---|---|",
@@ -794,7 +823,8 @@ def index() -> str:
 def page(key: str, found: dict[str, Structure]) -> str:
     """A page of the reference."""
     title, about, names = PAGES[key]
-    lines = [f"# {title}", "", f"{about} [All documents](../results.md)."]
+    explained = "[All documents](../results.md) explains the units and identities."
+    lines = [f"# {title}", "", f"{about} {explained}"]
     for one in (found[name] for name in names.split()):
         written = f" `{OTHERS[one.name]}` writes this document." if one.name in OTHERS else ""
         lines += ["", f"## {_heading(one.name)}", "", one.meaning + written, ""]
@@ -804,7 +834,7 @@ def page(key: str, found: dict[str, Structure]) -> str:
             identity = IDENTITIES.get(f"{one.name}.{entry.name}", "")
             meaning = entry.meaning.replace("|", "\\|")
             shown = _linked(kind, key)
-            row = [f"`{entry.name}`", shown, unit(entry.name, kind), meaning, identity]
+            row = [f"`{entry.name}`", shown, unit(one.name, entry.name, kind), meaning, identity]
             lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines) + "\n"
 
