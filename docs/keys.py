@@ -228,7 +228,11 @@ def _events() -> str:
     for comment, _, name, _, fields in rust.VARIANT.findall(event.body + "\n"):
         named = re.findall(r"(?<![\w:])(\w+): ", re.sub(r"#\[[^\n]*\]", "", fields))
         listed = ", ".join(f"`{one}`" for one in named)
-        lines.append(f"| `{rust.kebab(name)}` | {listed} | {rust.said(comment)} |")
+        # Comments name other events as in Rust; the page names them as its table does.
+        meaning = re.sub(
+            r"`([A-Z][a-z]+)`", lambda found: f"`{rust.kebab(found[1])}`", rust.said(comment)
+        )
+        lines.append(f"| `{rust.kebab(name)}` | {listed} | {meaning} |")
     call = rust.items(rust.STRUCT, TRACE)["Call"]
     lines += ["", "## Fields of a call", "", call.meaning, "", "| field | meaning |", "|---|---|"]
     lines += [f"| `{key.name}` | {key.meaning} |" for key in _keys(call.body)]

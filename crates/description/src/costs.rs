@@ -66,8 +66,8 @@ pub struct Costs {
 macro_rules! work_costs {
     ($($(#[$doc:meta])* $kind:ident)*) => {
         /// Cycles of each kind of work that a memory manager counts, by the names in the results.
-        /// The prices of shootdowns are in [`Costs`], and the price of reading and writing pages is
-        /// `swap.io_cycles`.
+        /// The prices of shootdowns are in `[os.costs]`, and the price of reading and writing pages
+        /// is `swap.io_cycles`.
         #[derive(Clone, Debug, Deserialize, Serialize)]
         #[serde(deny_unknown_fields)]
         pub struct WorkCosts {
