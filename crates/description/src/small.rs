@@ -9,7 +9,8 @@ use serde::{
 
 use super::units::Bytes;
 
-/// Which spaces are small, and how they share the slots (U02).
+/// Which spaces are small, and how they share the slots (U02). A small space lies in a slot: a range
+/// of addresses beside the slots of other small spaces, within one linear address space.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Small {
@@ -46,10 +47,10 @@ pub struct Small {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Revoke {
-    /// All roots are searched immediately.
+    /// All roots are searched for copied entries immediately.
     #[default]
     Purge,
-    /// Each root is searched when it is loaded next.
+    /// Each root is searched for copied entries when it is loaded next.
     Versioned,
     /// Slots belong to groups of spaces, each with one root.
     Groups,

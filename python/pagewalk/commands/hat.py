@@ -58,7 +58,7 @@ def _choice(flag: str, known: list[str], what: str, default: str | None = None) 
         unless=_OF_MODEL,
         default=default,
         metavar="KIND",
-        help=f"{what}: {', '.join(known)} (default: {default})",
+        help=f"{what}; one of {', '.join(known)} (default: {default})",
     )
 
 
@@ -136,7 +136,13 @@ class Hat(Command):
             action="store_true",
             help="use one lock per free list, in place of one lock for all free lists",
         ),
-        _choice("--shootdowns", SHOOTDOWNS, "how other processors' TLB entries are flushed"),
+        _choice(
+            "--shootdowns",
+            SHOOTDOWNS,
+            "how other processors' TLB entries are flushed: by interrupts to all that may have "
+            "some, by interrupts only to those that run the space now (lazy: the others flush when "
+            "they next run it), or by the hardware (broadcast)",
+        ),
         Flag(
             "--contexts",
             unless=_OF_MODEL,
@@ -162,7 +168,12 @@ class Hat(Command):
             "count the flushes",
         ),
         _choice(
-            "--lock-kind", LOCK_KINDS, "what a processor does while it waits for a lock", "adaptive"
+            "--lock-kind",
+            LOCK_KINDS,
+            "what a processor does while it waits for a lock: it spins, spins while the holder "
+            "runs and otherwise sleeps (adaptive), sleeps until it gets the lock (hand-over), or "
+            "spins and competes for the lock with all others (barging)",
+            "adaptive",
         ),
         Flag("--seed", type=number, default=1, metavar="N", help="seed of the loads (default: 1)"),
         Flag(

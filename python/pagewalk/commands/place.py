@@ -161,7 +161,7 @@ class Place(Command):
         Flag(
             "--restore",
             action="store_true",
-            help="restore the knobs that an earlier pagewalk changed, if it was killed together "
+            help="restore the system's settings (knobs) that an earlier pagewalk changed, if it was killed together "
             "with its watcher",
         ),
         Flag(
