@@ -161,8 +161,8 @@ class Place(Command):
         Flag(
             "--restore",
             action="store_true",
-            help="restore the system's settings (knobs) that an earlier pagewalk changed, if it was killed together "
-            "with its watcher",
+            help="restore the system's settings (knobs) that an earlier pagewalk changed, if it "
+            "was killed together with its watcher",
         ),
         Flag(
             "--no-ptrace",
