@@ -22,8 +22,9 @@ class Skeleton(NamedTuple):
 
     Attributes:
         text: The skeleton as lines of text, as `write` writes it.
-        processes: By their numbers: the `name` of the program that each ran last, and its `steps`.
-        files: Files that they map.
+        processes: For each process, by its number: the `name` of the program that it ran last, and
+            its `steps`.
+        files: The number of files that they map.
         steps: Calls, first touches, forks and intervals of work of all processes.
         instructions: Instructions of all processes.
         warnings: Warnings about the trace.
@@ -37,7 +38,7 @@ class Skeleton(NamedTuple):
     warnings: list[str]
 
     def write(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Writes it to a file, which `hat(work=[path])` plays.
+        """Writes the skeleton to a file, which `hat(work=[path])` runs.
 
         Raises:
             Error: The file is there already, and `overwrite` is not given.
@@ -46,7 +47,9 @@ class Skeleton(NamedTuple):
 
 
 def skeleton(trace: "Trace", *, progress: Progress | bool | None = None) -> Skeleton:
-    """The skeleton of a trace: of its accesses only the first to each page, and the first store.
+    """The skeleton of a trace.
+
+    Of the accesses, it has only the first access and the first store to each page.
 
     Args:
         trace: A recording, best of a program with its children.
