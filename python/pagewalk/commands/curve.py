@@ -1,4 +1,4 @@
-"""`pagewalk curve`: misses of every TLB size, from one pass."""
+"""`pagewalk curve`: the misses of every TLB size, from one pass over the trace."""
 
 import argparse
 import json
@@ -42,7 +42,7 @@ def _lookups(text: str) -> list[str]:
 
 
 class Curve(Command):
-    """Misses of every TLB size, from one pass."""
+    """Counts the misses of every TLB size in one pass over the trace."""
 
     name = "curve"
     help = "count the misses of every TLB size in one pass"

@@ -1,4 +1,4 @@
-"""`Sweep`: the designs of a sweep as a table, with the data to show them."""
+"""`Sweep`: the designs of a sweep as a table, with the data for showing them."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ class Sweep(TableLike):
     """A table with a row per design, which has the methods of a `pyarrow.Table` too.
 
     Attributes:
-        table: The table: the keys that vary (`trace` first, of several), then the counts of
-            `Results` with dots between.
+        table: The table. Its columns are the keys that vary (first `trace`, if there are several),
+            and then the counts of `Results`, with dots in their names.
         document: The JSON document that `pagewalk sweep --json` writes.
     """
 
@@ -52,7 +52,7 @@ class Sweep(TableLike):
         """The content of the files that `save` writes.
 
         Args:
-            view: Which designs are in the tables for people.
+            view: The designs that are in the tables for people.
             drawn: The layout of the charts.
             width_mm: The width of pictures in millimetres.
         """
@@ -71,7 +71,10 @@ class Sweep(TableLike):
         )
 
     def charts(self) -> "list[Chart]":
-        """A chart per measure in which the designs differ, with a facet per trace of several."""
+        """A chart per measure in which the designs differ.
+
+        If there are several traces, each has a facet.
+        """
         from pagewalk.report.notebook import offline
         from pagewalk.report.sweeps import pictures
 
@@ -90,7 +93,7 @@ class Sweep(TableLike):
 
         Args:
             y: The measure: `misses`, `references`, `from_memory`, `hit_rate_3`, `hit_rate_2` or
-                `time`; the first in which the designs differ if absent.
+                `time`. If absent, the first measure in which the designs differ.
             x: The key along the x axis.
             color: The key whose values are series.
             facet: The key whose values have a chart each.
