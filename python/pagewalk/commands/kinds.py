@@ -71,7 +71,9 @@ def column(text: str) -> tuple[str, str]:
     """`addr=NAME`: a column of Pagewalk, and its name in the table."""
     ours, equals, theirs = text.partition("=")
     if not (ours and equals and theirs):
-        raise argparse.ArgumentTypeError(f"`{text}`: write OURS=THEIRS, as in addr=vaddr")
+        raise argparse.ArgumentTypeError(
+            f"`{text}`: write a column of Pagewalk and its name in the table, as in addr=vaddr"
+        )
     return ours, theirs
 
 

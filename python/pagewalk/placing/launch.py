@@ -217,8 +217,8 @@ def unplaced(rules: Sequence[Rule], set_: Sequence[Variable], program: str) -> l
             )
         elif rule.what != "heap":
             lines.append(
-                f"{rule.title}: applied only to what the allocator maps; what the program maps by "
-                "itself needs ptrace"
+                f"{rule.title}: applied only to memory that the allocator maps; memory that the "
+                "program itself maps needs ptrace"
             )
     return lines
 

@@ -54,8 +54,8 @@ def qemu() -> Path:
     path = Path(folder) / "system" / "qemu-system-x86_64"
     if not path.is_file():
         raise Error(
-            f"{path}: there is no QEMU for whole systems, which no wheel contains: `make "
-            "qemu-system` in Pagewalk's source tree builds it"
+            f"{path}: there is no QEMU for whole systems; wheels do not contain it: run "
+            "`make qemu-system` in Pagewalk's source tree to build it"
         )
     return path
 

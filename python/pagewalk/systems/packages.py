@@ -129,7 +129,10 @@ def _said(*command: object, cwd: Path | None = None) -> str:
     )
     line = list(map(str, command))
     if shutil.which(line[0]) is None:
-        raise Error(f"{line[0]} is missing, which fetches the packages of a system: {by_hand}")
+        raise Error(
+            f"{line[0]} is not installed, but is needed to download the packages of a system: "
+            f"{by_hand}"
+        )
     done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=cwd)
     if done.returncode != 0:
         why = (done.stderr.strip() or "no reason given").splitlines()[-1]
