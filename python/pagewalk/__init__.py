@@ -15,8 +15,9 @@ from pagewalk._native import Error, WorkError
 from pagewalk._native import version as _version
 
 TYPE_CHECKING = False
-"""Type checkers assume that it is true. Importing `typing.TYPE_CHECKING` would take longer than all
-other imports here."""
+"""Type checkers assume that this value is true. Importing `typing.TYPE_CHECKING` would take longer
+than all other imports here together.
+"""
 
 if TYPE_CHECKING:
     from typing import Any
@@ -77,9 +78,10 @@ _MODULES = {
     "stat": "events",
     "sweep": "sweeps.run",
 }
-"""Names that are imported at their first use, so that the import of the package is cheap.
+"""Names that are imported at their first use, so that importing the package takes little time.
 
-No module may have one of these names: once imported, the module would replace the attribute."""
+No module may have one of these names: once imported, the module would replace the attribute.
+"""
 
 __all__ = [
     "Advised",

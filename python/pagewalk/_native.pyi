@@ -1,7 +1,7 @@
-"""The native half: everything that touches accesses one by one.
+"""The native module: all work that processes accesses one by one.
 
-Every function that can fail raises `Error`, with one line that says what is wrong, where, and
-what to do; `WorkError` where the input was accepted and the work failed later.
+Every function that can fail raises `Error`, with one line that says what is wrong, where, and what
+to do. It raises `WorkError` if the input was accepted and the work failed later.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,26 +11,29 @@ Progress = Callable[[int, int | None], object]
 Pulled = tuple[bytes, bytes | None, bytes | None, bytes | None, bytes | None, bytes | None]
 Columns = tuple[int, bytes, bytes, bytes, bytes, bytes, bytes | None, bytes | None]
 Curve = tuple[str, int, int, int, bytes]
-"""What is looked up, bytes of a page, lookups, cold misses, and the misses of 1, 2, 3, ... entries
-as `u64` in native byte order."""
+"""The kind of lookups, the page size in bytes, the number of lookups, the cold misses, and the
+misses with 1, 2, 3, ... entries as `u64` in native byte order.
+"""
 Sample = tuple[Curve, int, tuple[int, int] | None]
-"""A curve of a sample of pages, one in how many pages that was at the end, and where not all
-accesses were looked at: after how many, and one in how many."""
+"""A curve of a sample of pages, and `n` if one in `n` pages was in the sample at the end. If not
+all accesses were looked up: after how many accesses this began, and which share (one in how many)
+was looked up from then on.
+"""
 
 class Error(Exception): ...
 class WorkError(Error): ...
 
 class Batches:
-    """The accesses of a trace in order, as columns."""
+    """The accesses of a trace in their order, as columns."""
 
     has_paddr: bool
     has_process: bool
     def next(self) -> Columns | None:
         """The next accesses, or `None` at the end.
 
-        Rows, then one buffer a column in native byte order: addr `u64`, size `u16`, kind `u8`
-        (0 fetch, 1 load, 2 store), thread `u32`, instructions `u16`, paddr `u64` or `None`,
-        process `u32` or `None`.
+        The number of rows, and then one buffer for each column in native byte order: addr `u64`,
+        size `u16`, kind `u8` (0 fetch, 1 load, 2 store), thread `u32`, instructions `u16`, paddr
+        `u64` or `None`, process `u32` or `None`.
         """
 
 def version() -> str: ...
@@ -42,14 +45,14 @@ class Reading:
     def __init__(self, options: str) -> None: ...
 
 def trace_header(trace: str, reading: Reading) -> tuple[str, int | None, str | None]:
-    """Header as JSON, accesses if known, digest if known."""
+    """The header as JSON, the number of accesses if known, and the digest if known."""
 
 def trace_batches(trace: str, reading: Reading) -> Batches: ...
 def trace_info(trace: str, reading: Reading, progress: Progress | None) -> str: ...
 def trace_switches(
     trace: str, reading: Reading, slots: int, everyone: int, progress: Progress | None
 ) -> str:
-    """Who is switched to after whom, and groups; as JSON. Releases the GIL."""
+    """Which space is switched to after which, and groups, as JSON. Releases the GIL."""
 
 def trace_curves(
     trace: str,
@@ -72,14 +75,14 @@ def sweep_trace(
     threads: int,
     progress: Progress | None,
 ) -> tuple[list[tuple[str | None, str | None]], list[str]]:
-    """Runs a trace through all of `machines` in one pass. Releases the GIL.
+    """Simulates a trace on all of `machines` in one pass. Releases the GIL.
 
     For each machine its results as JSON, without those that are as long as the trace, or why
     there are none; then warnings about the trace. `threads` 0: as many as there are cores.
     """
 
 def store(trace: str, reading: Reading, output: str, force: bool, progress: Progress | None) -> str:
-    """Writes all of `trace` to the trace `output`; a summary as JSON. Releases the GIL."""
+    """Writes all of `trace` to the trace `output`. Returns a summary as JSON. Releases the GIL."""
 
 def export_trace(
     format: str,  # noqa: A002
@@ -91,7 +94,7 @@ def export_trace(
     force: bool,
     progress: Progress | None,
 ) -> str:
-    """Writes `trace` to `output` as `champsim` or `csv`; a summary as JSON. Releases the GIL."""
+    """Writes `trace` to `output` as `champsim` or `csv`. Returns a summary. Releases the GIL."""
 
 class Machine:
     """A machine that has been read and checked."""
@@ -109,7 +112,7 @@ class Machine:
         """The description after the settings, as JSON."""
 
     def mmu_cache_arrays(self) -> str:
-        """The arrays of its MMU cache with the bits they take, as JSON."""
+        """The arrays of its MMU cache with their sizes in bits, as JSON."""
 
     def run(
         self,
@@ -120,7 +123,7 @@ class Machine:
         names: bool,
         page_sizes: Sequence[str],
     ) -> tuple[str, list[str], list[Sample]]:
-        """Runs a trace: results as JSON, warnings about it, a curve for each of `page_sizes`.
+        """Simulates a trace. Returns results as JSON, warnings, and a curve per page size.
 
         Releases the GIL.
         """
@@ -134,13 +137,14 @@ class Machine:
         names: bool,
         page_sizes: Sequence[str],
     ) -> tuple[str, int, list[str], list[Sample]]:
-        """Runs a program as it is recorded: results as JSON, exit status, notes, and curves.
+        """Simulates a program while it is recorded.
 
-        A curve for each of `page_sizes`. Releases the GIL.
+        Returns results as JSON, the exit status, notes, and a curve for each of `page_sizes`.
+        Releases the GIL.
         """
 
 class PageTable:
-    """A machine's page table by itself; what each operation did comes as JSON.
+    """A machine's page table alone. Each operation returns its work as JSON.
 
     Addresses and lengths are bytes; `rights` has the bits read 1, write 2, execute 4, user 8.
     """
@@ -155,19 +159,19 @@ class PageTable:
     def protect(self, space: int, ranges: Sequence[tuple[int, int]], rights: int) -> str: ...
     def walk(self, space: int, addresses: Sequence[int]) -> str: ...
     def footprint(self) -> tuple[int, int]:
-        """Bytes of tables in use, and of frames taken for them."""
+        """Bytes of tables in use, and bytes of the frames that are allocated for them."""
 
 def place_rules(
     text: str,
 ) -> list[tuple[int, str, str, int, tuple[int, int], int, bool, bool]]:
-    """The rules of a place file, the most special first.
+    """The rules of a place file, the most specific first.
 
-    Of each: the line, the word, a name, the line of a site, a range, the page size in bytes,
-    whether it waits, whether it names nodes of memory.
+    Each rule has: the number of its line, its first word, a name, the line of a site, a range, the
+    page size in bytes, whether faults wait for a page, and whether it names nodes of memory.
     """
 
 def may_trace() -> bool:
-    """Whether programs that this process starts may be traced by it."""
+    """Whether this process may trace the programs that it starts."""
 
 def launch(
     command: Sequence[str],
@@ -179,16 +183,16 @@ def launch(
     fixed: bool,
     look: Callable[[int], object] | None,
 ) -> str:
-    """Runs a program with rules to its end and its children's; JSON. Releases the GIL."""
+    """Runs a program with rules until its children have ended too. Releases the GIL."""
 
 def collapse(pid: int, ranges: Sequence[tuple[int, int]]) -> list[int]:
-    """Makes ranges of a process large: an error number for each, or 0. Releases the GIL."""
+    """Collapses ranges of a process. Returns an error number or 0 for each. Releases the GIL."""
 
 def thp_disabled(pid: int) -> int:
-    """What PR_GET_THP_DISABLE tells a process: 0, 1, or 3. It is stopped for a moment."""
+    """The result of PR_GET_THP_DISABLE in a process: 0, 1, or 3. Stops the process for a moment."""
 
 def world(name: str) -> list[tuple[str, int]]:
-    """The numbers of a small world, `fig2` to `fig4` of G98, each with its name."""
+    """The numbers of a small example, `fig2` to `fig4` of G98, each with its name."""
 
 def small_clients(
     *,
@@ -204,16 +208,16 @@ def small_clients(
     schedule: str,
     seed: int,
 ) -> str:
-    """Clients in small spaces, more than slots, at a machine's prices; JSON. Releases the GIL."""
+    """Runs more clients in small spaces than there are slots. Returns JSON. Releases the GIL."""
 
 def hat_run(plan: str) -> str:
-    """One load in virtual time; the outcome as JSON. Releases the GIL.
+    """Runs one load in virtual time. Returns the outcome as JSON. Releases the GIL.
 
     `plan` is a JSON document with the fields of Rust's `Plan`.
     """
 
 def hat_run_on_host(plan: str) -> str:
-    """One load on this host beside its control; the outcome as JSON. Releases the GIL.
+    """Runs one load and its control on this host. Returns the outcome as JSON. Releases the GIL.
 
     `plan` is a JSON document with the fields of Rust's `HostPlan`.
     """
@@ -222,19 +226,19 @@ def skeleton(path: str, reading: Reading, *, progress: Progress | None) -> tuple
     """The skeleton of a trace as text, and its counts as JSON. Releases the GIL."""
 
 def hat_names() -> tuple[list[list[str]], int]:
-    """Schemes, loads, page tables, kinds of shootdown and of lock; the most processors."""
+    """Schemes, loads, page tables, kinds of shootdowns and of locks; the maximum of processors."""
 
 class Recording:
-    """What to record of which program: a JSON document with the fields of Rust's `Options`."""
+    """The program to record, and how: a JSON document with the fields of Rust's `Options`."""
 
     def __init__(self, options: str) -> None: ...
 
 def record_system(
     system: str, output: str | PathLike[str], force: bool, progress: Progress | None
 ) -> str:
-    """Records a whole system, a JSON document with the fields of Rust's `System`: JSON."""
+    """Records a whole system. `system` is JSON with the fields of Rust's `System`. Returns JSON."""
 
 def record(
     recording: Recording, output: str | PathLike[str], force: bool, progress: Progress | None
 ) -> str:
-    """Records a program; the outcome as JSON. Releases the GIL."""
+    """Records a program. Returns the outcome as JSON. Releases the GIL."""

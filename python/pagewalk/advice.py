@@ -11,7 +11,7 @@
 The curves are those of `pagewalk curve`: misses of fully associative LRU TLBs of every size, for
 loads and stores. They are counted during the whole run, from a sample of the pages if there are
 many, and from a sample of the accesses if the run is long (`crates/run/src/curve/sampled.rs`).
-First touches of a page are left out, because they miss in a TLB of any size.
+First touches of a page are not counted, because they miss in a TLB of any size.
 """
 
 from array import array
@@ -28,23 +28,27 @@ if TYPE_CHECKING:
     from pagewalk import _native, plain
 
 LARGE = "2M"
-"""The large page of x86-64 and of most others with base pages of 4K; for a machine whose file lists
-page sizes, the size nearest to it."""
+"""The large page of x86-64, and of most other processors with base pages of 4K. For a machine whose
+file lists page sizes, the listed size nearest to it is used.
+"""
 SMALLEST = "4K"
 """The smallest page size for which a curve can be counted."""
 MISSES_SHARE = 0.01
-"""A TLB is large enough if at most this share of its lookups miss, first touches not counted: an
-assumption."""
+"""A TLB is large enough if at most this share of its lookups miss, not counting first touches: an
+assumption.
+"""
 TIME_SHARE = 0.01
-"""Up to this share of the cycles, reducing translation is not worth the work: an assumption."""
+"""If translation takes at most this share of the cycles, reducing it is not worth the work: an
+assumption.
+"""
 MISSES_PER_1000 = 0.5
-"""If time is not known: up to this number of misses of every TLB per 1000 accesses, reducing them
-is not worth the work: an assumption.
+"""If times are not known: if at most this number of 1000 accesses miss every TLB, reducing the
+misses is not worth the work: an assumption.
 """
 ENTRIES_REAL = 4096
 """Entries of the largest second-level TLB among the built-in machines of today (`epyc-9005`)."""
 FEWER = 8
-"""Large pages are named if they need this many times fewer entries: an assumption."""
+"""Large pages are recommended if they need this many times fewer entries: an assumption."""
 
 
 class Sample(NamedTuple):
@@ -52,14 +56,18 @@ class Sample(NamedTuple):
 
     curve: Curve
     one_in: int
-    """One in this many pages was in the sample; 1: all pages."""
+    """The sample has one in this many pages. 1: it has all pages."""
     gaps: tuple[int, int] | None = None
-    """`(n, m)`: after `n` accesses, only one access in `m` was counted; `None`: all were
-    counted."""
+    """`(n, m)`: after the first `n` accesses, only one access in `m` was counted. `None`: all
+    accesses were counted.
+    """
 
 
 def page_sizes(description: Mapping[str, Any]) -> list[str]:
-    """The page sizes whose curves advice for a machine needs: its base page and the large page."""
+    """The page sizes of the curves that advice for a machine needs.
+
+    They are its base page and the large page.
+    """
     sizes = dict.fromkeys([_base(description), _large(description)])
     return [size for size in sizes if bytes_of(size) >= bytes_of(SMALLEST)]
 
@@ -80,11 +88,14 @@ def advise(
 
 
 def advice(document: "plain.Document", samples: Mapping[str, Sample]) -> "plain.Advice":
-    """The advice, and for each page size the TLB entries that suffice; `None`: more than counted.
+    """The advice, and for each page size how many TLB entries suffice.
+
+    `None`: more than were counted.
 
     Args:
         document: Results of a run.
-        samples: Loads and stores by page size: that of the machine, and the large one.
+        samples: Curves of loads and stores for two page sizes: the machine's base page and the
+            large page.
     """
     lookups = document["accesses"]["load"] + document["accesses"]["store"]
     entries = {size: enough(one.curve) for size, one in samples.items()}
@@ -99,7 +110,10 @@ def advice(document: "plain.Document", samples: Mapping[str, Sample]) -> "plain.
 
 
 def enough(curve: Curve) -> int | None:
-    """The fewest entries with which at most `MISSES_SHARE` of the lookups miss again."""
+    """The fewest entries that suffice.
+
+    At most `MISSES_SHARE` of the lookups then miss, not counting first touches.
+    """
     allowed = MISSES_SHARE * curve.total + curve.cold
     return next((entries for entries, misses in curve.steps() if misses <= allowed), None)
 
@@ -110,7 +124,10 @@ def _base(description: Mapping[str, Any]) -> str:
 
 
 def _large(description: Mapping[str, Any]) -> str:
-    """The page size of the machine's file that is nearest to `LARGE`; of two, the smaller one."""
+    """The page size in the machine's file that is nearest to `LARGE`.
+
+    If two are equally near, the smaller one.
+    """
     tlbs = description.get("tlb", {}).values()
     arrays = [array for tlb in tlbs for array in (tlb, *tlb.get("array", ()))]
     there = {size for array in arrays for size in array.get("page_sizes") or ()}
@@ -130,7 +147,10 @@ def _sentence(
     time, base, big = document["time"], _base(description), _large(description)
 
     def said(size: str) -> str:
-        """The entries that a TLB of pages of `size` needs; with two digits if from a sample."""
+        """How many entries a TLB for pages of `size` needs, as text.
+
+        With two digits if it was counted from a sample.
+        """
         count = entries[size]
         if count is None:
             return "more than 65536"
@@ -194,11 +214,11 @@ def _sentence(
 
 
 def _over(samples: Mapping[str, Sample]) -> str:
-    """The sample from which the entries are counted, in words: its pages and accesses, or all."""
+    """A description of the sample of pages and accesses from which the entries were counted."""
     parts = [
         f"one page of {size} in {one.one_in}" for size, one in samples.items() if one.one_in > 1
     ]
-    # Curves of all sizes are of the same accesses.
+    # The curves of all page sizes were counted from the same accesses.
     for after, one_in in {one.gaps for one in samples.values() if one.gaps}:
         first = f" after the first {float(f'{after:.3g}') / 1e6:g} M" if after else ""
         parts.append(f"one access in {one_in}{first}")

@@ -1,4 +1,6 @@
-"""The `pagewalk` command as it starts: the version at once, and all else by `commands.entry`.
+"""The start of the `pagewalk` command.
+
+It prints the version itself; `commands.entry` does all else.
 
 Importing the parser of the command line takes longer than printing the version. So this module
 imports nothing that the version does not need.
@@ -21,7 +23,7 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
             print(f"pagewalk {__version__}", flush=True)
             return 0
         except (OSError, KeyboardInterrupt):
-            # It is said once more, by what knows how a command fails.
+            # The same error comes again below, where the code knows how a command reports errors.
             pass
     from pagewalk.commands import entry
 

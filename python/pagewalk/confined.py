@@ -5,9 +5,9 @@
  |-------------|-----------------------------------|--------------------------|
 ```
 
-`qemu-i386` reserves this range of addresses for the program and refuses it more. It places the
-stack, libraries and other mappings from a third of the range upwards. Programs and their libraries
-may lie in a folder of their own, as `dpkg-deb -x` unpacks them.
+`qemu-i386` reserves this range of addresses for the program, and refuses it other addresses. It
+places the stack, libraries and other mappings from a third of the range upwards. Programs and their
+libraries may be in a separate folder, into which `dpkg-deb -x` has unpacked them.
 """
 
 import os
@@ -21,7 +21,7 @@ from pagewalk import text
 from pagewalk._native import Error
 
 LEAST, MOST = 64 << 20, 2 << 30
-"""Limits of the range in bytes: the least for a program with libraries, the largest for a slot."""
+"""Limits of the range in bytes: the smallest for a program with libraries, and the largest slot."""
 _HEAD = 20
 _X86 = b"\x03\x00"
 _FILE = struct.Struct("<28xI10xHH6x")
@@ -33,7 +33,7 @@ _PLACES = ("usr/local/bin", "usr/bin", "bin", "usr/sbin", "sbin", "usr/games")
 
 
 def check(small: int | None, sysroot: Path | None) -> None:
-    """Refuses invalid arguments.
+    """Checks the arguments.
 
     Raises:
         Error: The bytes do not fit a slot, or there is no such folder.
@@ -70,9 +70,10 @@ def found(command: str, small: int | None, sysroot: Path | None) -> str:
         )
     end = _end(Path(path)) if small is not None else 0
     if small is not None and end > small:
-        most = "no slot is that large, so link it lower"
+        most = "no slot is that large, so link it at a lower address"
         if end <= MOST:
-            most = f"give it --small {(1 << (end - 1).bit_length()) >> 20}M, or link it lower"
+            slot = (1 << (end - 1).bit_length()) >> 20
+            most = f"give it --small {slot}M, or link it at a lower address"
         raise Error(
             f"--small: {path} is linked up to {end:#x}, and a slot of {text.size(small)} ends at "
             f"{small:#x}: {most}"
@@ -81,7 +82,7 @@ def found(command: str, small: int | None, sysroot: Path | None) -> str:
 
 
 def _unfit(path: Path) -> str:
-    """Why the program cannot be confined; empty if it can or if it does not exist."""
+    """Why the program cannot be confined. Empty if it can be confined, or if it does not exist."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD)
@@ -95,7 +96,10 @@ def _unfit(path: Path) -> str:
 
 
 def _end(path: Path) -> int:
-    """The end address of the program's image by its program headers; 0 if not of 32 bits."""
+    """The end address of the program's image, from its program headers.
+
+    0 if it is not a 32-bit program.
+    """
     try:
         with path.open("rb") as file:
             head = file.read(_FILE.size)
@@ -116,7 +120,7 @@ def _path(sysroot: Path) -> str:
 
 @contextmanager
 def surroundings(small: int | None, sysroot: Path | None) -> Iterator[None]:
-    """Within it, QEMUs that are started confine programs and look for libraries in the folder."""
+    """A context within which QEMUs confine their programs, and look for libraries in the folder."""
     kept = dict(os.environ)
     try:
         if small is not None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LOOKUPS: tuple[Lookups, ...] = ("data", "fetch", "all")
 WORDS = {"data": "load and no store", "fetch": "fetch", "all": "access"}
-"""The accesses that each kind of lookups needs, in words."""
+"""The accesses that a trace must contain for each kind of lookups, in words."""
 NOT_MODELLED = (
     "associativity, replacement other than LRU, and a second level: one fully associative TLB",
     "flushes: what the operating system unmaps stays, and pages of each space have a tag",
@@ -41,7 +41,7 @@ class Curves(TableLike):
     Attributes:
         table: A row for each kind of lookup, each page size and each number of entries from 1 on:
             `lookups`, `page_size`, `entries`, `misses`, `miss_ratio`, `total` (lookups) and `cold`
-            (first touches of a page, which miss whatever the size).
+            (first touches of a page, which miss in a TLB of any size).
         curves: The curves as plain data.
         document: The document that `pagewalk curve --json` writes.
     """
@@ -63,14 +63,14 @@ class Curves(TableLike):
         return notebook.shown(title, [figure.sentence for figure in figures], tables)
 
     def made(self) -> "Made":
-        """The content of the files that `save` writes."""
+        """The contents of the files that `save` writes."""
         return made(self.curves, self.document)
 
     def plot(self, lookups: str | None = None) -> "Chart":
-        """The chart of one kind of lookup, of the first if none is named.
+        """The chart of one kind of lookup. If none is named, the first one.
 
         Raises:
-            Error: These lookups were not counted.
+            Error: Lookups of this kind were not counted.
         """
         counted = dict.fromkeys(one.lookups for one in self.curves)
         if lookups is not None and lookups not in counted:
@@ -92,7 +92,7 @@ def curve(
         trace: A trace, or a value that `Trace` accepts.
         page_sizes: As in `["4K", "2M"]`; 4K or larger.
         lookups: Which lookups to count: `data` (loads and stores), `fetch` (instructions) or `all`
-            (data and fetch in one TLB); if several are given, each has a TLB of its own.
+            (data and fetch in one TLB); if several are given, each kind has a separate TLB.
         entries_max: The largest TLB size, in entries.
         progress: Called about ten times per second; `True` shows a bar by tqdm.
 
@@ -117,7 +117,10 @@ def count(
     entries_max: int = ENTRIES_MAX,
     progress: "Progress | None" = None,
 ) -> list[Curve]:
-    """The curves of `trace`, page sizes innermost; arguments and errors as for `curve`."""
+    """The curves of `trace`, ordered by lookups and then by page size.
+
+    Arguments and errors as for `curve`.
+    """
     if entries_max >= 1 << 32:
         raise _native.Error(f"{entries_max} entries: give fewer than 2^32")
     for given, what in ((page_sizes, "page sizes"), (lookups, "lookups")):
@@ -158,7 +161,7 @@ def table(curves: Sequence[Curve]) -> "pa.Table":
 
 
 def made(curves: Sequence[Curve], document: dict[str, Any]) -> "Made":
-    """The content of the files that `save` writes."""
+    """The contents of the files that `save` writes."""
     from pagewalk.formats import Made
     from pagewalk.report.curves import charts, shown
 
@@ -171,7 +174,10 @@ def made(curves: Sequence[Curve], document: dict[str, Any]) -> "Made":
 
 
 def document(trace: "Trace", curves: Sequence[Curve]) -> dict[str, Any]:
-    """The curves as one JSON document; misses where they change, which is all of them."""
+    """The curves as one JSON document.
+
+    It has the misses at the sizes at which they change, which determine all others.
+    """
     notes = list(NOT_MODELLED)
     if trace.header.get("filter") == "page16":
         notes.append(

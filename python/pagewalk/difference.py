@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from pagewalk import plain
 
 Measures = dict[str, tuple[float, float]]
-"""For each name the value, and the number of events from which it was computed."""
+"""For each name: the value, and the number of events from which the value was computed."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A measure that both results have, and that differs."""
+    """A measure that both results have, with different values."""
 
     measure: str
     a: float
     b: float
     factor: float | None
-    """`b / a`; none where `a` is zero."""
+    """`b / a`. `None` if `a` is zero."""
     events: float
-    """Events behind the larger of the two."""
+    """The number of events from which the larger of the two values was computed."""
 
     @property
     def size(self) -> float:
@@ -97,7 +97,7 @@ def measures(document: "plain.Document") -> Measures:
 
 
 def setup(a: "plain.Document", b: "plain.Document") -> list[str]:
-    """Differences of the setup: traces, machines, and keys of the machines."""
+    """The differences between the setups: traces, machines, and keys of the machines."""
     lines = []
     for what, one, other in (
         ("trace", a["trace"].get("name"), b["trace"].get("name")),

@@ -1,4 +1,4 @@
-"""Best estimates within a range: of translation's time, and of the gain of page sizes.
+"""Best estimates, within a range, of the time of translation and of the gain of page sizes.
 
 ```
  one by one   |instructions|  stalls  |  translation  |
@@ -28,12 +28,15 @@ from typing import Any, NamedTuple
 from pagewalk import fault_gains, here
 
 REPEATS_TO = 0.01
-"""How far repeated measurements of a gain differ, as a share of the time: `likely` is wider by this
-on either side (docs/howto/calibrate.md)."""
+"""How far repeated measurements of a gain differ, as a share of the time. `likely` extends the
+range by this share on either side (docs/howto/calibrate.md).
+"""
 MISSES = 10.0
-"""Largest number of overlapping misses if the machine's file gives none: an assumption."""
+"""The largest number of overlapping misses if the machine's file has no such number: an
+assumption.
+"""
 WALKS = 2.0
-"""Largest number of overlapping walks if none was measured: an assumption."""
+"""The largest number of overlapping walks if it was not measured: an assumption."""
 
 
 class Work(NamedTuple):
@@ -44,7 +47,7 @@ class Work(NamedTuple):
     translation: float
 
     def cycles(self, at_once: float, walks: float) -> float:
-        """The time of the run if this many stalls and this many walks overlap."""
+        """The time of the run if the given numbers of stalls and of walks overlap."""
         waits = (self.instructions + self.stalls) / at_once + self.translation / walks
         return max(self.instructions, waits)
 
@@ -61,7 +64,7 @@ class Work(NamedTuple):
 
 
 class Overlap(NamedTuple):
-    """The numbers of overlapping misses and walks of a program, and their source."""
+    """How many misses and how many walks of a program overlap, and how this was found."""
 
     at_once: float
     walks: float
@@ -73,7 +76,7 @@ class Overlap(NamedTuple):
 
 
 def overlap(base: Mapping[str, Any]) -> Overlap | None:
-    """How many misses of a program overlap, from its results with base pages."""
+    """How many misses and walks of a program overlap, from its results with base pages."""
     work = Work.of(base)
     if work is None:
         return None
@@ -145,7 +148,7 @@ def translation(base: Mapping[str, Any], results: Mapping[str, Any]) -> float | 
 
 
 def gain(base: Mapping[str, Any], placed: Mapping[str, Any]) -> float | None:
-    """The share of the user time with base pages that page sizes are expected to save."""
+    """The expected gain of page sizes, as a share of the user time with base pages."""
     found, before, after = overlap(base), Work.of(base), _placed(base, placed)
     if found is None or before is None or after is None:
         return None
@@ -156,7 +159,7 @@ def gain(base: Mapping[str, Any], placed: Mapping[str, Any]) -> float | None:
 
 
 def likely(base: Mapping[str, Any], placed: Mapping[str, Any]) -> dict[str, float] | None:
-    """The range in which a measured gain is likely to lie, on the machine of the native run.
+    """The range that is likely to contain a measured gain, on the machine of the native run.
 
     `None` without a native run, or if the machine's file is not calibrated.
     """
@@ -168,7 +171,7 @@ def likely(base: Mapping[str, Any], placed: Mapping[str, Any]) -> dict[str, floa
 
 
 def of_cpu(base: Mapping[str, Any], placed: Mapping[str, Any]) -> dict[str, float] | None:
-    """The share of the CPU time that pages of 2M are expected to save, and between which limits.
+    """The expected gain of pages of 2M, as a share of the CPU time, with its limits.
 
     CPU time is the time in user mode and in the kernel. The gain is that of translation and of page
     faults. `None` without a native run on the machine of a calibrated file.
@@ -217,12 +220,12 @@ def _placed(base: Mapping[str, Any], placed: Mapping[str, Any]) -> Work | None:
     before, after = Work.of(base), Work.of(placed)
     if before is None or after is None:
         return None
-    # Only translation differs: what the caches hold of page tables is in it.
+    # Only translation differs. It includes the effect of page tables on the caches.
     return Work(before.instructions, before.stalls, after.translation)
 
 
 def _ends(base: Mapping[str, Any], before: Work, after: Work) -> tuple[float, float] | None:
-    """The gain with the least overlap that the native run allows, and with the most overlap."""
+    """The gains with the least and with the most overlap that the native run permits."""
     timed, least = _timed_cycles(base), overlap(base)
     if timed is None or least is None:
         return None

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Event:
-    """An event, how often it was counted, and the least and most cycles that it takes."""
+    """An event, how often it was counted, and its cost: the least and the most cycles."""
 
     part: str
     name: str
@@ -72,7 +72,11 @@ def of_document(document: "plain.Document") -> "plain.Stat":
     whole = (sum(low for low, _ in costs), sum(high for _, high in costs))
 
     def share(cycles: tuple[float, float]) -> "plain.Range[float]":
-        """Each event's range of shares: its least with the others' most cycles, and the reverse."""
+        """The range of each event's share.
+
+        The lower end is its least cycles with the most cycles of the other events; the upper end is
+        the reverse.
+        """
         low, high = cycles
         most, least = low + whole[1] - high, high + whole[0] - low
         return {"lo": low / most if most else 0.0, "hi": high / least if least else 0.0}
@@ -99,7 +103,7 @@ def of_document(document: "plain.Document") -> "plain.Stat":
 
 
 def _program(document: "plain.Document") -> Iterator[Event]:
-    """Instructions, accesses, and what served them."""
+    """The events of the program: instructions, accesses, and where accesses were served."""
     time, described = document["time"], document["machine"]["description"]
     issue = 0.0
     if time:
@@ -108,14 +112,16 @@ def _program(document: "plain.Document") -> Iterator[Event]:
     yield Event("program", "accesses", values.accesses(document), None)
     served = _served(document)
     waits = [count * wait for _, count, wait in served]
-    # Hardware overlaps all of them together: each has its part of the least.
+    # Hardware overlaps all stalls together, so the least number of cycles is divided among them.
     hidden = max(time["program_cycles"]["lo"] - issue, 0) / max(sum(waits), 1) if time else 0
     for (place, count, _), most in zip(served, waits, strict=True):
         yield Event("program", f"served by {place}", count, (most * hidden, most))
 
 
 def _served(document: "plain.Document") -> list[tuple[str, int, float]]:
-    """The program's references by what serves them, and the cycles that each waits for it.
+    """The program's references by the cache or memory that served them.
+
+    Each has the cycles that a reference waits.
 
     A hit in the first-level cache is part of the instruction. The results do not record which
     references beyond that cache are fetches, so each gets the average over all fetches; the sum is
@@ -131,7 +137,7 @@ def _served(document: "plain.Document") -> list[tuple[str, int, float]]:
         hits = counts["reads"] + counts["writes"] - misses
         latency = described["cache"][cache["name"]].get("latency_cycles") or 0
         if cache["name"].startswith("l1"):
-            # Both caches of the first level pass their misses on to the second.
+            # The misses of both first-level caches are looked up in the second level.
             first.append((cache["name"], hits, 0.0))
             in_instructions += misses * latency
             from_first, missed = from_first + misses, missed + misses
@@ -142,7 +148,8 @@ def _served(document: "plain.Document") -> list[tuple[str, int, float]]:
         beyond.append(("memory", missed, described["memory"].get("latency_cycles") or 0))
     served = sum(count for _, count, _ in beyond)
     if served:
-        # What no cache of the first level is for comes in at the second.
+        # References of kinds for which there is no first-level cache are looked up in the second
+        # level.
         in_instructions += (served - from_first) * beyond[0][2]
         in_instructions /= served
     return first + [
@@ -171,7 +178,10 @@ def _translation(document: "plain.Document") -> Iterator[Event]:
 
 
 def _by_size(document: "plain.Document") -> list[tuple[str, int]]:
-    """Misses of the last level by page size, the smallest first, where there are several."""
+    """Misses of the last TLB level by page size, the smallest size first.
+
+    Empty if there is only one size.
+    """
     last = max((tlb["level"] for tlb in document["tlbs"]), default=1)
     found: dict[str, int] = {}
     for tlb in document["tlbs"]:
@@ -182,7 +192,10 @@ def _by_size(document: "plain.Document") -> list[tuple[str, int]]:
 
 
 def _kernel(document: "plain.Document") -> Iterator[Event]:
-    """The kernel's work if it has prices; otherwise faults and shootdowns as counts."""
+    """The kernel's work with its cycles.
+
+    Without prices in the machine's file, only faults and shootdowns are counted.
+    """
     time, manager = document["time"], document.get("manager")
     costs = document["machine"]["description"].get("os", {}).get("costs") or {}
     counts = dict(manager["work"]) if manager else {}

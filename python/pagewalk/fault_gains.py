@@ -1,4 +1,4 @@
-"""The time that pages of 2M save in page faults.
+"""How much time pages of 2M save in page faults.
 
 ```
  pages of 4K   |fault|fault|fault|fault| ...       512 faults, and as many pages to unmap at the end
@@ -7,10 +7,10 @@
 
 The model says how many pages are loaded with each choice of page sizes. A native run of the program
 says how many faults there really were: a page that is read first and stored to later faults twice.
-A calibrated machine file has two prices of a fault on a page of 4K. The lower price is that of one
-fault after the other. The higher one is that in a program that the fault disturbs: the kernel's own
-work evicts what the processor's caches and branch predictors hold of the program. Between these two
-prices lies what a program saves.
+A calibrated machine file has two prices of a fault on a page of 4K. The lower price was timed with
+one fault after the other. The higher price was timed in a program that the faults disturb: the
+kernel's work evicts data of the program from the processor's caches and branch predictors. What a
+program really saves per fault lies between these two prices.
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,10 @@ from typing import Any, NamedTuple
 
 SMALL, LARGE = 4096, 2 << 20
 PER_PAGE = (0.5, 2.0)
-"""Limits of the number of faults per page of the model. Large pages do not save more: other faults
-are those of libraries, and of memory that the program gave back and touched again."""
+"""Limits of the number of faults per page of the model. Large pages do not save more faults than
+that: the other faults are in libraries, and in memory that the program has given back and touched
+again.
+"""
 
 
 class Prices(NamedTuple):
@@ -84,8 +86,9 @@ def seconds(
 def _large(base: Mapping[str, Any], placed: Mapping[str, Any]) -> float:
     """Pages of 2M that were loaded.
 
-    All pages together hold what base pages hold, and the memory that the larger ones add:
-    `small + large` pages were loaded, of `small * 4K + large * 2M` bytes.
+    All pages together contain the bytes that base pages would contain, and the memory that larger
+    pages add. This determines two numbers: `small + large` pages were loaded, with `small * 4K +
+    large * 2M` bytes.
     """
     loaded = float(placed["walks"]["cold"])
     added = placed["memory"]["frames_peak_bytes"] / base["memory"]["frames_peak_bytes"]

@@ -29,7 +29,7 @@ COUNTED = (".parquet", ".pq", ".arrow", ".feather", ".csv", ".json")
 SHOWN = (".tex", ".md")
 DRAWN = (".svg", ".pdf", ".png")
 HEAD_LETTERS = 12
-"""Letters of a column's name per line of LaTeX."""
+"""The number of letters of a column's name in a line of LaTeX."""
 
 _TEX = {
     "\\": r"\textbackslash{}",
@@ -59,14 +59,14 @@ class Made(NamedTuple):
     """The content of a JSON file."""
     shown: "Callable[[], Table]"
     charts: "Callable[[], Mapping[str, Chart]]"
-    """The charts by name; empty if nothing is drawn."""
+    """The charts by name. Empty if there are no charts."""
 
 
 def end(path: str | os.PathLike[str]) -> str:
-    """The end of a file's name, in lower case.
+    """The ending of a file's name that selects the format, in lower case.
 
     Raises:
-        Error: No format has this ending.
+        Error: No format has the ending of this name.
     """
     known = (*COUNTED, *SHOWN, *DRAWN)
     start, found = os.path.splitext(os.fspath(path))  # noqa: PTH122
@@ -81,13 +81,14 @@ def end(path: str | os.PathLike[str]) -> str:
 def write(
     path: str | os.PathLike[str], made: Made, force: bool = False, width: int | None = None
 ) -> list[str]:
-    """Writes a file in the format that its ending names; returns the names of the files.
+    """Writes a file in the format that its ending selects. Returns the names of the files written.
 
     Args:
         path: The file.
         made: Its content in all formats.
         force: Whether an existing file may be overwritten.
-        width: Width of a picture for a paper in millimetres; if absent, a page's width on a screen.
+        width: The width of a picture for a paper in millimetres. If absent, pictures have a page's
+            width on a screen.
 
     Raises:
         Error: The ending of its name is not known, the file exists and `force` is not given, or
@@ -139,7 +140,7 @@ def _write_counted(table: "pa.Table", what: str, path: str) -> None:
 
 
 def _inert(table: "pa.Table") -> "pa.Table":
-    """The table with a quote before each text that a spreadsheet would take for a formula."""
+    """The table, with a quote before each text that a spreadsheet would interpret as a formula."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -196,13 +197,13 @@ def _plain(text: str) -> str:
 
 
 def _tex(text: str) -> str:
-    # A row that begins with a bracket would be an option of the line before.
+    # LaTeX would interpret a row that begins with a bracket as an option of the previous line.
     escaped = "".join(_TEX.get(char, char) for char in _plain(text))
     return f"{{}}{escaped}" if escaped[:1] in ("[", "*") else escaped
 
 
 def _tex_head(name: str, numeric: bool) -> str:
-    """The name of a column, in lines so short that a paper's column has room for several."""
+    """The name of a column, in short lines, so that several columns fit into a paper's column."""
     lines = textwrap.wrap(_plain(name), HEAD_LETTERS, break_long_words=False)
     if len(lines) < 2:
         return _tex(name)

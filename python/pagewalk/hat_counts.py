@@ -8,7 +8,7 @@ class LockCounts(NamedTuple):
 
     Attributes:
         acquisitions: How often a lock of the class was acquired.
-        contended: How often a lock was found held by another processor.
+        contended: How often a processor found the lock held by another processor.
         wait_cycles: Cycles between request and acquisition, summed over all acquisitions that
             waited.
         hold_cycles: Cycles between acquisition and release, summed over all acquisitions.
@@ -47,7 +47,7 @@ class TimeUse(NamedTuple):
 
 
 class HatRun(NamedTuple):
-    """A load on a number of processors under a scheme of locks.
+    """The counts of a load on a number of processors with a locking scheme.
 
     Attributes:
         cpus: Processors.
@@ -86,30 +86,31 @@ class HatRun(NamedTuple):
 
 
 class HostRun(NamedTuple):
-    """A load on threads of this host, beside a control whose threads share nothing.
+    """Times of a load on threads of this host, and of a control run whose threads share nothing.
 
     Attributes:
         threads: Threads.
-        locking: Scheme of locks; `single` has none.
+        locking: Locking scheme. `single` has no locks.
         work: Load.
         table: Page table.
         hat_only: Whether the HAT layer was driven alone, without the memory manager above it.
         nanoseconds: Nanoseconds per operation of one thread. This time, `control_nanoseconds` and
-            `control_scaling` are from one round: from the judged round whose scaling is the median
-            or, if no round is judged, from the round in which the scaling of the control is the
-            median.
+            `control_scaling` are from the same round. It is the judged round whose scaling is the
+            median. If no round is judged, it is the round in which the scaling of the control is
+            the median.
         control_nanoseconds: Nanoseconds per operation of one thread of the control, in which each
             thread has a HAT layer of its own.
-        control_scaling: Throughput of the control on all threads, divided by that on one thread.
-        acquisitions: How often one thread acquires locks of each class during the number of
-            operations that a processor of virtual time executes. The counts are equal to those of
-            virtual time. Empty for `single`.
+        control_scaling: Throughput of the control on all threads, divided by its throughput on one
+            thread.
+        acquisitions: How often one thread acquires locks of each class while it executes as many
+            operations as a processor does in virtual time. The counts are equal to those in virtual
+            time. Empty for `single`.
         judged_rounds: The number of judged rounds. A round is judged if the control's scaling is at
             least 0.85 times the number of threads, repeated timings agree, and a transfer of a
             cache line takes as long at the end as at the beginning. Other rounds say nothing about
             locks.
-        scaling: Throughput of the shared layer on all threads, divided by that of one thread alone:
-            the median of the judged rounds; `None` if there is none.
+        scaling: Throughput of the shared layer on all threads, divided by its throughput with a
+            single thread: the median of the judged rounds. `None` if no round is judged.
         predicted: The scaling that virtual time predicts from counted instructions and from the
             times of locks and cache lines on this host; `None` if no round is judged, and for loads
             that do other work between their operations.

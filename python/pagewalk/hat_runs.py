@@ -1,4 +1,6 @@
-r"""Memory management on many processors, under different locks: in virtual time, and on this host.
+r"""Memory management on many processors with different locking schemes.
+
+It runs in virtual time or on this host.
 
 ```
  hat(locking=["global", "monitor"], cpus=[1, 8], work=["tpcb"]) --> HatRuns
@@ -25,14 +27,14 @@ if TYPE_CHECKING:
 
 
 LOCKS_SHOWN = 3
-"""Classes of locks per scheme that the text shows by default."""
+"""The default number of classes of locks that the text shows per scheme."""
 (SCHEMES, LOADS, TABLES, SHOOTDOWNS, LOCK_KINDS), CPUS_MAX = _native.hat_names()
 MICRO, MT = "micro", "mt"
 GROUPS = {
     MICRO: ("fork", "exec", "fault", "brk"),
     MT: tuple(name for name in LOADS if name.startswith("mt-")),
 }
-"""Names for several loads: K94's Microbench, and threads of one space."""
+"""Names that stand for several loads: K94's Microbench, and loads with threads of one space."""
 NOT_OF_THE_LAYER = ("mt-mmap-low", "mt-mmap-high", "kenbus")
 """Loads that do not call the HAT layer directly: the layer cannot run alone with them."""
 CPUS = (1, 2, 4, 8, 12)
@@ -82,14 +84,14 @@ class _Runs(list[One], Tabled):
 class HatRuns(_Runs[HatRun]):
     """The runs of `hat`.
 
-    Charts are called after a load and a page table: `tpcb-x86-64` has the throughput over
-    processors, `tpcb-x86-64-time` where the time goes.
+    Charts are named after a load and a page table. `tpcb-x86-64` shows the throughput over the
+    number of processors, and `tpcb-x86-64-time` shows how the time is spent.
     """
 
     title = "Memory management on many processors"
 
     def made(self) -> "Made":
-        """The content of the files that `save` writes."""
+        """The contents of the files that `save` writes."""
         from pagewalk.formats import Made
         from pagewalk.report import hat
 
@@ -108,7 +110,7 @@ class HostRuns(_Runs[HostRun]):
     nothing_drawn = "there is no chart of this host, which has too few processors for one"
 
     def made(self) -> "Made":
-        """The content of the files that `save` writes."""
+        """The contents of the files that `save` writes."""
         from pagewalk.formats import Made
         from pagewalk.report import hat
 
@@ -146,7 +148,7 @@ def hat(
     seed: int = 1,
     progress: Progress | bool | None = None,
 ) -> HatRuns:
-    """Runs loads on the memory manager and the HAT layer below it in virtual time.
+    """Runs loads on the memory manager, and on the HAT layer below it, in virtual time.
 
     Equal arguments give equal counts.
 
@@ -302,7 +304,7 @@ def document(runs: Sequence[HatRun | HostRun], settings: dict[str, Any]) -> dict
 
 
 def loads(work: Sequence[str], *, hat_only: bool = False) -> list[str]:
-    """The loads with these names, each once; of a group, only those that can run.
+    """The loads with these names, each once. Of a group of loads, only those that can run.
 
     Raises:
         Error: A name is not that of a load, a group or a file.
@@ -326,7 +328,7 @@ def loads(work: Sequence[str], *, hat_only: bool = False) -> list[str]:
 
 
 def _skeletons(work: Sequence[str]) -> dict[str, str]:
-    """The text of each skeleton that a load names by its file."""
+    """The text of each skeleton file that is given as a load."""
     texts = {}
     for name in work:
         if name not in LOADS:
@@ -338,14 +340,14 @@ def _skeletons(work: Sequence[str]) -> dict[str, str]:
 
 
 def _load(name: str, skeletons: dict[str, str]) -> dict[str, str | None]:
-    """A load as the native module gets it: its name, and the text of its skeleton if it is one."""
+    """A load as the native module expects it: its name, and its text if it is a skeleton."""
     if name in skeletons:
         return {"load": Path(name).name, "skeleton": skeletons[name]}
     return {"load": name, "skeleton": None}
 
 
 def _check_fit(bits: int, what: str, *numbers: int) -> None:
-    """Refuses numbers that do not fit into `bits` bits."""
+    """Raises an error for a number that does not fit into `bits` bits."""
     for number in numbers:
         if not 0 <= number < 1 << bits:
             raise Error(f"{what}: {number} is out of range: write a number from 0 to 2^{bits} - 1")

@@ -1,4 +1,4 @@
-"""The processor of this computer, and the machine files that describe it.
+"""The processor of this computer, and the machine files that describe this processor.
 
 A file written by `pagewalk calibrate` names its processor in a comment. `BUILT_IN` has the
 processors of the built-in files: vendor, family and models as Linux reports them.
@@ -28,7 +28,7 @@ BUILT_IN: dict[str, tuple[str, str, range]] = {
 
 
 class Processor(NamedTuple):
-    """A processor, by what identifies its kind."""
+    """A processor: the data that identify its model."""
 
     vendor: str
     family: str
@@ -36,7 +36,7 @@ class Processor(NamedTuple):
     name: str
 
     def comment(self) -> str:
-        """As a comment of a machine file."""
+        """The processor as a comment of a machine file."""
         return f"# processor: {self.vendor} {self.family} {self.model} {self.name}".rstrip()
 
 
@@ -66,7 +66,7 @@ def processor(cpuinfo: Path = CPUINFO) -> Processor | None:
 def is_of(name: str, here: Processor | None) -> bool | None:
     """Whether the machine (a built-in name or the path of a file) describes `here`.
 
-    `None` where the machine's file does not say which processor it describes.
+    `None` if the machine's file does not say which processor it describes.
     """
     if here is None:
         return None
@@ -88,7 +88,10 @@ def is_of(name: str, here: Processor | None) -> bool | None:
 
 
 def fitting(built_in: Iterable[str], here: Processor | None, folder: Path) -> list[str]:
-    """Machines of this processor: calibrated files of a folder first, then built-in ones."""
+    """The machines with this computer's processor.
+
+    Calibrated files in a folder come before built-in machines.
+    """
     files = sorted(str(path) for path in folder.glob("*.toml"))
     return [name for name in (*files, *built_in) if is_of(name, here)]
 
@@ -96,14 +99,17 @@ def fitting(built_in: Iterable[str], here: Processor | None, folder: Path) -> li
 def at_hand(folder: Path | None = None) -> str:
     """The machine file of this computer's processor, or the default one if none describes it.
 
-    A calibrated file in `folder` comes before a built-in machine. `folder` is the current folder if
-    it is absent.
+    A calibrated file in `folder` is preferred to a built-in machine. If `folder` is absent, it is
+    the current folder.
     """
     return next(iter(fitting(BUILT_IN, processor(), folder or Path())), DEFAULT)
 
 
 def said(name: str, fits: bool | None) -> str:
-    """A sentence with the machine of the numbers, and whether it is this computer (`is_of`)."""
+    """The end of a sentence: the machine of the numbers.
+
+    It also says whether the machine describes this computer (`is_of`).
+    """
     if fits:
         return f"{name}, which has this computer's processor"
     if fits is None:

@@ -1,4 +1,4 @@
-"""The code that a user writes on Linux so that a region of a program has large pages.
+"""The code that a user must write on Linux so that a region of a program gets large pages.
 
 It depends on the region's backing. Observed on Linux 6.18, where
 `/sys/kernel/mm/transparent_hugepage/enabled` is `madvise` and `shmem_enabled` is `never`:
@@ -39,9 +39,9 @@ CONTAINERS = {
     "_List_base": "list",
     "basic_string": "string",
 }
-"""The container that an internal class of the C++ library is a part of."""
+"""For internal classes of the C++ library: the container to which each belongs."""
 CONTIGUOUS = ("vector", "string")
-"""Containers whose elements lie side by side, in one block."""
+"""Containers whose elements are adjacent, in one block of memory."""
 PMR = (
     *CONTIGUOUS,
     *("deque", "list", "forward_list", "map", "multimap", "set", "multiset"),
@@ -62,7 +62,9 @@ void *allocate_large(size_t bytes)
     return p;
 }
 """
-"""A block of large pages in C; PAGE stands for the bytes of one. It is given back by `free`."""
+"""C code that allocates a block of large pages. PAGE stands for the bytes of a large page. `free`
+gives the block back.
+"""
 CPP_CODE = """\
 #include <cstdlib>
 #include <memory_resource>
@@ -89,7 +91,7 @@ class LargePages : public std::pmr::memory_resource {
     }
 };
 """
-"""A memory resource of C++17 whose blocks are of large pages."""
+"""A memory resource of C++17 whose blocks consist of large pages."""
 
 
 class Written(NamedTuple):
@@ -102,7 +104,10 @@ class Written(NamedTuple):
 
 
 def why_none(region: Mapping[str, Any]) -> str | None:
-    """Why no code gives a region of results large pages on Linux, or `None` if some code does."""
+    """Why no code can give a region of results large pages on Linux.
+
+    `None` if there is such code.
+    """
     match region.get("backing"):
         case "hugetlb":
             return "it has large pages already (MAP_HUGETLB), which are not counted as such here"
@@ -131,7 +136,7 @@ def written(region: Mapping[str, Any], size: str, site: Mapping[str, Any] | None
     Args:
         region: A region of results for which `why_none` has no reason.
         size: The page size.
-        site: The allocation site that it was made for, if one is known.
+        site: The allocation site for which the region was allocated, if it is known.
     """
     where = None if site is None else _where(site)
     if site is not None and not region.get("mapped_by_site"):
@@ -188,7 +193,7 @@ def written(region: Mapping[str, Any], size: str, site: Mapping[str, Any] | None
 
 
 def _shared_knob(region: Mapping[str, Any]) -> str:
-    """The setting without which MADV_HUGEPAGE has no effect."""
+    """The setting that MADV_HUGEPAGE needs to have an effect."""
     name = region["name"]
     if name.endswith(")") and not name.startswith(("memfd:", "zero (", "SYSV")):
         return "its tmpfs is mounted with huge=advise"
@@ -196,7 +201,7 @@ def _shared_knob(region: Mapping[str, Any]) -> str:
 
 
 def _where(site: Mapping[str, Any]) -> str | None:
-    """The line of the user's own source that allocates, and the library's line that it leads to."""
+    """The line of the user's source that allocates, and the library's line to which it leads."""
     stack = site["stack"]
     if site["own"] is None:
         return None
@@ -241,7 +246,7 @@ def container_of(site: Mapping[str, Any]) -> str | None:
     frames: Sequence[Mapping[str, Any]] = site["stack"]
     found = None
     of_std = re.compile(r"(?:[\w ]+ )?std::(?:__cxx11::|__1::|__debug::)?(\w+)<")
-    # The outermost function of the library is the one that the user has called.
+    # The user has called the outermost function of the library.
     for frame in frames[: len(frames) if site["own"] is None else site["own"]]:
         match = of_std.match(frame["function"] or "")
         name = CONTAINERS.get(match[1], match[1]) if match else None

@@ -19,15 +19,15 @@ class Curve(NamedTuple):
     """Misses over the number of entries, for one page size."""
 
     lookups: Lookups
-    """What is looked up: loads and stores, fetches, or every access."""
+    """The accesses that are looked up: loads and stores, fetches, or all accesses."""
     page_size: str
     page_bytes: int
     total: int
-    """Lookups; an access that touches two pages is two."""
+    """The number of lookups. An access that touches two pages counts as two lookups."""
     cold: int
     """First lookups of a page, which miss in a TLB of any size."""
     misses: "array[int]"
-    """Misses of 1, 2, 3, ... entries."""
+    """Misses with 1, 2, 3, ... entries."""
 
     def steps(self) -> list[tuple[int, int]]:
         """The numbers of entries at which the misses change, each with its misses."""
@@ -41,7 +41,7 @@ class Curve(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Which curves are counted: one for each page size of each kind of lookup."""
+    """The curves to count: one for each kind of lookup and each page size."""
 
     page_sizes: Sequence[str] = PAGE_SIZES
     lookups: Sequence[Lookups] = ("all",)
@@ -51,7 +51,7 @@ class Asked(NamedTuple):
 def counted(
     source: str, reading: _native.Reading, asked: Asked, progress: "Progress | None" = None
 ) -> tuple[list[Curve], list[str]]:
-    """The curves of a trace, page sizes innermost, and warnings.
+    """The curves of a trace, ordered by lookups and then by page size, and warnings.
 
     Raises:
         Error: A parameter is wrong.
@@ -67,7 +67,7 @@ def counted(
         entries_max=asked.entries_max,
         progress=progress,
     )
-    # The native half keeps the order in which it was asked.
+    # The native module returns the curves in the order of the request.
     names = [(which, size) for which in asked.lookups for size in asked.page_sizes]
     curves = [
         Curve(which, size, page_bytes, total, cold, array("Q", misses))

@@ -1,4 +1,4 @@
-"""`Machine`: hardware and operating system, put together from a description."""
+"""`Machine`: simulated hardware and a simulated operating system, built from a description."""
 
 import json
 import os
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def aged(free: float, wired: float, seed: int = 1) -> str:
-    """The setting that starts a machine with memory in the state after long use.
+    """The setting with which a machine begins with memory as it is after long use.
 
     Args:
-        free: The share of its frames that is free.
+        free: The share of the machine's frames that is free.
         wired: The share of frames that is in use and unmovable. The rest is in use and movable.
         seed: Seed of the random choice of frames.
     """
@@ -87,7 +87,10 @@ class Machine(Tabled):
         return notebook.machine(self.name, self.description)
 
     def to_arrow(self) -> "pa.Table":
-        """A row for each of its parts and keys: `part`, `key`, `value` and the part's `source`."""
+        """A table with a row for each key of each part of the machine.
+
+        Its columns are `part`, `key`, `value` and the part's `source`.
+        """
         from pagewalk.report.data import parts
 
         rows = [
@@ -100,7 +103,7 @@ class Machine(Tabled):
     def made(self) -> "Made":
         """The content of the files that `save` writes.
 
-        The chart is the memory that each TLB reaches, by page size.
+        The chart shows how much memory the entries of each TLB can map, by page size.
         """
         from pagewalk.advice import page_sizes
         from pagewalk.formats import Made
@@ -116,7 +119,7 @@ class Machine(Tabled):
 
     @property
     def native(self) -> _native.Machine:
-        """This machine as an object of the native module."""
+        """The object of the native module for this machine."""
         return self._native
 
     @property
@@ -141,8 +144,8 @@ class Machine(Tabled):
     def front(self) -> str:
         """SHA-256 of the part of the description that determines the misses of the TLBs.
 
-        Machines with the same value share the simulation of this part in a sweep: they differ only
-        in caches and walker.
+        If machines have the same value, a sweep simulates this part once for all of them; they
+        differ only in caches and walker.
         """
         return self._native.front
 
@@ -154,7 +157,7 @@ class Machine(Tabled):
 
     @property
     def mmu_cache_arrays(self) -> list[dict[str, Any]]:
-        """The arrays of its MMU cache; empty if it has no MMU cache.
+        """The arrays of the machine's MMU cache. Empty if it has no MMU cache.
 
         Each array has `level`, the page-table level whose entries it holds (all levels if absent),
         `entries`, `ways`, and `tag_bits` and `data_bits` per entry, if these are fixed (B10 table
@@ -172,7 +175,7 @@ class Machine(Tabled):
         names: bool = True,
         advice: bool = False,
     ) -> "Results":
-        """Runs all of `trace` through the machine, without holding the interpreter's lock.
+        """Simulates all of `trace` on the machine. The interpreter's lock is released meanwhile.
 
         Args:
             trace: A trace, or a value that `Trace` accepts.
@@ -291,7 +294,7 @@ class Machine(Tabled):
 
 
 def _named(document: str, name: str) -> dict[str, Any]:
-    """The parsed results, with the name by which the user knows the trace."""
+    """The parsed results, with the name that the user has given the trace."""
     data: dict[str, Any] = json.loads(document)
     data["trace"] = {"name": name, **{k: v for k, v in data["trace"].items() if k != "name"}}
     return data

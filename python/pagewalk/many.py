@@ -1,4 +1,4 @@
-"""`run_many`: each of several traces on each of several machines, here or in workers.
+"""`run_many`: each of several traces on each of several machines, in this process or in workers.
 
 ```
  traces x machines --run, or executor.submit(run)--> Runs: [Results, ...], a table of a row per run
@@ -31,7 +31,10 @@ Design = Machine | str | os.PathLike[str]
 
 
 class Runs(list[Results], Tabled):
-    """The results of `run_many`, a list that is a table too. Its chart has the misses over time."""
+    """The results of `run_many`: a list that can also be used as a table.
+
+    Its chart shows the misses over time.
+    """
 
     nothing_drawn = "a chart of runs needs at least two, with misses: plot a run by itself"
 
@@ -58,7 +61,7 @@ class Runs(list[Results], Tabled):
         )
 
     def made(self) -> "Made":
-        """The content of the files that `save` writes: comparison and chart of several runs."""
+        """The contents of the files that `save` writes: a comparison and a chart of the runs."""
         from pagewalk.formats import Made
         from pagewalk.report import charts, data
 
@@ -106,7 +109,7 @@ def run_many(
         progress: Called with the number of runs done and of all runs; `True` shows a bar by tqdm.
 
     Returns:
-        The results, machines innermost.
+        The results, ordered by trace and then by machine.
 
     Raises:
         Error: There is no such trace or machine.

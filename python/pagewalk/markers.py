@@ -1,6 +1,6 @@
 """Markers and page-size requests that a Python program can give while it is recorded.
 
-Each is one system call that Linux does not know and answers with an error, so that it has no effect
+Each is one system call that Linux does not know. Linux returns an error, so the call has no effect
 when the program is not recorded. `include()` is the folder of the header for C programs.
 """
 
@@ -14,7 +14,10 @@ _OPTION = 0x50574C4B
 
 
 def marker(number: int = 0) -> None:
-    """Executes the marker of this number, which `--from-marker` and `--to-marker` refer to."""
+    """Executes the marker with this number.
+
+    `--from-marker` and `--to-marker` refer to markers by their numbers.
+    """
     _prctl()(_OPTION, 1, number, 0, 0)
 
 

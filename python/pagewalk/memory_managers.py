@@ -1,4 +1,6 @@
-"""`managers`: what page sizes a program gets under each memory manager, why not, and at what price.
+"""`managers`: which page sizes a program gets under each memory manager.
+
+It also reports why it gets no larger pages, and the cost.
 
 ```
  base, with the machine's memory --> most memory that it uses
@@ -54,7 +56,7 @@ NOTES = (
 
 
 class Kind(NamedTuple):
-    """A row of the table: a manager with its settings."""
+    """The kind of a row of the table: a manager with its settings."""
 
     name: str
     what: str
@@ -235,7 +237,7 @@ class Managers(Managed, Tabled):
         )
 
     def made(self) -> "Made":
-        """The content of the files that `save` writes."""
+        """The contents of the files that `save` writes."""
         from pagewalk.formats import Made
         from pagewalk.report import managed
 
@@ -324,7 +326,7 @@ def kinds() -> "list[plain.ManagerKind]":
 
 
 class _Asked(NamedTuple):
-    """The parameters that all managers share."""
+    """The parameters that are the same for all managers."""
 
     machine: str
     settings: list[str]
@@ -333,14 +335,17 @@ class _Asked(NamedTuple):
     share: float | None
 
     def given(self, peak: int) -> list[str]:
-        """The memory settings of all machines; `peak` is the most memory that base pages use."""
+        """The settings of memory for all machines.
+
+        `peak` is the peak of the memory that base pages use.
+        """
         if self.share is None:
             return sized(self.common, self.memory, self.aged)
         alone = base_alone(self.machine, self.common)
         return shared(alone, self.common, self.share, peak, self.aged)
 
     def check(self, made: set[str], refused: Mapping[str, str]) -> None:
-        """Raises the error of a setting that no manager accepts."""
+        """Raises an error if no manager accepts a setting."""
         for setting in self.settings:
             key = setting.partition("=")[0].strip()
             its = [
@@ -358,7 +363,7 @@ class _Asked(NamedTuple):
         return [setting for setting in self.settings if _own(setting) is None]
 
     def of(self, kind: Kind) -> list[str]:
-        """The settings for a manager, in their order; its row's own come last."""
+        """The settings for a row, in their order. The row's own settings come last."""
         manager = kind.settings[0].partition("=")[2]
         wanted = (
             setting
@@ -369,7 +374,7 @@ class _Asked(NamedTuple):
 
 
 def _own(setting: str) -> str | None:
-    """The key of `OWN` to which a setting belongs, if there is one."""
+    """The key of `OWN` to which a setting belongs, if it belongs to one."""
     name = setting.partition("=")[0].strip()
     return next((key for key in OWN if name == key or name.startswith(f"{key}.")), None)
 
@@ -412,7 +417,7 @@ def _table(trace: "Trace", asked: _Asked, progress: Progress | None) -> dict[str
 
 
 def _best(base: Mapping[str, Any], results: Mapping[str, Any]) -> dict[str, float | None]:
-    """The best estimate of the cycles of translation, with misses that overlap as on `base`."""
+    """The best estimate of the cycles of translation, if as many misses overlap as with `base`."""
     best = estimates.translation(base, {**results, "machine": base["machine"]})
     return {"translation_best_cycles": best}
 

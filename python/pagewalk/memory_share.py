@@ -1,4 +1,6 @@
-"""The size of a machine's memory, in bytes or as a share of a program's need, and its aging.
+"""Settings of a machine's memory: its size, and its aging.
+
+The size is in bytes, or a share of what a program needs.
 
 ```
  --memory 64M   -----------------------------------------> memory.size
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from pagewalk.trace import Trace
 
 STEP = 2 << 20
-"""Memory is a multiple of this, a page of 2M."""
+"""The size of memory is a multiple of this number: a page of 2M."""
 KEPT = ("base_page", "replacement", "devices", "mosaic", "utopia")
 """The keys of a machine's `os` that stay in a run of `base`; keys of other managers are dropped."""
 
@@ -35,7 +37,7 @@ def memory_settings(
     memory: str | None = None,
     progress: "Progress | None" = None,
 ) -> list[str]:
-    """The settings that give a machine the memory that is asked for, for `trace`.
+    """The settings that give a machine the memory that is requested for `trace`.
 
     For a share, the trace is first run under the manager `base`, on the same machine and settings.
 
@@ -82,7 +84,7 @@ def base_alone(machine: str, settings: list[str]) -> Machine:
 
 
 def share_of(memory: str | None) -> float | None:
-    """The share that is asked for; `None`: a size, or nothing."""
+    """The share that is requested. `None` if a size is requested, or nothing."""
     if memory is None or not memory.endswith("%"):
         if memory is not None and not _is_size(memory):
             raise _native.Error(f"memory is `{memory}`: write a size as 64M, or a share as 80%")
@@ -112,13 +114,13 @@ def shared(
     peak: int,
     aged: tuple[float, float] | None,
 ) -> list[str]:
-    """The settings for a share of the `peak` bytes that base pages use at most."""
+    """The settings for a share of `peak`, the largest number of bytes that base pages use."""
     _given_once(settings, None, aged)
     free = aged[0] if aged else 1.0
     if free <= 0:
         raise _native.Error(
-            "--aged: the free share is 0, so the program has no memory: give a larger one, as "
-            "in 0.5,0.1"
+            "--aged: the free share is 0, so the program would have no memory: give a larger "
+            "free share, as in 0.5,0.1"
         )
     found = [f"memory.size={_up(share * peak / free)}"]
     if not machine.description.get("swap", {}).get("size"):
@@ -148,7 +150,7 @@ def _up(size: float) -> str:
 
 
 def _toml(value: Any) -> str:
-    """A value as TOML has it in one line."""
+    """A value in TOML, in one line."""
     if isinstance(value, Mapping):
         pairs = (f"{json.dumps(key)} = {_toml(of)}" for key, of in value.items())
         return "{ " + ", ".join(pairs) + " }"

@@ -1,8 +1,10 @@
-"""A program's native run beside its recording: real time for the shares of the model.
+"""A program's native run in addition to its recording.
 
-A recording keeps it in `NAME.native.json` beside `NAME.pwt`, with the trace's digest; a run of that
-trace finds it there. The native run comes second, so that both find the files that they read in
-the page cache.
+The native run measures the real time, of which the model's results are shares.
+
+A recording stores these measurements in `NAME.native.json` beside `NAME.pwt`, with the trace's
+digest. A run of this trace reads them from there. The native run comes after the recording, so that
+the page cache contains the files that both read.
 """
 
 import contextlib
@@ -26,7 +28,9 @@ SCHEMA = 1
 SAMPLE_SECONDS = 0.005
 """Seconds between two samples of a program's memory, at the beginning of its run."""
 SAMPLE_SHARE = 0.05
-"""Share of the time that sampling all mappings may take: samples become rarer instead."""
+"""The largest share of the time that sampling all mappings may take. If sampling takes longer,
+samples become rarer.
+"""
 
 _SIZES = {
     "AnonHugePages": "2M anonymous",
@@ -47,14 +51,14 @@ def measure(
 
     Args:
         command: The program and its arguments.
-        stdin: Opens its standard input; nothing to read if absent.
+        stdin: Opens the program's standard input. If absent, there is nothing to read.
         prepare_command: A shell command that runs before.
 
     Returns:
-        `command`, `wall_seconds`; `user_seconds` and `system_seconds`, of it and of the children
-        that it waited for; `exit_status`, 128 plus the signal if one ended it;
-        `minor_faults`, page faults that waited for no disk; `resident_bytes_max`, as the system
-        counted; `peak`: resident bytes by page size and by mapping, of the program itself, in the
+        `command`, `wall_seconds`; `user_seconds` and `system_seconds`, of the program and of the
+        children for which it waited; `exit_status`, 128 plus the signal if one ended it;
+        `minor_faults`, page faults that waited for no disk; `resident_bytes_max`, as counted by the
+        system; `peak`: resident bytes by page size and by mapping, of the program itself, in the
         sample with the most memory; `None` if the program ended before the first sample.
 
     Raises:
@@ -65,7 +69,7 @@ def measure(
 
     prepare(prepare_command)
     source = stdin() if stdin is not None else open(os.devnull, "rb")  # noqa: SIM115, PTH123
-    # To /dev/null some programs would write nothing: grep stops at its first match.
+    # Some programs write nothing to /dev/null: grep, for example, stops at its first match.
     with source, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         start = time.perf_counter()
         try:
@@ -117,7 +121,9 @@ def prepare(command: str | None) -> None:
 
 @contextlib.contextmanager
 def spooled_stdin() -> Iterator[Opened | None]:
-    """Standard input for two runs: that of this process for the first, opened again for the second.
+    """Standard input for two runs.
+
+    The first run has that of this process; the second run has the same file, opened again.
 
     A pipe is first read to its end, into a file that has no name. A terminal is given to the first
     run alone: the second run has nothing to read, and `None` is yielded.
@@ -178,7 +184,7 @@ class _Peak(threading.Thread):
     def _look(self) -> None:
         pages = int(Path(f"{self._folder}/statm").read_text("ascii").split()[1])
         resident = pages * os.sysconf("SC_PAGE_SIZE")
-        # A page more or less is not worth the look at all mappings.
+        # If memory has grown by only a few pages, it is not worth examining all mappings.
         if self.found is not None and resident < 1.02 * self.found["resident_bytes"]:
             return
         mappings = _mappings(Path(f"{self._folder}/smaps").read_text("utf-8", "replace"))
@@ -224,12 +230,15 @@ def _summed(mappings: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def beside(output: str | os.PathLike[str]) -> Path:
-    """Where the native run of a recording is kept."""
+    """The file in which the native run of a recording is stored."""
     return Path(os.fspath(output)).with_suffix(".native.json")
 
 
 def stored(trace: "Trace") -> dict[str, Any] | None:
-    """The native run that was recorded with `trace`; `None` if the file is of another trace."""
+    """The native run that was recorded with `trace`.
+
+    `None` if the file belongs to another trace.
+    """
     path = beside(trace.source)
     if not path.is_file():
         return None
@@ -239,7 +248,7 @@ def stored(trace: "Trace") -> dict[str, Any] | None:
         return None
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         return None
-    # The digest of a window is its own.
+    # A window has another digest than the whole trace.
     digests = {trace.digest, type(trace)(trace.source).digest} - {None}
     return found if found.get("digest") in digests else None
 
@@ -250,7 +259,7 @@ def told(time_: "plain.Time | None", run: dict[str, Any], window: str | None) ->
     Args:
         time_: The results' `time`.
         run: The result of `measure`.
-        window: Why the results are not of the whole program, if they are not.
+        window: If the results are not of the whole program: the reason.
 
     Returns:
         `run` without its mappings, with `translation_ms`: `lo` and `hi`, the user time

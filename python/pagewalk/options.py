@@ -1,4 +1,4 @@
-"""Options: declared once in Python, and handed to the native half as one document.
+"""Options: declared once in Python, and passed to the native module as one document.
 
 ```
  class Recording(Options):         Recording(["ls"], skip=10)     .fields()

@@ -1,7 +1,7 @@
 """Where misses come from: by region, allocation site, function, line, thread or page size.
 
-The results have one row per combination of code, region, site, thread and page size; each way to
-look at them is a sum over those rows, so that every way adds up to all misses of a run.
+The results have one row per combination of code, region, site, thread and page size. The misses by
+one of these properties are sums over these rows, so they always add up to all misses of a run.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pagewalk import plain
 
 UNKNOWN = "not known"
-"""The name of code and of threads that a trace does not record."""
+"""The name for code and threads that the trace does not record."""
 
 
 class Origin(NamedTuple):
@@ -29,14 +29,17 @@ class Origin(NamedTuple):
     share: float
     """Share of this origin in all misses of the run."""
     mostly: str
-    """For code: the region or site on which most of its misses are. For data and other keys: the
-    function that makes most of its misses."""
+    """For code: the region or the site to whose data most of its misses belong. For data and other
+    keys: the function that causes most of the misses.
+    """
     mostly_share: float
-    """The share of its misses that belong to `mostly`."""
+    """The share of the misses that belong to `mostly`."""
 
 
 Row = tuple[int | None, int, int | None, int | None, int, int, int]
-"""Code, region, site, thread, bytes of the page, misses and first touches among them."""
+"""Code, region, site, thread, size of the page in bytes, misses, and how many of them are first
+touches.
+"""
 
 
 def by(data: "plain.Document", key: str, merge: bool = False) -> list[Origin]:
@@ -139,7 +142,7 @@ def _functions(place: "plain.CodePlace") -> list[str]:
 
 
 def finding(data: "plain.Document") -> str:
-    """A sentence: the code with most of the misses, and the data on which they are."""
+    """A sentence: the code that causes most of the misses, and the data that it accesses."""
     functions, places = by(data, "function"), by(data, "site")
     if not functions or not places:
         return "No access misses every TLB."
@@ -154,7 +157,7 @@ def finding(data: "plain.Document") -> str:
 
 
 def summary(data: "plain.Document", key: str, top: int, merge: bool = False) -> str:
-    """The misses by `key` as a table for a terminal, the `top` first."""
+    """The misses by `key` as a table for a terminal: the first `top` rows."""
     found = by(data, key, merge)
     rows = [
         (
@@ -207,7 +210,7 @@ def comparison(
 
 
 def notes(data: "plain.Document") -> list[str]:
-    """Notes on the origins: why some code has no names, and other limits."""
+    """Notes on the origins: why some code has no name, and other limits."""
     origins = _origins(data)
     found = list(origins["notes"])
     trace = data["trace"]
@@ -246,7 +249,7 @@ def _mostly(key: str) -> str:
 
 
 def _names(data: "plain.Document", key: str, merge: bool = False) -> Callable[[Row], str]:
-    """A function that returns the name of a row by `key`."""
+    """A function that returns the name of a row for this `key`."""
     origins = _origins(data)
     if key == "region":
         regions = _region_names(data["regions"], merge)
@@ -267,7 +270,7 @@ def _names(data: "plain.Document", key: str, merge: bool = False) -> Callable[[R
 
 
 def region_name(region: "plain.RegionCounts") -> str:
-    """A region's name, and a mark if no event of the trace maps the region."""
+    """A region's name, with a mark if no event of the trace maps the region."""
     return f"{region['name']} (inferred)" if region["inferred"] else str(region["name"])
 
 
@@ -292,7 +295,7 @@ def _is_anonymous(region: "plain.RegionCounts") -> bool:
 
 
 def _program(data: "plain.Document") -> str | None:
-    """The path of the program itself, whose code needs no mark."""
+    """The path of the program itself. Names of its code need no mark."""
     objects = Counter[str]()
     for place in _origins(data)["code"]:
         if place["object"] and ".so" not in _base(place["object"]):
@@ -325,7 +328,7 @@ def _frame(place: "plain.CodePlace") -> str:
 
 
 def _at(place: "plain.CodePlace") -> str:
-    """The file and the line of a place in code, if they are known."""
+    """The source file and the line of a place in code, if they are known."""
     return f"{_base(place['file'] or '')}:{place['line']}"
 
 

@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 
 
 def refuse_existing(path: str | os.PathLike[str], force: bool) -> None:
-    """Raises `Error` if `path` cannot become a file: it exists, or its directory does not.
+    """Raises `Error` if `path` cannot be written. The file may exist, or its directory may not.
 
-    Called before the work begins, so that an hour of work is not lost because its output is
-    refused.
+    Called before the work begins, so that no work is lost because its output cannot be written.
     """
     target = os.fspath(path)
     if os.path.isdir(target):
@@ -55,7 +54,7 @@ _NO_TRACES = {
 
 
 def refuse_no_trace(path: str | os.PathLike[str]) -> None:
-    """Raises `Error` if the ending of `path` stands for another format than a trace."""
+    """Raises `Error` if the ending of `path` is that of another format than Pagewalk's traces."""
     start, end = os.path.splitext(path)
     if end.lower() in _NO_TRACES:
         raise Error(

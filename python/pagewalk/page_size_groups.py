@@ -1,4 +1,4 @@
-"""Regions of a run that get one page size together, and what each size would be worth for them.
+"""Groups of regions that get the same page size, and the effect of each size on each group.
 
 ```
  base pages: regions --by length, site, density--> groups --0.1 % of the misses--> tried ones
@@ -19,14 +19,16 @@ from typing import Any, NamedTuple
 from pagewalk import text
 
 WORTH = 0.001
-"""Share of all misses, or of their cycles, below which a region is left as it is: an assumption."""
+"""If a region has less than this share of all misses, or of their cycles, its page size is not
+changed: an assumption.
+"""
 
 
 class Group(NamedTuple):
-    """Regions that are alike and are tried together: one page size for all of them."""
+    """Regions with equal properties, which are tried together with the same page size."""
 
     regions: list[dict[str, Any]]
-    """Rows of results with base pages, most misses first; `place`: the region's name in rules."""
+    """Rows of results with base pages, most misses first. `place` is the region's name in rules."""
 
     @property
     def misses(self) -> int:
@@ -39,31 +41,36 @@ class Group(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The counts of some regions in a run."""
+    """The counts of a group's regions in a run."""
 
     misses: int
     """Lookups that missed every TLB, first touches too."""
     cold: int
     """First touches of a page."""
     touched_bytes: int
-    """Bytes of the pages that were first touched."""
+    """The total size in bytes of the pages that were touched for the first time."""
     large: int
     """The number of these pages that are larger than the smallest size."""
     walk_cycles: int
-    """Cycles of translation if nothing hid any; 0 if the machine's file has no latencies."""
+    """Cycles of translation if other work hides none of them. 0 if the machine's file has no
+    latencies.
+    """
 
 
 class Worth(NamedTuple):
     """The expected effect of a page size on a group."""
 
     saved: float
-    """Cost of translation that it saves, in the unit of `cost`."""
+    """The cost of translation that the size saves, in the unit of `cost`."""
     memory_bytes: float
-    """Memory that it adds."""
+    """The memory that the size adds, in bytes."""
 
 
 def candidates(base: Mapping[str, Any], sizes: Sequence[str]) -> list[dict[str, Any]]:
-    """Regions that miss and have room for a larger page, most misses first; no two overlap."""
+    """Regions that have misses and room for a larger page, most misses first.
+
+    No two of them overlap.
+    """
     rows = base["regions"]
     names = Counter(row["name"] for row in rows)
     room = text.bytes_of(sizes[0]) if sizes else 0
@@ -87,12 +94,14 @@ def candidates(base: Mapping[str, Any], sizes: Sequence[str]) -> list[dict[str, 
 
 
 def groups(regions: Sequence[dict[str, Any]], least: float, *, alike: bool) -> list[Group]:
-    """The groups of `regions` with at least `least` misses, most misses first.
+    """Groups of `regions`, those with most misses first.
+
+    Groups with fewer than `least` misses are left out.
 
     Args:
-        regions: Those of `candidates`.
+        regions: The regions that `candidates` has returned.
         least: Misses of a group below which it is left out.
-        alike: Whether regions that differ only in their address are one group.
+        alike: Whether regions that differ only in their address form one group.
     """
     found: dict[Any, Group] = {}
     for region in regions:
@@ -103,7 +112,7 @@ def groups(regions: Sequence[dict[str, Any]], least: float, *, alike: bool) -> l
 
 
 def _kind(region: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Properties in which regions of a group agree: length, allocation site, kind, density.
+    """The properties that all regions of a group share: length, allocation site, kind, density.
 
     Density is the share of a region's bytes in base pages that were touched, in quarters: it
     determines how much memory larger pages add.
@@ -115,7 +124,7 @@ def _kind(region: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def parts(results: Mapping[str, Any], tried: Sequence[Group]) -> list[Part]:
-    """The counts of each group, from results that have counts by region."""
+    """The counts of each group, from results with counts by region."""
     rows = results["regions"]
     touched = [0] * len(rows)
     large = [0] * len(rows)
@@ -142,7 +151,7 @@ def parts(results: Mapping[str, Any], tried: Sequence[Group]) -> list[Part]:
 
 
 def base_page(results: Mapping[str, Any]) -> int:
-    """Bytes of the smallest pages of the machine that results are of."""
+    """The size in bytes of the smallest pages of the machine on which results were counted."""
     system = results["machine"]["description"].get("os", {})
     return text.bytes_of(system.get("base_page", "4K"))
 
@@ -152,10 +161,12 @@ def _identity(row: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def interpolated(known: Mapping[int, Worth], size: int) -> Worth:
-    """The worth of a size between two sizes that were run, in proportion to the bytes of a page.
+    """The estimated effect of a size between two sizes that were run.
+
+    It is in proportion to the page size in bytes.
 
     Args:
-        known: Worths by bytes of a page, with that of base pages.
+        known: Effects by page size in bytes, including the effect of base pages.
         size: Bytes, from the smallest of `known` to the largest.
     """
     if size in known:
@@ -170,13 +181,15 @@ def interpolated(known: Mapping[int, Worth], size: int) -> Worth:
 def grown(
     worths: Mapping[tuple[int, str], Worth], count: int, least: float, limit: float | None
 ) -> list[tuple[str | None, ...]]:
-    """Sets of sizes by group, from the empty set on: each adds the change with most gain per byte.
+    """Sets of page sizes by group.
+
+    The first set is empty; each next set adds the change that gains most per byte of memory.
 
     Args:
-        worths: The worth of each size for each group alone.
+        worths: For each group alone: the effect of each size.
         count: The number of groups.
-        least: Saved cost below which a change is not worth it.
-        limit: The most bytes that a set may add; `None`: no limit.
+        least: A change that saves less than this cost is not made.
+        limit: The largest number of bytes that a set may add. `None`: no limit.
     """
     sizes: list[str | None] = [None] * count
     gains, added = [0.0] * count, [0.0] * count

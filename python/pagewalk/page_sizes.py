@@ -13,9 +13,9 @@ limit; and a set for each size below the middle one. A set that adds too much me
 up to `TIGHTENED_MAX` smaller ones. With `exact`, each region is
 run alone at each size, and each set on the way to the advice is run.
 
-The gains of regions do not add up, as all regions share the TLB: the numbers of a set of page sizes
-are counted in a run of that set. IBM's `tprof -a` for AIX runs each of four regions alone; place
-files are those of `dprof` and `dplace` of IRIX (Ganapathy and Schimmel 1998, section 6.5.1).
+The gains of regions do not add up, since all regions share the TLB. So the numbers of a set of page
+sizes are counted in a run with that set. IBM's `tprof -a` for AIX runs each of four regions alone;
+place files are those of `dprof` and `dplace` of IRIX (Ganapathy and Schimmel 1998, section 6.5.1).
 """
 
 import copy
@@ -50,13 +50,15 @@ if TYPE_CHECKING:
     from pagewalk.trace import Trace
 
 MEMORY_ADDED_MAX = 0.05
-"""Default of the most memory that the advice adds, as a share."""
+"""The default limit of the memory that the advice adds, as a share."""
 FIRST_TOUCH = "first-touch"
-"""The manager if a machine names none; it can map what madvise requests."""
+"""The memory manager if a machine names none. It can map the page sizes that madvise requests."""
 MADVISED = "2M"
-"""The size that Linux's madvise gives on x86-64."""
+"""The page size that Linux's madvise gives on x86-64."""
 RUNS_AT_ONCE = 16
-"""Most runs in one pass over the trace: the page tables and memories of all are kept at once."""
+"""The maximum number of runs in one pass over the trace, since the page tables and memories of all
+of them are kept at the same time.
+"""
 NOTES = (
     "On Linux madvise takes no size: pages have 2M, or those sizes that are enabled in "
     f"{large_pages.KNOBS}. MADV_HUGEPAGE works where {large_pages.KNOBS}/enabled is madvise or "
@@ -65,17 +67,18 @@ NOTES = (
     "Addresses of a place file are those of the recording.",
 )
 SIZES_AT_ONCE = 2
-"""Most page sizes with which all regions are run; if there are more, one in the middle and the
-largest."""
+"""The maximum number of page sizes with which all regions are run. If there are more sizes, two are
+run: one in the middle and the largest.
+"""
 TIGHTENED_MAX = 2
-"""How often a new set is chosen after one that added more memory than was estimated."""
+"""How many times another set is chosen if a set has added more memory than was estimated."""
 
 Early = Callable[[str], None]
-"""Is called after a pass, with a sentence of preliminary results."""
+"""A function that is called after a pass, with a sentence of preliminary results."""
 
 
 class Try(NamedTuple):
-    """Page sizes by group, in the order of groups; `None`: base pages."""
+    """The page size of each group, in the order of the groups. `None`: base pages."""
 
     sizes: tuple[str | None, ...]
 
@@ -87,18 +90,20 @@ class Advised(document.Advised, Tabled):
         return f"<Advised: {self.trace.name} on {self.machine.name}>"
 
     def to_arrow(self) -> "pa.Table":
-        """A row for each region: what is advised and why, and the counts of its group at each size.
+        """A table with a row for each region.
+
+        It has the advised size and why, and the counts of the region's group at each size.
 
         Columns such as `together.2M.misses` are of the run in which all groups had that size.
         """
         return table_of([flat({**region, "alone": None}) for region in self.data["regions"]])
 
     def place_file(self) -> str:
-        """The advised rules in the format of `pagewalk place` and `--place`."""
+        """The advised rules as the text of a place file, for `pagewalk place` and `--place`."""
         return place_file(self)
 
     def made(self) -> "Made":
-        """The content of the files that `save` writes."""
+        """The contents of the files that `save` writes."""
         from pagewalk.formats import Made
         from pagewalk.report import placed
 
@@ -173,7 +178,7 @@ def advise(
 
 
 def place_file(advised: Advised) -> str:
-    """The advised rules in the format of `--place`, with comments that explain them."""
+    """The advised rules as the text of a place file, with comments that explain them."""
     lines = [f"# {advised.trace.name} on {advised.machine.name}, by pagewalk advise"]
     best = advised.data["best"]
     predicted = predictions.of(best, advised.machine.name) if best is not None else None
@@ -185,7 +190,7 @@ def place_file(advised: Advised) -> str:
 
 
 def _sizes(machine: Machine) -> list[str]:
-    """The page sizes above that of base pages, smallest first."""
+    """The page sizes that are larger than base pages, smallest first."""
     described = machine.description
     manager = described.get("os", {})
     name = manager.get("manager", FIRST_TOUCH)
@@ -214,7 +219,7 @@ def _sizes(machine: Machine) -> list[str]:
     found = {text.bytes_of(size): size for one in arrays for size in one.get("page_sizes", [])}
     sizes = [found[size] for size in sorted(found) if size > base]
     if name != "irix":
-        # A TLB of which nothing is said holds it too.
+        # A TLB for which the file lists no page sizes holds pages of this size too.
         sizes = [MADVISED] if MADVISED in sizes or not found else []
     if not sizes:
         raise _native.Error(f"the TLBs of {machine.name} hold pages of one size: nothing to advise")
@@ -225,15 +230,15 @@ class _Tried(NamedTuple):
     """The runs from which the advice is chosen."""
 
     alone: dict[tuple[int, str], Try]
-    """Each group alone at each size."""
+    """Runs with each group alone at each size."""
     uniform: dict[str, Try]
-    """All groups at one size."""
+    """Runs with all groups at one size."""
     sets: list[Try]
-    """Sets of groups."""
+    """Runs with sets of page sizes."""
 
 
 class _Runs:
-    """The runs of one trace on one machine with all kinds of page sizes."""
+    """The runs of one trace on one machine with different page sizes."""
 
     def __init__(
         self,
@@ -273,7 +278,7 @@ class _Runs:
         self.zero = self._zero() if exact else self.costs.base
 
     def advised(self, memory_added_max: float, early: Early) -> dict[str, Any]:
-        """The document."""
+        """The document of the advice."""
         limit = memory_added_max * self.base["memory_bytes"]
         if any(self.base_results["accesses"].values()):
             early(self._after_base())
@@ -329,7 +334,10 @@ class _Runs:
         }
 
     def _each(self, limit: float) -> _Tried:
-        """Runs each group alone at each size, all at each size, and the sets that `grown` makes."""
+        """Runs each group alone at each size, then all groups at each size.
+
+        Then runs the sets that `grown` returns.
+        """
         many = len(self.groups)
         alone = {
             (at, size): Try(tuple(size if one == at else None for one in range(many)))
@@ -384,10 +392,11 @@ class _Runs:
         if self._worth_of(worths, free).saved > max(saved, default=0) + least:
             wanted.append(free)
         for size in self.sizes[: self.sizes.index(sizes[0])]:
-            # Sizes that were not run add less, where those that were add too much.
+            # If the sizes that were run add too much memory, sizes that were not run may add less.
             wanted.append(self._filled(wanted[0], size, worths))
         self._count_regions(wanted)
-        # What was estimated to fit may have added more: then less is chosen.
+        # A set that was estimated to fit may have added more memory than the limit. Then a smaller
+        # set is chosen.
         most = limit
         for _ in range(TIGHTENED_MAX):
             run, estimate = self.done.get(wanted[0]), self._worth_of(worths, wanted[0])
@@ -413,7 +422,7 @@ class _Runs:
         return Try(tuple(filled))
 
     def _estimated(self, uniform: Mapping[str, Try]) -> dict[tuple[int, str], Worth]:
-        """The expected worth of each size for each group."""
+        """The expected effect of each size on each group."""
         found = {}
         ran = {text.bytes_of(size): one for size, one in uniform.items() if one in self.done}
         for at, group in enumerate(self.groups):
@@ -428,7 +437,7 @@ class _Runs:
     def _worth_at(self, at: int, tried: Try) -> Worth:
         """What a group saves and the memory that it adds.
 
-        Both are from a run in which all groups have the same size.
+        Both numbers are from a run in which all groups have the same size.
         """
         before, after = self.parts[self.none][at], self.parts[tried][at]
         rows = self.base_results["regions"]
@@ -436,7 +445,8 @@ class _Runs:
         if self.base["translation_cycles"] is None or not whole:
             saved = float(before.misses - after.misses)
         elif self.by_software:
-            # The handler of a process with several sizes takes longer, whichever group has them.
+            # The refill handler of a process with several page sizes takes longer, whichever group
+            # has large pages.
             share = before.walk_cycles / max(before.misses, 1)
             saved = (before.misses - after.misses) * share * self.costs.cycles / whole
         else:
@@ -453,12 +463,12 @@ class _Runs:
 
     @staticmethod
     def _worth_of(worths: Mapping[tuple[int, str], Worth], tried: Try) -> Worth:
-        """The expected worth of a set, if its groups do not disturb each other."""
+        """The expected effect of a set, if its groups do not affect each other."""
         found = [worths[at, size] for at, size in enumerate(tried.sizes) if size is not None]
         return Worth(sum(one.saved for one in found), sum(one.memory_bytes for one in found))
 
     def _together(self, at: int, uniform: Mapping[str, Try]) -> dict[str, dict[str, Any]]:
-        """A `RegionsAtSize` of a group for each size that all were run at."""
+        """A `RegionsAtSize` of a group for each size with which all groups were run."""
         found = {}
         for size, one in uniform.items():
             if one in self.parts:
@@ -498,7 +508,8 @@ class _Runs:
     def _zero(self) -> float:
         """The cost of base pages under the refill handler of a process that has requested a size.
 
-        The first region with a size pays for that handler; further regions add no cost.
+        The first region with a requested size adds the cost of this handler. Further regions add no
+        cost.
         """
         if not self.by_software:
             return self.costs.base
@@ -511,7 +522,7 @@ class _Runs:
         return self.zero - self.costs.of(run)
 
     def _count(self, tries: Sequence[Try]) -> None:
-        """Runs those of `tries` that have not run yet."""
+        """Runs those of `tries` that were not run yet."""
         new = [one for one in dict.fromkeys(tries) if one not in self.done]
         for first in range(0, len(new), RUNS_AT_ONCE):
             group = new[first : first + RUNS_AT_ONCE]
@@ -528,10 +539,10 @@ class _Runs:
                     self.done[one] = self._run(one, json.loads(counted))
 
     def _count_regions(self, tries: Sequence[Try]) -> None:
-        """Runs those of `tries` that have no results yet, side by side, with counts by region.
+        """Runs those of `tries` that have no results yet, in parallel, with counts by region.
 
-        A sweep would read the trace only once. But its results have no counts by region and page
-        size, and it takes more time per design than a run.
+        A sweep would read the trace only once. But a sweep's results have no counts by region and
+        page size, and a sweep takes more time per design than a run.
         """
         new = [one for one in dict.fromkeys(tries) if one not in self.done]
         is_over = threading.Event()
@@ -574,7 +585,7 @@ class _Runs:
         ]
 
     def _run(self, tried: Try, results: dict[str, Any]) -> dict[str, Any]:
-        """A `PlacedRun`."""
+        """The `PlacedRun` of one of `tries`."""
         memory, time = results["memory"]["frames_peak_bytes"], results["time"]
         before = self.base_results["time"]
         cycles = time and time["translation_cycles"]
@@ -584,7 +595,7 @@ class _Runs:
             gain = _range(first[end] - cycles[end] for end in ("lo", "hi"))
             if before.get("kernel") and time.get("kernel"):
                 kernel = before["kernel"]["cycles"] - time["kernel"]["cycles"]
-            # An end at which translation takes no time gains none.
+            # At an end of the range at which translation takes no time, nothing can be gained.
             parts = {
                 end: (first[end] - cycles[end]) / first[end] if first[end] > 0 else 0.0
                 for end in ("lo", "hi")
@@ -625,7 +636,10 @@ class _Runs:
         }
 
     def _best(self, tried: Sequence[Try], limit: float) -> Try | None:
-        """The set with the most gain within the memory limit; of equal ones, the smallest."""
+        """The set with the largest gain within the memory limit.
+
+        Of sets with equal gains, the smallest.
+        """
         fits = [one for one in tried if self.done[one]["memory_added_bytes"] <= limit]
         least = min([self.costs.of(self.done[one]) for one in fits], default=self.costs.base)
         worth = WORTH * self.costs.base
@@ -640,7 +654,7 @@ class _Runs:
         return min(near, key=small)
 
     def _undominated(self, tried: Sequence[Try]) -> list[dict[str, Any]]:
-        """The sets by memory, each of which gains more than all before it."""
+        """Sets ordered by their memory: those that gain more than every set with less memory."""
         found: list[dict[str, Any]] = []
         for run in sorted(
             (self.done[one] for one in dict.fromkeys(tried)),
@@ -652,7 +666,8 @@ class _Runs:
 
     def _reason(self, own: Mapping[str, Any], size: str | None, limit: float) -> str:
         if size is not None:
-            # A size that the region has no room for comes from a set in which all have it.
+            # A region may have a size for which it has no room: in a set in which all regions have
+            # this size.
             run = own.get(size) or [*own.values()][-1]
             saved = text.percent(self._saved(run) / (self.zero or 1))
             return (
@@ -669,7 +684,7 @@ class _Runs:
     def _reason_together(
         self, at: int, size: str | None, together: Mapping[str, Any], limit: float
     ) -> str:
-        """Why a group has a size, from the runs in which all groups had one."""
+        """Why a group has its size, from the runs in which all groups had the same size."""
         count = len(self.groups[at].regions)
         they = f"{count} regions alike" if count > 1 else "it"
         if size is not None:
@@ -694,7 +709,7 @@ class _Runs:
         return "it saves too little in addition to what the chosen sizes save"
 
     def _site(self, region: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The allocation site that a region was made for."""
+        """The allocation site for which a region was allocated."""
         at = region.get("site")
         found: Mapping[str, Any] | None = None
         if at is not None:
@@ -709,7 +724,7 @@ def _advised(
     reason: str,
     write: large_pages.Written | None,
 ) -> dict[str, Any]:
-    """An `AdvisedRegion`."""
+    """The `AdvisedRegion` of a region."""
     return {
         **{key: region[key] for key in ("name", "start", "bytes", "place")},
         "backing": region.get("backing"),

@@ -1,4 +1,4 @@
-"""`PageTable`: a machine's page table by itself, and what each operation on it costs."""
+"""`PageTable`: a machine's page table alone, and the cost of each operation on it."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from pagewalk import _native
 from pagewalk.machine import Machine
 
 READ, WRITE, EXECUTE, USER = 1, 2, 4, 8
-"""Rights, as bits."""
+"""Rights, each as a bit."""
 
 
 class Work(NamedTuple):
@@ -18,12 +18,12 @@ class Work(NamedTuple):
         reads: Read references to the tables.
         writes: Write references to the tables, without those of initialisation.
         initialised_bytes: Bytes of tables that were initialised.
-        misses: References, including those of initialisation, that no data cache served.
+        misses: References that no data cache served, including references of initialisation.
         cycles: Cycles of all references in the machine's caches and memory, if none overlap.
-        instructions: Instructions other than those that make the references: for a walk those of
-            the refill handler, otherwise those of the kernel's path, including nodes of mapping
-            trees. `crates/machine/src/kernel_path.rs` has each count with its reason. At one
-            instruction per cycle, the operation takes `cycles + instructions`.
+        instructions: Instructions other than those that make the references. For a walk, they are
+            instructions of the refill handler; otherwise those of the kernel's path, including its
+            work on nodes of mapping trees. `crates/machine/src/kernel_path.rs` has each count with
+            its reason. At one instruction per cycle, the operation takes `cycles + instructions`.
         table_bytes: Bytes of frames allocated for tables, minus those freed.
         nanoseconds: Time on this host; it is meaningful only if `metered` is false.
     """
@@ -42,13 +42,13 @@ class Footprint(NamedTuple):
     """The memory of a page table, in bytes."""
 
     table_bytes: int
-    """Bytes of the nodes, buckets and arrays in use."""
+    """The total size of the nodes, buckets and arrays in use, in bytes."""
     frame_bytes: int
-    """Bytes of the frames allocated for them."""
+    """The total size of the frames that are allocated for them, in bytes."""
 
 
 class PageTable:
-    """The page table of a machine, empty, in a memory of its own.
+    """The page table of a machine. It is empty, in a separate memory.
 
     >>> table = PageTable("r4700", {"page_table.format": "guarded"})
     >>> space, _ = table.create()
@@ -58,8 +58,8 @@ class PageTable:
     Args:
         machine: A machine, or a value that `Machine` accepts.
         set: Settings to change in it.
-        metered: Count each reference; without, operations run at the host's speed and all
-            counts but `table_bytes` and `nanoseconds` are zero.
+        metered: Whether each reference is counted. If not, operations run at the host's speed, and
+            all counts except `table_bytes` and `nanoseconds` are zero.
 
     Raises:
         Error: There is no such machine, or it has no page table.
@@ -81,7 +81,7 @@ class PageTable:
         return space, _work(work)
 
     def destroy(self, space: int) -> Work:
-        """Ends a space with all its pages.
+        """Deletes a space with all its pages.
 
         Raises:
             WorkError: There is no such space.
@@ -97,7 +97,7 @@ class PageTable:
         return _work(self._native.map(space, addresses))
 
     def hand(self, giver: int, taker: int, addresses: Sequence[int], rights: int) -> Work:
-        """Maps the giver's page at each address to the taker too, each by an IPC.
+        """Maps the giver's page at each address to the taker too, each page by an IPC.
 
         If the taker already has the page from this giver, the page gets the missing rights.
 
@@ -107,9 +107,9 @@ class PageTable:
         return _work(self._native.hand((giver, taker), addresses, rights))
 
     def restrict(self, space: int, ranges: Sequence[tuple[int, int]], rights: int) -> Work:
-        """Leaves only these rights to mappings that were handed on from the pages in each range.
+        """Restricts the mappings that were handed on from the pages in each range to these rights.
 
-        Each range is one operation, as L4's unmap of a flexpage; the space keeps its own rights.
+        Each range is one operation, as in L4's unmap of a flexpage. The space keeps its own rights.
 
         Raises:
             WorkError: There is no such space, or a range wraps.
@@ -117,7 +117,7 @@ class PageTable:
         return _work(self._native.restrict(space, ranges, rights))
 
     def unmap(self, space: int, ranges: Sequence[tuple[int, int]]) -> Work:
-        """Removes the pages in each range of an address and a number of bytes.
+        """Removes the pages in each range. A range is an address and a number of bytes.
 
         Raises:
             WorkError: A range ends inside a page, or wraps.
@@ -133,7 +133,7 @@ class PageTable:
         return _work(self._native.protect(space, ranges, rights))
 
     def walk(self, space: int, addresses: Sequence[int]) -> Work:
-        """Looks each address up as a refill for a load does.
+        """Looks up each address as a refill for a load does.
 
         Raises:
             WorkError: A page is not mapped.

@@ -1,4 +1,4 @@
-"""Parquet files as traces: pyarrow reads batches, the native half takes their columns."""
+"""Parquet files as traces: pyarrow reads batches, and the native module gets their columns."""
 
 import hashlib
 import os
@@ -21,16 +21,18 @@ KIND_NAMES = {
     "fetch": 0, "load": 1, "store": 2, "r": 1, "w": 2, "read": 1, "write": 2,
     "l": 1, "s": 2, "i": 0, "f": 0, "ifetch": 0, "ld": 1, "st": 2,
 }  # fmt: skip
-"""Names of kinds in any case of letters, as tables in text have them too."""
+"""The names of kinds of access, in lower and upper case, as in tables in text."""
 
 _EXPORTED = {"instrs": "instructions"}
-"""Names of columns in `pagewalk export parquet` that differ from ours."""
+"""The columns whose names in the files of `pagewalk export parquet` differ from ours."""
 
 
 def open_table(
     path: str | os.PathLike[str], columns: Sequence[tuple[str, str]]
 ) -> "tuple[bool, int, Callable[[], _native.Pulled | None], Callable[[], str]]":
-    """Opens a Parquet file for the native half; memory is constant in the number of its rows.
+    """Opens a Parquet file for the native module.
+
+    The memory needed does not depend on the number of rows.
 
     Args:
         path: The file.
@@ -52,7 +54,7 @@ def open_table(
         file = pq.ParquetFile(name, buffer_size=READ_BYTES, page_checksum_verification=True)
         schema = file.schema_arrow
     except (pa.ArrowException, OSError, ValueError) as error:
-        # Names of columns that are no text are a ValueError.
+        # If names of columns are no text, pyarrow raises ValueError.
         raise _native.Error(
             f"{name}: {_one_line(error).rstrip('.')}; if it is damaged, get the file again"
         ) from error
@@ -60,7 +62,8 @@ def open_table(
     if rows < 0:
         raise _native.Error(f"{name} is damaged: its row count is {rows}; get the file again")
     found = _found(name, schema, dict(columns))
-    # One iterator over all row groups would keep what it has read of each to the end.
+    # A single iterator over all row groups would keep the data that it has read of each group to
+    # the end.
     batches = (
         batch
         for group in range(file.num_row_groups)
@@ -88,7 +91,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _found(name: str, schema: "pa.Schema", columns: Mapping[str, str]) -> dict[str, str]:
-    """Those of our columns that the file has, each with its name in the file."""
+    """The columns of ours that the file has, each with its name in the file."""
     for ours, theirs in columns.items():
         if ours not in COLUMNS:
             raise _native.Error(
@@ -143,7 +146,7 @@ def _pulled(
 
 
 def _bytes(ours: str, column: "pa.Array[Any]") -> bytes:
-    """The column as `u64` in native byte order; other values raise `ValueError`."""
+    """The column as `u64` values in native byte order. Raises `ValueError` for other values."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -169,7 +172,7 @@ def _bytes(ours: str, column: "pa.Array[Any]") -> bytes:
     if not pa.types.is_integer(column.type):
         raise ValueError(f"its type is {column.type}, which is not an integer type")
     if column.type == pa.int64():
-        # Tools without unsigned numbers keep addresses of the upper half as negative ones.
+        # Tools without unsigned numbers store addresses in the upper half as negative numbers.
         column = column.view(pa.uint64()) if ours in ("addr", "paddr") else column
     numbers = column.cast(pa.uint64())
     buffer = numbers.buffers()[1]

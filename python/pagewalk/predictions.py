@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 TIMES = {"cpu_seconds": "the CPU time", "user_seconds": "the time in user mode"}
-"""The times of which a gain is a share, in words."""
+"""The names of the times of which a gain can be a share."""
 _LINE = re.compile(
     r"^# predicted: (?P<lo>[-\d.]+) to (?P<hi>[-\d.]+) % of (?P<time>[\w ]+), "
     r"best estimate (?P<best>[-\d.]+) %, for (?P<machine>.+)$",
@@ -23,7 +23,7 @@ _LINE = re.compile(
 
 
 class Prediction(NamedTuple):
-    """Shares of a time that page sizes save, as a model says."""
+    """A predicted gain of page sizes, as shares of a time."""
 
     lo: float
     hi: float
@@ -33,7 +33,7 @@ class Prediction(NamedTuple):
     machine: str
 
     def line(self) -> str:
-        """As a comment of a place file."""
+        """The prediction as a comment of a place file."""
         lo, hi, best = (f"{100 * share:.2f}" for share in (self.lo, self.hi, self.best))
         return (
             f"# predicted: {lo} to {hi} % of {TIMES[self.time]}, best estimate {best} %, "
@@ -42,7 +42,10 @@ class Prediction(NamedTuple):
 
 
 def of(run: Mapping[str, Any], machine: str) -> Prediction | None:
-    """The predicted gain of a `PlacedRun`, of CPU time if known; `None` without latencies."""
+    """The predicted gain of a `PlacedRun`: of CPU time, if that is known.
+
+    `None` if the machine has no latencies.
+    """
     if cpu := run["gain_of_cpu"]:
         return Prediction(cpu["lo"], cpu["hi"], cpu["best"], "cpu_seconds", machine)
     share, best = run["gain_likely"] or run["gain_share"], run["gain_best"]
@@ -52,7 +55,7 @@ def of(run: Mapping[str, Any], machine: str) -> Prediction | None:
 
 
 def read(place_file: str) -> Prediction | None:
-    """The prediction in the text of a place file."""
+    """Reads the prediction from the text of a place file."""
     found = _LINE.search(place_file)
     time = found and next((key for key, words in TIMES.items() if words == found["time"]), None)
     if found is None or time is None:

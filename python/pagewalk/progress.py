@@ -1,4 +1,7 @@
-"""A line on the terminal with the progress of a long run; nothing if there is no terminal."""
+"""A line on the terminal that shows the progress of a long run.
+
+Without a terminal nothing is shown.
+"""
 
 import sys
 import time
@@ -11,12 +14,16 @@ from pagewalk import text
 Progress = Callable[[int, int | None], object]
 """Called with the number of accesses done and of all accesses, or `None` if that is not known.
 
-The work is stopped if it returns `False`."""
+The work is stopped if it returns `False`.
+"""
 
 
 @contextmanager
 def bar(progress: Progress | bool | None, doing: str) -> Iterator[Progress | None]:
-    """The callback for `progress`; for `True` a bar by tqdm, in a notebook or on a terminal."""
+    """The callback for an argument `progress`.
+
+    For `True` it is a bar by tqdm, in a notebook or on a terminal.
+    """
     if not isinstance(progress, bool):
         yield progress
         return
@@ -39,8 +46,9 @@ def bar(progress: Progress | bool | None, doing: str) -> Iterator[Progress | Non
 class ProgressLine:
     """Shows work of a known or unknown length on standard error.
 
-    It appears after two seconds, at most ten times per second, only if standard error is a
-    terminal, and is wiped at the end. Calling it returns `True`: "go on".
+    The line appears only if standard error is a terminal, after two seconds. It is written at most
+    ten times per second and erased at the end. Calling the object returns `True`, which means that
+    the work continues.
     """
 
     APPEARS_SECONDS = 2.0
@@ -64,13 +72,13 @@ class ProgressLine:
         trace: TracebackType | None,
     ) -> None:
         if self._visible:
-            # What ended the work may be that the terminal is gone.
+            # The work may have ended because the terminal was closed.
             with suppress(OSError):
                 sys.stderr.write("\r\x1b[K")
                 sys.stderr.flush()
 
     def __call__(self, done: int, total: int | None) -> bool:
-        """Shows that `done` of `total` units are done; `total` is `None` where nobody knows."""
+        """Shows that `done` of `total` units are done. `total` is `None` if it is not known."""
         now = time.monotonic()
         if (
             self._terminal

@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 _HERE = os.path.dirname(__file__)  # noqa: PTH120
 
 QEMUS = os.path.join(_HERE, "qemu")  # noqa: PTH118
-"""The folder of the QEMUs that contain the recorder, one for each instruction set."""
+"""The folder of Pagewalk's builds of QEMU, which contain the recorder. There is one for each
+instruction set.
+"""
 
 PLUGINS = os.path.join(_HERE, "plugins")  # noqa: PTH118
 """The folder of the plugins for other QEMUs, one file for each version of QEMU's plugin interface.
 
-Beside them are the libraries that mark allocations, one for each processor."""
+The folder also contains the libraries that report allocations, one for each processor.
+"""
 
 _PLUGIN = re.compile(r"pagewalk-recorder-.*\.so")
 
@@ -65,13 +68,13 @@ class Recording(Options):
     """A program, and the settings of its recording.
 
     Attributes:
-        command: The program and its arguments. The program is looked for in the folders of `PATH`,
-            as by a shell.
+        command: The program and its arguments. The program is searched in the folders of `PATH`, as
+            by a shell.
         skip: Number of accesses to skip before recording begins.
         max_accesses: Number of accesses of each process after which its recording stops; the
             process runs on.
         max_bytes: Size of the trace file in bytes at which recording ends. The file may become some
-            hundred KB larger; the programs run on.
+            hundred KB larger. The programs continue.
         ends: Whether the program is killed at the end of the window, because only its trace is of
             interest.
         from_symbol: The function at whose first call recording begins, for all processes. `skip`
@@ -160,7 +163,7 @@ class Recording(Options):
             confined.check(self.small, self._sysroot)
             command[0] = confined.found(command[0], self.small, self._sysroot)
         told = self.fields()
-        # These two are what the program is started in.
+        # These two options affect only how the program is started.
         del told["small"]
         told["sysroot"] = self.sysroot is not None
         for edge in ("from", "to"):
@@ -195,7 +198,7 @@ class Recording(Options):
 
     @property
     def part(self) -> str | None:
-        """Why the recording is only of a part of the program; `None` if it is of all."""
+        """Why only a part of the program is recorded. `None` if all of it is recorded."""
         from pagewalk import natively
 
         return natively.window(
@@ -261,7 +264,8 @@ class Recording(Options):
             result = self._record(output, force, progress)
             run = natively.measure(self.command, stdin, native_prepare)
         run |= {
-            # As it is when the trace is opened: several processes have one of how they run.
+            # The digest is the one that the trace has when it is opened: for several processes, it
+            # depends on how they take turns.
             "digest": Trace(output).digest or result["digest"],
             "recorded_status": result["exit_status"],
             "part": self.part,
@@ -282,14 +286,17 @@ class Recording(Options):
 
 
 def _sign(symbol: str | None, marker: int | None) -> dict[str, Any] | None:
-    """The symbol or marker at which a window begins or ends; a marker below 0 stands for any."""
+    """The symbol or marker at which a window begins or ends.
+
+    A negative marker stands for any marker.
+    """
     if symbol is not None:
         return {"symbol": symbol}
     return None if marker is None else {"marker": marker if marker >= 0 else None}
 
 
 def _plugins() -> list[str]:
-    """The names of the plugins that there are, that for the oldest QEMUs first."""
+    """The paths of the plugins that exist. The plugin for the oldest versions of QEMU is first."""
     names = os.listdir(PLUGINS) if os.path.isdir(PLUGINS) else []  # noqa: PTH112, PTH208
     return sorted(name for name in names if _PLUGIN.fullmatch(name))
 

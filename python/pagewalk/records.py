@@ -1,11 +1,11 @@
-"""Records: plain data of a document under the names of its fields, with their types.
+"""Records: objects whose attributes are the fields of a plain document, with types.
 
 ```
  {"tlbs": [{"name": "l1d", "misses": 7}]}   .tlbs["l1d"].misses   -> 7
 ```
 
-A field's type is its annotation. A field that the document lacks is `None` where that is one of
-its types, and an empty list where it is a list.
+A field's type is its annotation. If the document lacks a field, its value is `None` if its type
+permits that, and an empty list if it is a list.
 """
 
 import types
@@ -29,7 +29,7 @@ class Record:
                 f"no field `{name}`; the fields are {', '.join(_fields(type(self)))}"
             )
         kind = self._of[0] if isinstance(kind, TypeVar) and self._of else kind
-        # A field that is called as a keyword of Python has an underscore behind it here.
+        # A field whose name is a keyword of Python has an underscore after its name here.
         key = name.removesuffix("_")
         if key in self.data:
             return _wrapped(self.data[key], kind)
@@ -44,7 +44,7 @@ class Record:
 
 
 class Named(Sequence[R], Generic[R]):
-    """A sequence of records that can be looked up by their index or by their `name`."""
+    """A sequence of records. A record is found by its index or by its `name`."""
 
     def __init__(self, records: Sequence[R]) -> None:
         self._records = list(records)
@@ -81,7 +81,9 @@ class Named(Sequence[R], Generic[R]):
 
 
 _KNOWN: dict[str, dict[str, Any]] = {}
-"""The fields of records by the name of their class: looking types up takes time."""
+"""The fields of each class of records, by the name of the class. They are kept because finding
+types takes time.
+"""
 
 
 def _fields(record: type[Record]) -> dict[str, Any]:

@@ -125,7 +125,7 @@ class Results(Document, Tabled):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Results":
-        """Reads what `save` wrote.
+        """Reads a JSON file that `save` has written.
 
         Raises:
             Error: The file cannot be read or is not a results document of schema 2.
@@ -150,7 +150,7 @@ class Results(Document, Tabled):
                 f"{name} is not a results document of schema 2 (its schema is {schema}): write one "
                 "with `pagewalk run --json FILE`"
             )
-        # Documents of curves and sweeps have schemas too.
+        # The documents of curves and sweeps also have a schema number.
         missing = [key for key in ("trace", "machine", "tlbs", "walks") if key not in data]
         if missing:
             raise _native.Error(f"{name} is not the results of one run: it has no `{missing[0]}`")
@@ -171,8 +171,9 @@ class Results(Document, Tabled):
     def charts(self) -> "dict[str, Chart]":
         """The report's charts for a notebook: those for which the run has data.
 
-        Keys: `l1` and `timeline` (misses over time, of the first level and of all), `map`
-        (misses over address and time), `serving` (what served walk references). They are drawn
+        Keys: `l1` and `timeline` (misses over time of the first-level TLBs, and of all levels),
+        `map` (misses over address and time), `serving` (which caches served walk references). They
+        are drawn
         without a network, as pictures, unless another of altair's renderers has been chosen.
         """
         from pagewalk.report.charts import charts

@@ -15,13 +15,16 @@ REGIONS_SHOWN = 12
 SPACES_SHOWN = 12
 PROCESSES_SHOWN = 16
 COMMAND_SHOWN = 200
-"""Letters of a command line; the rest is in the JSON document."""
+"""The maximum number of letters of a command line. All of it is in the JSON document."""
 NEARLY_ALL = 0.9
-"""Share of the accesses from which a result is attributed to one process."""
+"""If one process makes at least this share of the accesses, the result is attributed to it."""
 
 
 def summary(data: "plain.Document", order: Order = BY_MISSES) -> str:
-    """The results of one run: the run's settings, the finding, then its basis."""
+    """The results of one run as text.
+
+    It has the settings, the finding, and the numbers behind the finding.
+    """
     accesses = values.accesses(data)
     parts = [_heading(data, accesses), finding(data), _switches(data), _tlbs(data, accesses)]
     parts.append("\n".join(text.paragraph(line) for line in tables.several_pages(data)))
@@ -233,7 +236,7 @@ def _processes(processes: list[dict[str, Any]], accesses: int) -> str:
 
 
 def _whose(data: "plain.Document") -> str:
-    """The process that makes nearly all of the accesses, if there are several processes."""
+    """If there are several processes, and one of them makes nearly all accesses: this process."""
     processes = data["trace"].get("processes", [])
     total = sum(process["accesses"] for process in processes)
     if len(processes) < 2 or not total or processes[0]["accesses"] < NEARLY_ALL * total:
@@ -485,7 +488,7 @@ def _manager(manager: "plain.ManagerCounts", time: "plain.Time | None") -> str:
 
 
 def _wished(data: "plain.Document") -> str:
-    """Page sizes by region, requested and actual; the daemon's work."""
+    """The requested and the actual page sizes by region, and the daemon's work."""
     parts = []
     found = tables.wished(data)
     if found is not None:
@@ -568,7 +571,10 @@ def _time(data: "plain.Document") -> str:
 
 
 def _wrapped(lines: Sequence[str]) -> list[str]:
-    """Lines that fit, each under its own indent."""
+    """The lines, wrapped to the width of the terminal.
+
+    Continued lines keep the indent of their line.
+    """
     found = []
     for line in lines:
         indent = line[: len(line) - len(line.lstrip())]

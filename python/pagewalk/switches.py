@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 SLOTS = 8
 """Slots of 256M in U02's largest area."""
 EVERYONE = 500
-"""A space that talks to this many thousandths of all other spaces is in every group."""
+"""A space that communicates with at least this many thousandths of all other spaces is in every
+group.
+"""
 SHOWN = 16
 NODES_MAX = 40
 _SIZE = 640
@@ -28,17 +30,18 @@ _SIZE = 640
 def switches(
     trace: "Trace", slots: int = SLOTS, progress: "Progress | None" = None
 ) -> dict[str, Any]:
-    """Reads a trace and counts which space runs after which.
+    """Reads a trace and counts, for each pair of spaces, how often one runs after the other.
 
     Args:
-        trace: The trace; accesses of its kernel are left out.
-        slots: Small spaces that a group has room for.
+        trace: The trace. Accesses of a kernel in it are ignored.
+        slots: The number of small spaces for which a group has room.
         progress: Called about ten times per second.
 
     Returns:
-        `switches`, all of them; `pairs` of spaces with their count, `[from, to, count]`; `accesses`
-        of each space; `names` of spaces; `groups` of spaces that talk to each other, and the spaces
-        in all groups (`everywhere`), both in the format of `os.small`.
+        `switches`, the number of all switches; `pairs` of spaces with the number of switches,
+        `[from, to, count]`; `accesses` of each space; `names` of spaces; `groups` of spaces that
+        communicate with each other, and the spaces in all groups (`everywhere`), both in the format
+        of `os.small`.
 
     Raises:
         WorkError: The file is damaged.
@@ -84,7 +87,7 @@ def warnings(info: Mapping[str, Any]) -> list[str]:
 
 
 def graph(document: dict[str, Any], title: str) -> str:
-    """The graph as SVG; if there are many spaces, only of those with the most switches."""
+    """The graph as SVG. If there are many spaces, it shows only those with the most switches."""
     counts: dict[int, int] = {}
     for one, other, count in document["pairs"]:
         counts[one] = counts.get(one, 0) + count
@@ -121,7 +124,7 @@ def graph(document: dict[str, Any], title: str) -> str:
 
 
 def _arrow(one: tuple[float, float], other: tuple[float, float], count: int) -> str:
-    """A bent arrow between the edges of two nodes."""
+    """A curved arrow between the edges of two nodes."""
     (x1, y1), (x2, y2) = one, other
     length = math.hypot(x2 - x1, y2 - y1) or 1.0
     (along_x, along_y) = ((x2 - x1) / length, (y2 - y1) / length)

@@ -1,4 +1,4 @@
-r"""`Tabled`: what each result can be made into, whatever it was counted of.
+r"""`Tabled`: the base class of all results. It converts them into tables, charts and files.
 
 ```
  Results, Sweep, Curves, ...  --to_arrow--> pyarrow.Table --> pandas, polars
@@ -25,9 +25,11 @@ class Tabled:
     """A result that is a table."""
 
     width_mm: int | None = None
-    """Millimetres across a picture that `save` writes for paper; if absent, a page's width."""
+    """The width in millimetres of a picture that `save` writes for paper. If absent, a page's
+    width.
+    """
     drawn_first: Sequence[str] = ()
-    """The charts that `plot` prefers where none is named."""
+    """The charts that `plot` prefers if none is named."""
     nothing_drawn = "nothing is drawn of it"
     """The message of `plot` if there are no charts."""
 
@@ -36,7 +38,7 @@ class Tabled:
         raise NotImplementedError
 
     def made(self) -> "Made":
-        """The content of the files that `save` writes."""
+        """The contents of the files that `save` writes."""
         raise NotImplementedError
 
     def to_pandas(self) -> "pandas.DataFrame":
@@ -56,7 +58,7 @@ class Tabled:
         return polars_frame(self.to_arrow())
 
     def plot(self, name: str | None = None) -> "Chart":
-        """One of the charts that `save` writes as pictures, the first unless another is named.
+        """One of the charts that `save` writes as pictures. If none is named, the first one.
 
         Raises:
             Error: There is no such chart.
@@ -73,11 +75,13 @@ class Tabled:
         return offline(drawn[chosen])
 
     def save(self, path: str | os.PathLike[str], force: bool = False) -> list[str]:
-        """Writes a file in the format that its ending names; returns the names of the files.
+        """Writes a file in the format that its ending selects.
+
+        Returns the names of the files written.
 
         Args:
             path: `.parquet`, `.arrow`, `.csv` and `.json` have everything; `.tex` and `.md` have
-                the table that people see; `.svg`, `.pdf` and `.png` the charts.
+                the table for people; `.svg`, `.pdf` and `.png` have the charts.
             force: Whether an existing file may be replaced.
 
         Raises:
@@ -127,14 +131,14 @@ class TableLike(Tabled):
 
 
 def pandas_frame(table: "pa.Table") -> "pandas.DataFrame":
-    """A table for pandas; raises `Error` if that is not installed."""
+    """A table for pandas. Raises `Error` if pandas is not installed."""
     _needs("pandas")
     frame: pandas.DataFrame = table.to_pandas()
     return frame
 
 
 def polars_frame(table: "pa.Table") -> "polars.DataFrame":
-    """A table for polars; raises `Error` if that is not installed."""
+    """A table for polars. Raises `Error` if polars is not installed."""
     _needs("polars")
     import polars
 
@@ -144,7 +148,10 @@ def polars_frame(table: "pa.Table") -> "polars.DataFrame":
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> "pa.Table":
-    """Rows as a table: a column for each name, `null` if a row has no value for it."""
+    """Rows as a table with a column for each name.
+
+    The value is `null` if a row has no value for that name.
+    """
     import pyarrow as pa
 
     names = dict.fromkeys(name for row in rows for name in row)

@@ -1,4 +1,4 @@
-"""Text on a terminal: lines at the left edge are emphasised, unless `NO_COLOR` is set.
+"""Text on a terminal: lines that are not indented are emphasised, unless `NO_COLOR` is set.
 
 ```
  join.pwt on epyc-9005            bold: what ran, findings, heads of tables

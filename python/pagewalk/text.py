@@ -1,4 +1,4 @@
-"""Numbers as people read them: `1.83 G`, `12.3 %`, `0x7f00…`; and tables of aligned text."""
+"""Numbers as text for people: `1.83 G`, `12.3 %`, `0x7f00…`; and tables of aligned text."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ _BINARY = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"
 
 
 def count(value: float) -> str:
-    """A count: exact below ten thousand, else three digits and a decimal prefix."""
+    """A count: exact if it is below ten thousand; otherwise three digits and a decimal prefix."""
     if value == int(value) and abs(value) < 10_000:
         return f"{int(value)}"
     for size, prefix in _DECIMAL:
@@ -39,7 +39,7 @@ def bytes_of(name: str) -> int:
 
 
 def percent(value: float) -> str:
-    """A share of one, in per cent; a share too small to show is "less than" a bound."""
+    """A share in per cent. A share that is too small to be shown is "less than" a bound."""
     if value == 0:
         return "0 %"
     if abs(value) < 0.0001:
@@ -83,7 +83,10 @@ def width() -> int:
 
 
 def paragraph(text: str, indent: str = "", hang: str = "") -> str:
-    """`text` in lines that fit, each after `indent`, all but the first after `hang` too."""
+    """`text` in lines that fit on the terminal.
+
+    Each line begins with `indent`; all except the first continue with `hang`.
+    """
     import textwrap
 
     whole = _NUMBER_UNIT.sub("\\1\0", text)
@@ -106,7 +109,7 @@ def table(
 ) -> str:
     """Columns aligned under their heads: the first to the left, the others to the right.
 
-    The head stands out by its indent. If the columns do not fit, their heads are broken into
+    The head is recognised by its indent. If the columns do not fit, their heads are broken into
     several lines, then the first column is shortened, and then the remaining columns follow below.
 
     Args:
@@ -114,7 +117,7 @@ def table(
         rows: The cells.
         indent: The text before each row.
         keys: Columns at the left that are repeated in each part below.
-        lines_max: Rows of all parts together after which no further part follows.
+        lines_max: No further part is added once all parts together have this number of rows.
     """
     import textwrap
 
@@ -139,7 +142,7 @@ def table(
         groups = groups[: max(1, lines_max // len(rows))]
     for columns in groups:
         lines = max(len(heads[at]) for at in columns)
-        # Heads stand at the bottom, the first one at the left edge.
+        # Heads are aligned at their bottom, the first one at the left edge.
         stacked = [[""] * (lines - len(heads[at])) + heads[at] for at in columns]
         above = [
             _line([one[line] for one in stacked], all_widths, columns) for line in range(lines)
@@ -154,7 +157,7 @@ def table(
 
 
 _FIRST_MIN = 14
-"""Letters that the first column keeps where it is shortened."""
+"""The number of letters that the first column keeps when it is shortened."""
 
 
 def _taken(widths: Sequence[int]) -> int:
@@ -182,7 +185,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], columns: Sequence[int]) -
 
 
 def shorten(text: str, width: int) -> str:
-    """At most `width` characters of `text`, the middle left out."""
+    """At most `width` characters of `text`. If it is longer, its middle is left out."""
     if len(text) <= width:
         return text
     head = (width - 1) // 2
@@ -190,7 +193,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def command(words: Sequence[str], width: int) -> str:
-    """At most `width` characters of a command line, the program's name among them."""
+    """At most `width` characters of a command line, always including the program's name."""
     line = " ".join(words)
     if words and len(line) > width:
         line = " ".join([words[0].rpartition("/")[2], *words[1:]])

@@ -26,7 +26,7 @@ KINDS = ("fetch", "load", "store")
 
 
 def _told(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of reading a trace, for the native module."""
+    """The options of reading a trace, in the form that the native module expects."""
     told = dict(options)
     told["bounds"] = {name: told.pop(name) for name in ("skip", "warmup", "max_accesses")}
     told["columns"] = list(told["columns"].items())
@@ -38,7 +38,7 @@ def _is_pipe(source: str) -> bool:
     """Whether a path, or `FORMAT:PATH`, is `-` or another pipe, which can be read only once."""
 
     def is_other(path: str) -> bool:
-        # A name that no file can have is none.
+        # If no file can have this name, it is not a pipe.
         with suppress(OSError, ValueError):
             mode = os.stat(path).st_mode  # noqa: PTH116
             return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
@@ -60,7 +60,7 @@ class Trace:
             `usimm`, `perf`, `csv`, `parquet`.
         keep_going: Whether a damaged file is read up to the damage, with a warning in place of an
             error.
-        fetches: Which instruction fetches the trace has: one per basic block (`blocks`), one per
+        fetches: Which instruction fetches are read: one per basic block (`blocks`), one per
             instruction (`instructions`) or `none`.
         arch: The instruction set of the program, if the file does not record it: `x86-64`, `i386`,
             `arm`, `aarch64` or `riscv64`. For `aarch64`, tags in the top byte of addresses are
@@ -228,7 +228,7 @@ class Trace:
         return result
 
     def save(self, path: str | os.PathLike[str], force: bool = False) -> list[str]:
-        """Writes the trace as `store` does, and returns the names of the files written."""
+        """As `store`, but returns the names of the files written."""
         self.store(path, force)
         return [os.fspath(path)]
 
@@ -240,10 +240,11 @@ class Trace:
         """The accesses in order, as Arrow record batches of some ten thousand rows.
 
         Columns: `addr` (uint64, bytes), `size` (uint16, bytes), `kind` (dictionary: fetch, load,
-        store), `thread` (uint32, 0 is the first), `instructions` (uint16: instructions begun since
-        the previous row, with this row's own), `paddr` (uint64) if the trace has physical
-        addresses, and in a recording of several processes `process` (uint32), the number of the
-        process that makes the access. The memory needed does not depend on the trace's length.
+        store), `thread` (uint32, 0 is the first), `instructions` (uint16: instructions that have
+        begun since the previous row, including this row's own), `paddr` (uint64) if the trace has
+        physical addresses, and in a recording of several processes `process` (uint32), the number
+        of the process that makes the access. The memory that is needed does not depend on the
+        trace's length.
 
         Raises:
             WorkError: The file is damaged behind the batches that were returned.

@@ -1,4 +1,5 @@
-//! The size of the area that `xsave` and its kin access: it depends on the registers that they save, and on the form.
+//! The size of the area that `xsave` and similar instructions access. It depends on the registers
+//! that they save, and on the form.
 
 use core::arch::asm;
 use core::arch::x86_64::__cpuid_count;
@@ -11,10 +12,11 @@ pub(crate) const FORM: u64 = 520;
 const IS_COMPACT: u64 = 1 << 63;
 const COMPONENTS: usize = 63;
 
-/// Of each extended component: its size, 1 if it is aligned in the compact form (bit 31), and its offset in the standard
-/// form (from bit 32 on). The instruction that tells it is slow in a virtual machine.
+/// For each extended component: its size, 1 if it is aligned in the compact form (bit 31), and its
+/// offset in the standard form (from bit 32 on). They are kept because the instruction that returns
+/// them is slow in a virtual machine.
 static KNOWN: [AtomicU64; COMPONENTS] = [const { AtomicU64::new(0) }; COMPONENTS];
-/// The components that the system has enabled; 0 until that is known.
+/// The components that the system has enabled. 0 until they are known.
 static ENABLED: AtomicU64 = AtomicU64::new(0);
 
 const IS_ALIGNED: u64 = 1 << 31;

@@ -1,5 +1,5 @@
-//! The accesses of instructions whose addresses translated code cannot compute: the engine computes them
-//! before the instruction is executed.
+//! The accesses of instructions whose addresses translated code cannot compute. The engine computes
+//! these addresses before the instruction is executed.
 //!
 //! These are operands with a 32-bit register or with a gather's vector of indices, bits outside the addressed
 //! word (`bt [rdi], rax`), and areas whose size only the processor knows (`xsave`).
@@ -14,11 +14,12 @@ use crate::insn::{number, pieces};
 use crate::state::{FS_BASE, State};
 use crate::vectors::Vectors;
 
-/// The most bytes of one access.
+/// The maximum size of one access in bytes.
 const BYTES_MAX: u32 = 64;
 
-/// The addresses and tags of the accesses of `instruction` to its operands `used`; the error says why the
-/// instruction is refused. `vectors` reads the vector registers, and `word` a word of the program's memory.
+/// The addresses and tags of the accesses of `instruction` to its operands `used`. The error says
+/// why the instruction is refused. `vectors` reads the vector registers, and `word` a word of the
+/// program's memory.
 pub(crate) fn accesses(
     instruction: &Instruction,
     used: &[UsedMemory],
@@ -59,7 +60,8 @@ pub(crate) fn accesses(
     Ok(accesses)
 }
 
-/// The value of a general register, limited to the width that its name stands for; 0 for none.
+/// The value of a general register, limited to the width that its name stands for. 0 if there is no
+/// register.
 pub(crate) fn value(state: State, register: Register) -> u64 {
     match register {
         Register::None => 0,
@@ -99,7 +101,8 @@ fn address_of(instruction: &Instruction, memory: &UsedMemory, state: State) -> u
     }
 }
 
-/// The distance from the addressed word to the word with the bit that `register` names.
+/// The distance from the addressed word to the word that contains the bit whose number is in
+/// `register`.
 fn word_of_bit(state: State, register: Register) -> u64 {
     let raw = state.register(number(register));
     let bit = match register.size() {

@@ -1,8 +1,9 @@
 //! The clock of the vdso, which is read without a system call.
 //!
-//! Each segment of a ring ends with a look at the clock, and so does each call that is recorded. The kernel's function for
-//! that is in the vdso, a small library that it maps into each program; like all of the kernel's code it uses no vector
-//! registers. If it is not found, or the program has unmapped it, the engine makes a system call instead.
+//! The clock is read at the end of each segment of a ring, and for each call that is recorded. The
+//! kernel's function for this is in the vdso, a small library that the kernel maps into each
+//! program. Like all code of the kernel, it uses no vector registers. If it is not found, or the
+//! program has unmapped it, the engine makes a system call instead.
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -12,9 +13,10 @@ use crate::sys::CLOCK;
 const AT_SYSINFO_EHDR: u64 = 33;
 const SHT_DYNSYM: u32 = 11;
 const NAME: &[u8] = b"__vdso_clock_gettime\0";
-/// The most sections and symbols that are looked at.
+/// The maximum number of sections and symbols that are examined.
 const MOST: u64 = 256;
-/// The fewest bytes of the vdso, and of the data before it that it reads. A program that changes one part changes all.
+/// The minimum size in bytes of the vdso, and of the data before it that it reads. If a program
+/// changes a part of them, it changes all of them.
 const BYTES: u64 = 8 << 10;
 
 /// The address of the vdso; 0 if it is not used.
@@ -65,7 +67,7 @@ const _: () = assert!(offset_of!(File, section_count) == 60 && size_of::<Section
 ///
 /// # Safety
 ///
-/// The stack is as the kernel has made it.
+/// The stack must still be as the kernel has created it.
 pub(crate) unsafe fn find(rsp: u64) {
     // SAFETY: the caller's; the vdso is the kernel's, and is mapped.
     unsafe {
@@ -77,7 +79,8 @@ pub(crate) unsafe fn find(rsp: u64) {
     }
 }
 
-/// Called when the program changes the mapping of `bytes` bytes from `start` on: the clock may be gone.
+/// Called when the program changes the mapping of `bytes` bytes from `start` on. The clock may no
+/// longer be mapped.
 pub(crate) fn changed(start: u64, bytes: u64) {
     let base = VDSO.load(Ordering::Relaxed);
     let first = base.saturating_sub(BYTES);

@@ -44,7 +44,7 @@ const GS: u8 = 0x65;
 impl Code {
     pub(crate) fn byte(&mut self, byte: u8) {
         debug_assert!(self.at < self.end);
-        // SAFETY: whoever made this has left room for a block.
+        // SAFETY: the code that created this value has left room for a block.
         unsafe { (self.at.wrapping_add(self.shift) as *mut u8).write(byte) };
         self.at += 1;
     }
@@ -166,8 +166,8 @@ impl Code {
         at
     }
 
-    /// `jmp` to any address. The address is aligned, as the program may have set the flag by which unaligned accesses
-    /// fault.
+    /// `jmp` to any address. The word with the address is aligned, since the program may have set
+    /// the flag that makes unaligned accesses fault.
     pub(crate) fn jump_far(&mut self, to: u64) {
         let padding = (self.at + 6).wrapping_neg() % 8;
         self.bytes(&[0xff, 0x25]);
@@ -245,7 +245,7 @@ impl Code {
         self.byte(value as u8);
     }
 
-    /// Loads the doubleword at `gs:[at + disp]` into `to`, with the lower half of `at`.
+    /// Loads the doubleword at `gs:[at + disp]` into `to`. Only the lower half of `at` is used.
     pub(crate) fn peek(&mut self, to: u8, at: u8, disp: i32) {
         self.byte(0x67);
         self.with_gs(false, MOV_FROM_MEMORY, to, at, disp);
@@ -260,7 +260,7 @@ impl Code {
         self.with_constant(0x48, 0xf7, 2, register);
     }
 
-    /// `shr register, bits`. It changes flags, as all that follow.
+    /// `shr register, bits`. It changes flags, like all functions after this one.
     pub(crate) fn shift_right(&mut self, register: u8, bits: u8) {
         self.with_constant(0x48, 0xc1, 5, register);
         self.byte(bits);

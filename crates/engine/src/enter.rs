@@ -46,7 +46,7 @@ impl Recorder {
             sys::call(nr::OPENAT, [here, path as u64, O_RDWR | O_CLOEXEC, 0, 0, 0])
         };
         if fd < 0 {
-            return Err("it cannot open the recording's shared memory");
+            return Err("it cannot open the file of the recording's shared memory");
         }
         let rights = sys::PROT_READ | sys::PROT_WRITE;
         let fixed = sys::MAP_SHARED | sys::MAP_NORESERVE | sys::MAP_FIXED;
@@ -54,9 +54,11 @@ impl Recorder {
             .and_then(|at| sys::map(at, SESSION_BYTES as u64, rights, fixed, fd, 0));
         // SAFETY: the descriptor is ours.
         unsafe { sys::call(nr::CLOSE, [fd as u64, 0, 0, 0, 0, 0]) };
-        let base = base.ok_or("it finds no address range for the recording's shared memory")?;
+        let base =
+            base.ok_or("the process has no free address range for the recording's shared memory")?;
         let room = sys::private(3 * CHUNK_BYTES as u64);
-        let room = room.ok_or("it finds no address range for its buffer")?;
+        let room =
+            room.ok_or("the process has no free address range for the recording's buffer")?;
         let mut recorder = Recorder {
             base,
             slot: Slot::default(),
@@ -76,7 +78,9 @@ impl Recorder {
                 "the recorder's version is not that of pagewalk: build the recorder and pagewalk again",
             );
         }
-        recorder.take_slot(None).ok_or("too many processes are recorded at one time")?;
+        recorder
+            .take_slot(None)
+            .ok_or("too many processes run at one time: 1024 can be recorded")?;
         recorder.attach()?;
         Ok(recorder)
     }
@@ -154,7 +158,9 @@ impl Recorder {
 
     /// Claims a ring for the first thread of the process, and maps it over the earlier mapping.
     fn attach(&mut self) -> Result<(), &'static str> {
-        let chunk = self.claim_chunk().ok_or("too many threads are recorded at one time")?;
+        let chunk = self
+            .claim_chunk()
+            .ok_or("too many threads run at one time for the recording's shared memory")?;
         let bytes = CHUNK_BYTES as u64;
         self.ring = self.base + ring_offset(chunk) as u64;
         let number = self.process().threads.fetch_add(1, Ordering::Relaxed);
@@ -162,10 +168,10 @@ impl Recorder {
         ring.reset(self.slot.index as u32, self.slot.generation, number, Next::OWN);
         ring.span.store((SPAN + SLACK) as u32, Ordering::Relaxed);
         sys::again(self.ring, PAGE_BYTES, self.state.0 + RING_PAGE as u64)
-            .ok_or("it cannot map its position in the recording")?;
+            .ok_or("it cannot map the part of the recording's shared memory with its position")?;
         let records = self.base + chunk_offset(chunk) as u64;
         for half in [self.view, self.view + bytes] {
-            sys::again(records, bytes, half).ok_or("it cannot map its buffer")?;
+            sys::again(records, bytes, half).ok_or("it cannot map the recording's buffer")?;
         }
         self.before = 0;
         self.guard = self.view + 8 * SPAN;

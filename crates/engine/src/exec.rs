@@ -19,9 +19,9 @@ use crate::sys::{self, nr};
 use crate::{tell, ways};
 
 const PATH_BYTES: usize = 4096;
-/// The most bytes of path and arguments that are reported to the host.
+/// The maximum length in bytes of the path and arguments that are reported to the host.
 const TOLD_BYTES: usize = 2048;
-/// The most arguments that are looked at.
+/// The maximum number of arguments that are read.
 const ARGUMENTS_MAX: u64 = 1 << 18;
 const AT_FDCWD: u64 = -100i64 as u64;
 const AT_EMPTY_PATH: u64 = 0x1000;
@@ -34,7 +34,7 @@ type Stat = [u64; 18];
 
 /// A request of the program to execute a file.
 struct Request {
-    /// The descriptor of the directory that the path is relative to.
+    /// The descriptor of the directory to which the path is relative.
     directory: u64,
     path: u64,
     arguments: u64,
@@ -47,7 +47,7 @@ struct Request {
 /// An environment with another list of libraries to load first.
 struct Environment {
     pointers: Vec<u64>,
-    /// What one of the pointers points to.
+    /// The string to which one of the pointers points.
     _variable: Vec<u8>,
 }
 
@@ -116,7 +116,7 @@ impl Engine {
         session.follow != 0 && session.over.load(Ordering::Relaxed) == 0 && !self.recorder.is_off
     }
 
-    /// Whether the file, if it is there, can be recorded; if not, a note says why.
+    /// Whether the file can be recorded, if it exists. If not, adds a note that says why.
     fn may_follow(&mut self, file: Option<Stat>) -> bool {
         const MODE: usize = 3;
         const SET_BITS: u64 = 0o6000;
@@ -129,8 +129,9 @@ impl Engine {
         true
     }
 
-    /// If allocations are marked: the environment for the program, in which the library that marks them comes before the
-    /// libraries that the environment names. A program that is not recorded gets only those.
+    /// If allocations are recorded: the environment for the program. In it, the library that
+    /// reports allocations comes before the libraries that the environment already names. A program
+    /// that is not recorded gets only the latter.
     fn preloading(&self, request: &Request) -> Option<Environment> {
         const VARIABLE: &[u8; 11] = b"LD_PRELOAD=";
         let stem = Some(self.recorder.libraries()).filter(|stem| !stem.is_empty())?;
@@ -153,7 +154,7 @@ impl Engine {
         }
         let mut wanted = until_zero(&wanted);
         if wanted.starts_with(stem) {
-            // It was put there for the program before.
+            // The engine added this library for the program that calls `execve`.
             let end = wanted.iter().position(|&byte| byte == b':');
             wanted = end.map_or(&b""[..], |end| &wanted[end + 1..]);
         }
@@ -176,7 +177,7 @@ impl Engine {
         self.recorder.mark();
     }
 
-    /// Asks the host to trace this process; whether it does.
+    /// Asks the host to trace this process. Returns whether the host does so.
     fn ask(&mut self) -> bool {
         let (session, process) = (self.recorder.session(), self.recorder.process());
         // SAFETY: no pointers; a kernel without Yama refuses it.
@@ -245,7 +246,7 @@ impl Engine {
     }
 }
 
-/// What the kernel says of the file to execute, if it is there.
+/// The result of `stat` for the file to execute, if it exists.
 fn stat_of(request: &Request) -> Option<Stat> {
     let mut stat = [0u64; 18];
     let to = stat.as_mut_ptr() as u64;
@@ -288,7 +289,7 @@ fn is_for_this_processor(directory: u64, path: u64, may_be_script: bool) -> bool
 
 /// Reads a zero-terminated string of the program.
 fn read_string(address: u64, to: &mut Path) -> bool {
-    // The string may end right before memory that is not there: up to page ends.
+    // The string may end right before unmapped memory, so read up to the end of a page at a time.
     let mut length = 0;
     while length < PATH_BYTES {
         let from = address.wrapping_add(length as u64);

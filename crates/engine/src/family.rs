@@ -6,11 +6,12 @@
 //!            marks, copies translated code                     enters the session, with its own ring
 //! ```
 //!
-//! All memory of the engine is private to the process, except translated code and the session, which are shared
-//! mappings. Code is copied before the fork, when nobody changes it. `vfork` becomes a `fork` whose parent
-//! waits in the kernel until its child has executed a program or has ended, as it does by itself: the parent
-//! does not see what the child stores. If the parent has other threads, which go on, it waits in the engine
-//! instead, for the end of a pipe that the child closes when it executes a program or ends.
+//! All memory of the engine is private to the process, except translated code and the session,
+//! which are shared mappings. Code is copied before the fork, when nobody changes it. `vfork`
+//! becomes a `fork`. As in a `vfork`, the parent waits in the kernel until its child has executed a
+//! program or has ended. But the parent does not see the child's stores. If the parent has other
+//! threads, which continue, it waits in the engine instead: for a pipe that the child closes when
+//! it executes a program or ends.
 
 use core::sync::atomic::Ordering;
 
@@ -35,10 +36,10 @@ impl Engine {
             _ => (Call::Clone, arguments),
         };
         let [flags, stack, parent_tid, child_tid, base, _] = told;
-        // Without CLONE_VM there is nothing to share of handlers.
+        // Without CLONE_VM, handlers cannot be shared.
         let real = flags & !(CLONE_VM | CLONE_SIGHAND);
         let session = self.recorder.session();
-        // In the child nobody is there to give these locks back.
+        // In the child, no other thread exists that could give these locks back.
         let shared = self.shared;
         let mut translator = self.code();
         let parent = self.recorder.parent(flags);
@@ -105,7 +106,7 @@ impl Engine {
 struct Awaited([u32; 2]);
 
 impl Awaited {
-    /// The pipe, if it `is_needed`. Without descriptors the parent goes on at once.
+    /// The pipe, if it `is_needed`. If no descriptors are free, the parent continues at once.
     fn begin(is_needed: bool) -> Option<Awaited> {
         const O_CLOEXEC: u64 = 0o2000000;
         let mut ends = [0u32; 2];

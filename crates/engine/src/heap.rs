@@ -25,7 +25,7 @@ struct Free {
     end: u64,
 }
 
-// SAFETY: whoever changes it has the lock, and signal handlers do not allocate.
+// SAFETY: only a thread that has the lock changes the heap, and signal handlers do not allocate.
 unsafe impl Sync for Heap {}
 
 impl Heap {
@@ -72,7 +72,7 @@ unsafe impl GlobalAlloc for Heap {
 }
 
 impl Heap {
-    /// A piece of that class.
+    /// A piece of this size class.
     ///
     /// # Safety
     ///

@@ -46,7 +46,7 @@ pub(crate) enum Flow {
     Repeated,
     /// To the next instruction; the engine reports the accesses before the instruction is executed.
     Assisted,
-    /// Not known: the engine cannot run the instruction, for this reason.
+    /// The engine cannot execute the instruction, for this reason.
     Refused(&'static str),
 }
 
@@ -194,7 +194,7 @@ impl Reader {
         if matches!(instruction.mnemonic(), Mnemonic::Cmpsb | Mnemonic::Cmpsw | Mnemonic::Cmpsq)
             || instruction.mnemonic() == Mnemonic::Cmpsd && instruction.is_string_instruction()
         {
-            // As in QEMU, so that both record the same.
+            // The order is that of QEMU, so that both record the same accesses.
             accesses.reverse();
         }
         let Registers { used, written, .. } = registers;
@@ -300,7 +300,7 @@ pub(crate) fn with_operand_at(instruction: &Instruction, register: u8) -> Option
     instruction.set_memory_displacement64(0);
     instruction.set_memory_displ_size(0);
     let mut encoder = Encoder::new(64);
-    // Where it is does not matter: it is at no distance from anything.
+    // The address does not matter, since the instruction contains no distance.
     encoder.encode(&instruction, 0).ok()?;
     Some(encoder.take_buffer())
 }

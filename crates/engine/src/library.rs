@@ -1,4 +1,4 @@
-//! The code of the library that marks allocations, whose accesses are left out.
+//! The code of the library that reports allocations. Its accesses are not recorded.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,11 +11,11 @@ pub(crate) fn holds(pc: u64) -> bool {
     (start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed)).contains(&pc)
 }
 
-/// Takes note of an executable mapping of `bytes` bytes from `start` of the file at `path`. The library's path begins with
-/// `stem`, which is empty if there is none.
+/// Called for an executable mapping of the file at `path`, of `bytes` bytes at the address `start`.
+/// The library's path begins with `stem`, which is empty if no library is used.
 pub(crate) fn mapped(stem: &[u8], path: &[u8], start: u64, bytes: u64) {
     if !stem.is_empty() && path.starts_with(stem) {
-        // The end first, so that at no time other code seems to be between them.
+        // The end is stored first, so that other code never seems to be between the two addresses.
         CODE[1].store(start.saturating_add(bytes), Ordering::Relaxed);
         CODE[0].store(start, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! A lock for what the threads of a process share.
+//! A lock for data that the threads of a process share.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -9,14 +9,15 @@ use crate::sys;
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// Taken, and somebody waits.
+/// The lock is taken, and another thread waits for it.
 const AWAITED: u32 = 2;
 const FUTEX_WAIT_PRIVATE: u64 = 128;
 const FUTEX_WAKE_PRIVATE: u64 = 129;
 
 /// A lock without its data.
 ///
-/// Whoever has it runs in the engine, where signals are only kept: no handler waits for a lock of its own thread.
+/// A thread that has the lock runs in the engine. Signals that come there are only stored, so no
+/// handler waits for a lock of its own thread.
 #[derive(Debug)]
 pub(crate) struct Lock(AtomicU32);
 

@@ -38,7 +38,7 @@ impl Kind {
         is_plain.then_some(Kind { mnemonic, size, is_until_equal })
     }
 
-    /// Whether the instruction ends on a comparison of elements.
+    /// Whether a comparison of elements can end the instruction.
     pub(crate) fn compares(self) -> bool {
         use Mnemonic::*;
         matches!(self.mnemonic, Cmpsb | Cmpsw | Cmpsd | Cmpsq | Scasb | Scasw | Scasd | Scasq)
@@ -67,12 +67,12 @@ impl Kind {
         u64::from(from) + u64::from(of) + u64::from(to)
     }
 
-    /// Executes it for at most `count` elements, with the registers of the state. Returns the rest of the
-    /// count.
+    /// Executes the instruction for at most `count` elements, with the registers of the state.
+    /// Returns how many of them were not executed.
     ///
     /// # Safety
     ///
-    /// The program is about to make the same accesses.
+    /// The program must be about to make the same accesses.
     pub(crate) unsafe fn execute(self, state: State, count: u64) -> u64 {
         use Mnemonic::*;
         let mut rcx = count;

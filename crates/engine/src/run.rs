@@ -378,8 +378,7 @@ impl Engine {
         let Some(exit) = exit else {
             self.refuse(
                 self.pc,
-                "it reached an exit that the engine does \
-                                                            not know",
+                "its translated code has an unknown exit, which is a fault in Pagewalk",
             )
         };
         match exit {

@@ -77,7 +77,7 @@ pub(crate) const EINVAL: i64 = -22;
 pub(crate) const EFAULT: i64 = -14;
 pub(crate) const EPERM: i64 = -1;
 pub(crate) const ENOMEM: i64 = -12;
-/// Linux's internal result for a signal that came before the call: see [`crate::signal`].
+/// Linux's internal result if a signal came before the call: see [`crate::signal`].
 pub(crate) const RESTART: i64 = -512;
 
 /// Whether a result is an error.
@@ -89,7 +89,7 @@ pub(crate) fn is_error(result: i64) -> bool {
 ///
 /// # Safety
 ///
-/// The same as for the system call with these arguments.
+/// The conditions of the system call with these arguments.
 pub(crate) unsafe fn call(number: u64, a: [u64; 6]) -> i64 {
     let mut result = number as i64;
     // SAFETY: the caller's; the kernel keeps all registers but these.
@@ -130,7 +130,8 @@ pub(crate) fn private(bytes: u64) -> Option<u64> {
     None
 }
 
-/// As [`private`], with `room` bytes of addresses behind it where nothing is mapped yet.
+/// As [`private`], but also reserves `room` bytes of addresses after the memory, where nothing is
+/// mapped yet.
 pub(crate) fn private_before(bytes: u64, room: u64) -> Option<u64> {
     let at = private(bytes)?;
     NEXT.fetch_add(room & !0xf_ffff, Ordering::Relaxed);
@@ -157,12 +158,13 @@ pub(crate) fn exit(status: u64) -> ! {
 /// Prints a line.
 pub(crate) fn say(parts: &[&str]) {
     for part in parts {
-        // SAFETY: the bytes are there.
+        // SAFETY: the bytes exist.
         unsafe { call(nr::WRITE, [2, part.as_ptr() as u64, part.len() as u64, 0, 0, 0]) };
     }
 }
 
-/// The address of a function of the kernel's that reads a clock ([`crate::clock`]); 0 if none is known.
+/// The address of a function of the kernel that reads a clock ([`crate::clock`]). 0 if no such
+/// function is known.
 pub(crate) static CLOCK: AtomicU64 = AtomicU64::new(0);
 
 /// The time of the system's monotonic clock in nanoseconds.

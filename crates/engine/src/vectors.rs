@@ -1,4 +1,4 @@
-//! Gathers and scatters: the addresses that vector registers hold.
+//! Gathers and scatters: the addresses in vector registers.
 //!
 //! ```text
 //!   xsave area   xmm0-15: at 160 | upper halves of ymm: component 2 | k0-7: 5 | upper halves of zmm0-15: 6 | zmm16-31: 7
@@ -67,8 +67,8 @@ impl Vectors {
         if bytes == 8 { shifted } else { shifted & 0xffff_ffff }
     }
 
-    /// The addresses that a gather or scatter accesses, with `base` as the value of its base register; `None`
-    /// for other instructions.
+    /// The addresses that a gather or scatter accesses, if its base register has the value `base`.
+    /// `None` for other instructions.
     pub(crate) fn elements(self, instruction: &Instruction, base: u64) -> Option<Vec<u64>> {
         use Mnemonic::*;
         let index_bytes = match instruction.mnemonic() {
@@ -84,7 +84,7 @@ impl Vectors {
         let bytes = instruction.memory_size().size();
         let count = (data.size() / bytes).min(index.size() / index_bytes);
         let is_masked = |element: usize| match instruction.op_mask() {
-            // The sign of each element of the third operand.
+            // The mask bits are the signs of the elements of the third operand.
             Register::None => {
                 let mask = self.element(instruction.op2_register().number(), element, bytes);
                 mask >> (8 * bytes - 1) & 1 != 0

@@ -38,7 +38,7 @@ global_asm!(
     "cld",
     "2:",
     "call {dispatch}",
-    // Into translated code, unless a signal has come.
+    // Enters translated code, unless a signal has come.
     "pagewalk_enter:",
     "cmp dword ptr gs:[{pending}], 0",
     "jne 3f",
@@ -129,7 +129,7 @@ global_asm!(
     "pagewalk_return:",
     "mov eax, 15",
     "syscall",
-    // Continues as the frame in rdi says.
+    // Continues with the registers in the frame at rdi.
     ".globl pagewalk_go",
     "pagewalk_go:",
     "lea rsp, [rdi + 8]",
@@ -166,7 +166,7 @@ global_asm!(
     "mov eax, 60",
     "syscall",
     "ud2",
-    // Stops for a tracer, if there is one.
+    // Stops at a breakpoint, for a tracer if there is one.
     ".globl pagewalk_break, pagewalk_broken",
     "pagewalk_break:",
     "int3",
@@ -221,7 +221,7 @@ macro_rules! address {
 /// The word at this offset from the base of gs: see [`crate::state`].
 pub(crate) fn own(offset: i32) -> u64 {
     let word: u64;
-    // SAFETY: gs is the engine's as long as it runs.
+    // SAFETY: the base of gs is the engine's as long as the engine runs.
     unsafe {
         asm!("mov {0}, gs:[{1}]", out(reg) word, in(reg) i64::from(offset), options(nostack, preserves_flags));
     }
@@ -231,11 +231,11 @@ pub(crate) fn own(offset: i32) -> u64 {
 /// Allows unaligned accesses in a signal handler. A handler begins with the flags of the interrupted
 /// code, which may forbid them.
 pub(crate) fn allow_unaligned() {
-    // SAFETY: flags alone are changed.
+    // SAFETY: only flags are changed.
     unsafe { asm!("pushfq", "and dword ptr [rsp], {0}", "popfq", const !(ALIGNMENT as i32)) };
 }
 
-/// The address that exits of translated code jump to.
+/// The address to which exits of translated code jump.
 pub(crate) fn leave() -> u64 {
     address!(pagewalk_leave)
 }
@@ -312,6 +312,6 @@ pub(crate) fn save(to: *mut u8) {
 /// Restores these registers; `is_whole` if the area has more than what `fxsave` saves. Returns
 /// false if the area is invalid.
 pub(crate) fn load(from: *const u8, is_whole: bool) -> bool {
-    // SAFETY: a state that is none is seen.
+    // SAFETY: an invalid state is detected.
     unsafe { if is_whole { pagewalk_load(from) == 0 } else { pagewalk_load_old(from) == 0 } }
 }

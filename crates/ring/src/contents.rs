@@ -72,8 +72,8 @@ impl Place {
 /// ```
 #[repr(C)]
 pub struct Contents {
-    /// The number of requests that the process has made. [`Contents::answered`] has the number of
-    /// the last request that was answered.
+    /// The number of requests that the process has made. `answered` has the number of the last
+    /// request that was answered.
     pub asked: AtomicU32,
     /// See [`Contents::asked`].
     pub answered: AtomicU32,

@@ -1,4 +1,4 @@
-"""A machine file of the machine at hand, from timing alone.
+"""A machine file of this computer, from timing alone.
 
 ```
   probe.c --cc--> probe --> curves of nanoseconds --> seen.py: knees and plateaus, with spreads
@@ -6,9 +6,9 @@
   machine file <-- machine_file.py <-- fit.py: host, last cache, memory, from far loads
 ```
 
-Neither the processor nor the system is asked, because virtual machines often report wrong facts
-about their hardware. A number that cannot be found by timing is an assumption, and the file marks
-it as one.
+What the processor and the system report is not used, because virtual machines often report wrong
+facts about their hardware. A number that cannot be found by timing is an assumption, and the file
+marks it as one.
 """
 
 from pagewalk.calibrate.machine_file import machine_file

@@ -9,10 +9,10 @@
   unmapping a page more                                        | entry  | frame given back |
 ```
 
-Only sums of costs can be timed. A cost that no difference of two sums shows is part of `traps`, or
-it is an assumption. For example, a node of a frame's list of mappings is assumed to take one line
-of memory, as the frame's descriptor does. (Linux only counts the mappings of a frame; its nodes
-belong to regions.)
+Only sums of costs can be timed. If a cost is not the difference of two sums, it is contained in
+`traps`, or it is an assumption. For example, it is assumed that a node of a frame's list of
+mappings takes one load from memory, like the frame's descriptor. (Linux only counts the mappings of
+a frame; its nodes belong to regions.)
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,10 @@ from pagewalk.calibrate.seen import Seen, Spread
 
 FLUSH_PAGE = 200
 """Cycles of flushing one page: an assumption. For more than 33 pages Linux flushes the whole
-space."""
+space.
+"""
 WALK = 30
-"""Cycles that the system's clock counts per walk if none was measured: an assumption."""
+"""The cycles per walk if they were not measured: an assumption."""
 NEEDED = (
     "fault on a page of 4K",
     "fault on a page of 4K that is in memory",
@@ -40,7 +41,7 @@ NEEDED = (
 
 
 def costs(seen: Seen) -> list[str]:
-    """The lines of `[os.costs]` and `[os.costs.work]`; none if something was not timed."""
+    """The lines of `[os.costs]` and `[os.costs.work]`. No lines if something was not timed."""
     if any(name not in seen.costs for name in NEEDED):
         return []
     found = {name: _cycles(cost, seen.ghz.value) for name, cost in seen.costs.items()}
@@ -103,7 +104,7 @@ def costs(seen: Seen) -> list[str]:
 
 
 def faults(seen: Seen) -> list[str]:
-    """The lines of `[calibrated]` about page faults; none if something was not timed."""
+    """The lines of `[calibrated]` about page faults. No lines if something was not timed."""
     names = (
         "fault on a page of 4K",
         "fault on a page of 4K, in a program that it disturbs",
@@ -116,7 +117,7 @@ def faults(seen: Seen) -> list[str]:
     alone, within, unmap, large, unmap_large = (
         _cycles(seen.costs[name], seen.ghz.value) for name in names
     )
-    # Noise can hide the difference, which is never negative.
+    # The real difference is never negative, but noise can hide it.
     ends = sorted((alone + unmap, within + unmap))
     return [f"fault_4k_cycles = {ends}", f"fault_2m_cycles = {large + unmap_large}"]
 

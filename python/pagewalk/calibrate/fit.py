@@ -1,4 +1,4 @@
-r"""Fits what no knee of a curve shows: the host, the last cache, memory, and distant walks.
+r"""Fits the numbers that no knee of a curve shows: host, last cache, memory, distant walks.
 
 ```
   far loads, timed:  32M   128M   512M   of 4K and of 2M pages
@@ -10,10 +10,9 @@ r"""Fits what no knee of a curve shows: the host, the last cache, memory, and di
   least squares: memory, refill --> the host and the cache with the least error
 ```
 
-On a shared computer the share of the last cache that a program gets varies, and the cost of a walk
-grows with the memory in use, because page tables compete with data for the caches. So both are
-fitted to the times of loads from far memory. The remaining difference is the error that each
-prediction passes on.
+On a shared computer, a program gets a varying share of the last cache. And the cost of a walk grows
+with the memory in use, because page tables compete with data for the caches. So both are fitted to
+the times of loads from far memory. The remaining difference is an error of each prediction.
 """
 
 import itertools
@@ -28,12 +27,13 @@ from pagewalk.machine import Machine
 from pagewalk.trace import Trace
 
 CACHE_TIMES = (0.25, 0.5, 1, 2, 4, 16)
-"""Sizes of the last cache that are tried, as multiples of the measured one. If other programs share
-the cache, its plateau ends before the cache's size."""
+"""The sizes of the last cache that are tried, as multiples of the measured size. If other programs
+share the cache, its plateau ends at a smaller size than that of the cache.
+"""
 _ACCESSES = 150_000
 _WARMUP = 250_000
 _INSTRUCTIONS = 4
-"""Instructions per step of the far loads: multiply, add, mask, load."""
+"""The number of instructions per step of the far loads: multiply, add, mask, load."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,15 @@ class Fit:
     """The fitted numbers.
 
     Attributes:
-        host: Page size with which a host maps this machine's memory; `None` if there is no host.
+        host: The page size with which a host maps this machine's memory. `None` if there is no
+            host.
         last_cache: Size of the last cache in bytes.
         memory_cycles: Latency of memory in cycles.
         refill_cycles: Cycles of a walk in addition to its references.
         error: The largest difference between a load's time and the fit, as a share of that time.
-        gain_errors: By how much measured gains of 2M pages over 4K pages differ from the fitted
-            gains, as shares of 1: the lowest and the highest difference of all far loads, each
-            widened by the spread of the measured gain. The range always contains 0.
+        gain_errors: The lowest and the highest difference, over all far loads, between measured and
+            fitted gains of 2M pages over 4K pages, as shares of 1. Each is widened by the spread of
+            the measured gain. The range always contains 0.
         points: For each far load its page size, bytes, measured cycles and fitted cycles.
     """
 
@@ -62,11 +63,11 @@ class Fit:
 
 
 def fit(seen: Seen, text: Callable[[Fit], str], progress: Callable[[str], None]) -> Fit | None:
-    """The host, the cache and the costs with which the machine of `text` fits the far loads best.
+    """The host, the cache and the costs with which the machine file fits the far loads best.
 
     Args:
         seen: The measurements.
-        text: The machine file for a fit.
+        text: A function that returns the text of the machine file for a fit.
         progress: Called with a description of each trial.
     """
     if not seen.far or not seen.caches:
@@ -84,7 +85,7 @@ def fit(seen: Seen, text: Callable[[Fit], str], progress: Callable[[str], None])
 
 
 def _solve(seen: Seen, trial: Fit, file: str) -> Fit:
-    """`trial` with the latency of memory and the refill that fit best, by least squares."""
+    """`trial` with the memory latency and the refill cycles that fit best, by least squares."""
     rows = []
     for page, loads in seen.far.items():
         for size, timed in loads.items():
@@ -109,7 +110,7 @@ def _solve(seen: Seen, trial: Fit, file: str) -> Fit:
 
 
 def _wobble(seen: Seen, size: int) -> float:
-    """Half of the distance between the quartiles of a size's gain, as a share of its 4K time."""
+    """Half of the distance between the quartiles of a size's gain, as a share of the 4K time."""
     four, two = seen.far["4K"][size], seen.far["2M"][size]
     apart = (two.hi - two.lo) / two.value + (four.hi - four.lo) / four.value
     return apart * two.value / four.value / 4
@@ -137,7 +138,7 @@ def _counted(file: str, page: str, size: int, memory_cycles: float) -> tuple[flo
 
 
 def _least_squares(rows: list[tuple[tuple[float, float], float]]) -> tuple[float, float]:
-    """Two factors of at least 0 by which the sum of the columns is nearest to the last one."""
+    """Two factors of at least 0 for two columns, so that the sum is nearest to the last column."""
     aa = sum(a * a for (a, _), _ in rows)
     ab = sum(a * b for (a, b), _ in rows)
     bb = sum(b * b for (_, b), _ in rows)

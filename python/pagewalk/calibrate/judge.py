@@ -1,4 +1,4 @@
-"""The accuracy of a machine file's ranges: small programs, predicted and timed.
+"""The accuracy of the ranges that a machine file predicts, from small programs that are timed.
 
 ```
   micro.c --timed--> 4K: 160 ns, 2M: 114 ns --> gain 29 %
@@ -27,15 +27,15 @@ from pagewalk.recording import Recording
 
 MICRO = Path(__file__).parent / "micro.c"
 KINDS = {"chase": 1, "random": 1, "strided": 1, "join": 2}
-"""The programs, each with its number of loads per step."""
+"""The kinds of programs, each with its number of loads per step."""
 SIZES = tuple(mega << 20 for mega in (1, 8, 64, 256, 1024, 2048))
 ROUNDS = 9
 WIDTH_MAX = 0.20
 RATIO_MAX = 3.0
 REPEATS_TO = 0.01
-"""Repeated measurements of a gain differ by this much, so a range is widened by it."""
+"""Repeated measurements of a gain differ by this share, so a range is widened by it."""
 _STARTUP = 200_000
-"""Accesses of a program before its `main`, rounded up."""
+"""The number of accesses of a program before its `main`, rounded up."""
 
 Progress = Callable[[str], None]
 
@@ -70,7 +70,7 @@ class Case:
     informed: Range
 
     def outside(self, predicted: Range) -> str | None:
-        """Why the predicted gain counts as wrong; `None` if it is right."""
+        """Why the predicted gain counts as wrong. `None` if it is right."""
         if predicted.hi - predicted.lo > WIDTH_MAX:
             return "the range is wider than 20 points"
         if predicted.holds(self.gain, REPEATS_TO):
@@ -78,7 +78,7 @@ class Case:
         return "it gains more than the most" if self.gain > predicted.hi else "less than the least"
 
     def time_outside(self, page: str) -> str | None:
-        """Why the predicted time with pages of this size counts as wrong; `None` if it is right."""
+        """Why the predicted time with pages of this size counts as wrong. `None` if it is right."""
         predicted = self.times[page]
         if predicted.hi > RATIO_MAX * predicted.lo:
             return "the range is wider than 3:1"
@@ -88,7 +88,7 @@ class Case:
 
 
 def time_all(program: Path, sizes: tuple[int, ...] = SIZES) -> dict[tuple[str, str, int], float]:
-    """Times every program; returns the median nanoseconds by kind, page size and bytes."""
+    """Times every program. Returns the median nanoseconds by kind, page size and bytes."""
     found: dict[tuple[str, str, int], list[float]] = {}
     for size in sizes:
         done = subprocess.run(
@@ -103,7 +103,7 @@ def time_all(program: Path, sizes: tuple[int, ...] = SIZES) -> dict[tuple[str, s
 
 
 def model(program: Path, machine: str, kind: str, size: int, page: str) -> dict[str, Any]:
-    """Runs a program on the machine file with pages of one size; returns the results."""
+    """Simulates a program on the machine file with pages of one size. Returns the results."""
     settings = [f"os.page_size={page}", "os.populated=true"]
     recording = Recording(
         [str(program), "run", kind, str(size)],
@@ -117,9 +117,10 @@ def model(program: Path, machine: str, kind: str, size: int, page: str) -> dict[
 
 @dataclass(frozen=True)
 class Parts:
-    """Cycles of a step: its instructions, all its stalls, and all of its translation.
+    """The cycles of a step: its instructions, all of its stalls, and all of its translation.
 
-    Out of order, `at_once` stalls overlap, and so do the walks that precede these stalls:
+    In an out-of-order processor, `at_once` stalls overlap, and the walks before these stalls
+    overlap too:
 
     ```
       one by one   |instructions|  stalls  |  translation  |
@@ -134,7 +135,7 @@ class Parts:
 
     @classmethod
     def of(cls, run: Mapping[str, Any], steps: float) -> "Parts":
-        """The cycles per step of a run, from its results and its number of steps."""
+        """The cycles of a step, from the results of a run and its number of steps."""
         each = run["machine"]["description"]["core"]["cycles_per_instruction"]
         instructions = run["instructions"] * each
         time = run["time"]
@@ -145,7 +146,7 @@ class Parts:
         )
 
     def cycles(self, at_once: float, walks: float) -> float:
-        """Cycles of a step in which `at_once` stalls and `walks` walks overlap."""
+        """The cycles of a step if `at_once` stalls and `walks` walks overlap."""
         waits = (self.instructions + self.stalls) / at_once + self.translation / walks
         return max(self.instructions, waits)
 
@@ -158,8 +159,8 @@ class Limits:
         ghz: The clock frequency in GHz.
         misses: The largest number of misses that overlap.
         walks: The largest number of walks that overlap.
-        error: The largest error of the times that the file was fitted to, as a share.
-        gain_errors: By how much measured gains are below and above the fitted gains.
+        error: The largest error, as a share, of the times to which the file was fitted.
+        gain_errors: How far measured gains are below and above the fitted gains.
     """
 
     ghz: float
@@ -170,7 +171,7 @@ class Limits:
 
 
 def predicted(four: Parts, two: Parts, limits: Limits) -> tuple[dict[str, Range], Range]:
-    """The times of a step and the gain, if it is not known how far a program's loads overlap."""
+    """The times of a step and the gain, if it is not known how many loads overlap."""
     ways = [
         (at_once, walks)
         for at_once in (1.0, limits.misses)
@@ -184,7 +185,10 @@ def predicted(four: Parts, two: Parts, limits: Limits) -> tuple[dict[str, Range]
 
 
 def informed(four: Parts, two: Parts, limits: Limits, timed_cycles: float) -> Range:
-    """The gain, if the time of a step with 4K pages is known: it shows how far loads overlap."""
+    """The gain, if the time of a step with 4K pages is known.
+
+    This time shows how many loads overlap.
+    """
     ways = []
     for most in (limits.misses, limits.walks):
         lo, hi = 1.0, max(1.0, limits.misses)
@@ -205,7 +209,7 @@ def _gains(four: Parts, two: Parts, ways: list[tuple[float, float]], limits: Lim
 def judge(
     machine: str, limits: Limits, progress: Progress, sizes: tuple[int, ...] = SIZES
 ) -> list[Case]:
-    """Times and predicts every program at every size.
+    """Times every program at every size, and predicts its times.
 
     Args:
         machine: The machine file of this machine.
@@ -238,10 +242,12 @@ def judge(
 
 
 def score(cases: list[Case]) -> dict[str, Any]:
-    """The share of right predictions, median widths, and the score of points instead of ranges.
+    """The share of right predictions, and the median widths.
 
-    The `error` of predicted points is their mean distance from the measured gain, in percentage
-    points.
+    Also the score of single numbers instead of ranges.
+
+    The `error` of predicted single numbers is their mean distance from the measured gain, in
+    percentage points.
     """
     total = len(cases)
 

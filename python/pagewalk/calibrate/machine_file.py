@@ -10,7 +10,7 @@ from pagewalk.calibrate.seen import Seen, Spread
 
 
 def machine_file(seen: Seen, title: str, progress: Callable[[str], None] = lambda _: None) -> str:
-    """The text of a machine file: measured numbers, and those of `fit`, which no knee shows."""
+    """The text of a machine file, from measured numbers and from the numbers of `fit`."""
     fitted = fit(seen, lambda trial: _text(seen, title, trial, ""), progress)
     if fitted is not None:
         points = ", ".join(
@@ -150,7 +150,7 @@ def _text(seen: Seen, title: str, fitted: Fit, how: str) -> str:
 
 
 def _beyond(seen: Seen, fitted: Fit) -> list[str]:
-    """The lines of the table `[calibrated]`, which no run reads."""
+    """The lines of the table `[calibrated]`, which simulations do not use."""
     low, high = fitted.gain_errors
     flight = seen.walks_in_flight
     walks = "walks_in_flight: not seen"

@@ -13,7 +13,7 @@ COMPILE = ("-O2", "-pthread")
 REPEATS = 9
 
 Curve = Mapping[int, list[float]]
-"""For each parameter, the nanoseconds of each repeat."""
+"""For each parameter: the nanoseconds of each repetition."""
 
 
 def build(source: Path, folder: Path) -> Path:
@@ -36,7 +36,7 @@ def build(source: Path, folder: Path) -> Path:
 
 
 def measure(repeats: int = REPEATS) -> dict[str, Curve]:
-    """Times this machine for some seconds: the curves by name, as `probe.c` describes them.
+    """Times this machine for some seconds. Returns the curves by name, as `probe.c` describes them.
 
     Raises:
         Error: There is no compiler.

@@ -8,8 +8,9 @@
         n          64                 1536      knees: entries of the TLBs
 ```
 
-At each point the least of the repeats counts, because noise only adds time; for far loads the
-median counts. The spread of a number is that of the points from which it was computed.
+At each point the shortest time of the repetitions counts, because noise only adds time. For far
+loads the median counts. The spread of a number is the spread of the points from which it was
+computed.
 """
 
 from collections.abc import Mapping
@@ -19,11 +20,15 @@ from pagewalk import _native
 from pagewalk.calibrate.probe import Curve
 
 FIRST_STEP_CYCLES = 1.0
-"""A step of this many cycles ends the first-level TLB: a few of its sets overflow first."""
+"""A rise by this number of cycles shows the end of the first-level TLB. A few of its sets overflow
+earlier.
+"""
 STEP_CYCLES = 3.0
-"""A rise by this many cycles is the end of the second level: walks take at least ten cycles."""
+"""A rise by this number of cycles shows the end of the second-level TLB: walks take at least ten
+cycles.
+"""
 FLAT = 1.15
-"""Points of a plateau differ by no more than this factor."""
+"""The times of a plateau differ at most by this factor."""
 
 
 @dataclass(frozen=True)
@@ -42,20 +47,21 @@ class Seen:
     Attributes:
         ghz: Clock frequency: dependent additions per nanosecond.
         cycles_per_instruction: Cycles per independent addition.
-        l1_entries: Pages of 4K that the first-level TLB for data holds.
-        l2_entries: Pages of 4K that the second-level TLB holds; `None` if no knee was found.
+        l1_entries: The number of pages of 4K that the first-level TLB for data can hold.
+        l2_entries: The number of pages of 4K that the second-level TLB can hold. `None` if no knee
+            was found.
         l2_hit: Time that a hit in the second-level TLB adds.
         walk: Time that a walk adds to a hit in the second level, by page size.
-        splinters: Whether memory in 2M pages has the knees of 4K pages, because a host, for
-            example, maps it by smaller pages.
-        caches: Bytes and latency of each level of the data caches.
+        splinters: Whether memory in 2M pages has the knees of 4K pages. A possible cause is a host
+            that maps it by smaller pages.
+        caches: The size in bytes and the latency of each level of the data caches.
         memory: Latency of memory.
         misses_in_flight: The largest number of misses of the last cache that overlap.
         walks_in_flight: The largest number of walks that overlap.
-        far: Time of a load from a random address, by page size and by the bytes of the memory
-            loaded from. These times are medians, because other programs also slow down the programs
-            whose times are predicted.
-        costs: Times of the kernel's work, such as a fault, by name.
+        far: The time of a load from a random address in some memory, by page size and by the size
+            of this memory in bytes. These times are medians, not the shortest times, because other
+            programs also slow down the programs whose times are predicted.
+        costs: The times of the kernel's work by name, such as a fault.
         unseen: The quantities that could not be measured, in words.
     """
 
@@ -111,7 +117,8 @@ def see(curves: Mapping[str, Curve]) -> Seen:
         unseen.append("walks to pages of 2M: all that were touched stayed in the TLB")
     far = max(line)
     if splinters and second is not None:
-        # Adjacent lines in pieces of pages miss the TLBs too, as far as these do not reach.
+        # Adjacent lines are in pages too, so they also miss the TLBs, if they need more pages than
+        # the TLBs hold.
         line = {
             n: time - _missing(n, first[0]) * hit.value - _missing(n, second[0]) * walk["2M"].value
             for n, time in line.items()
@@ -150,7 +157,7 @@ def see(curves: Mapping[str, Curve]) -> Seen:
 
 
 def _walks_in_flight(curves: Mapping[str, Curve]) -> Spread | None:
-    """The time that 4K pages add to dependent loads, over what they add to independent ones."""
+    """The quotient of two times: what 4K pages add to dependent and to independent loads."""
     if "far" not in curves:
         return None
     most = max(curves["far"])
@@ -167,13 +174,13 @@ def _walks_in_flight(curves: Mapping[str, Curve]) -> Spread | None:
 
 
 def spread(times: list[float]) -> Spread:
-    """The least of several times, with the range from it to their median."""
+    """The shortest of several times, with the range up to their median."""
     ordered = sorted(times)
     return Spread(ordered[0], ordered[0], ordered[len(ordered) // 2])
 
 
 def typical(times: list[float]) -> Spread:
-    """The median of several times, with the range of their quartiles: noise is included."""
+    """The median of several times, with the range of their quartiles. It includes noise."""
     ordered = sorted(times)
     quarter = len(ordered) // 4
     return Spread(ordered[len(ordered) // 2], ordered[quarter], ordered[-1 - quarter])
@@ -200,7 +207,11 @@ def _beyond(curve: Curve, line: Mapping[int, float]) -> dict[int, float]:
 def _knee(
     beyond: Mapping[int, float], level: float, step: float, after: float = 0
 ) -> tuple[int, int] | None:
-    """The last size at `level`, and the first from which on all sizes are a step above it."""
+    """The ends of a knee.
+
+    They are the last size whose time is `level`, and the first size from which on all times are a
+    step above it.
+    """
     sizes = [n for n in sorted(beyond) if n >= after]
     for at, n in enumerate(sizes[1:], 1):
         if all(beyond[later] > level + step for later in sizes[at : at + 4]):
@@ -209,12 +220,12 @@ def _knee(
 
 
 def _missing(lines: int, entries: int) -> float:
-    """The share of random loads from `lines` adjacent lines that miss in a TLB of `entries`."""
+    """The share of random loads from `lines` adjacent lines that miss in a TLB with `entries`."""
     return max(0.0, 1 - 64 * entries / lines)
 
 
 def _level(beyond: Mapping[int, float], start: float, end: float) -> Spread:
-    """The median, least and most time of the sizes from `start` to `end`, in pages."""
+    """The median, the shortest and the longest time of the sizes from `start` to `end` pages."""
     found = sorted(time for n, time in beyond.items() if start <= n <= end)
     if not found:
         raise _native.WorkError(
@@ -225,7 +236,7 @@ def _level(beyond: Mapping[int, float], start: float, end: float) -> Spread:
 
 
 def _entries(knee: tuple[int, int]) -> Spread:
-    """The roundest number of entries for a knee between two sizes."""
+    """The number of entries for a knee between two sizes: the roundest number between them."""
     last, first = knee
     roundest = max(range(last, first), key=lambda n: (n & -n, -n))
     return Spread(roundest, last, first - 1)
@@ -238,8 +249,8 @@ def _splinters(
     second: tuple[int, int] | None,
     hit: float,
 ) -> bool:
-    """Whether memory of 2M pages misses where memory of 4K pages does."""
-    # A knee of its own: 2M pages that are whole are so few that nothing misses.
+    """Whether memory in 2M pages has TLB misses at the same sizes as memory in 4K pages."""
+    # A knee shows splintering: the 2M pages themselves are so few that none of them would miss.
     if second is None:
         places = [n for n in huge if 2 * first[1] <= n]
         return min(huge[n] for n in places) > hit / 2
@@ -248,7 +259,10 @@ def _splinters(
 
 
 def _caches(line: Mapping[int, float]) -> list[tuple[int, Spread]]:
-    """Intervals of sizes whose loads take equally long; a curve that only rises has none."""
+    """The intervals of sizes whose loads take equally long.
+
+    A curve that rises everywhere has none.
+    """
     sizes = sorted(line)
     found: list[tuple[int, Spread]] = []
     start = 0
@@ -256,7 +270,7 @@ def _caches(line: Mapping[int, float]) -> list[tuple[int, Spread]]:
         end = start
         while end + 1 < len(sizes) and line[sizes[end + 1]] < FLAT * line[sizes[start]]:
             end += 1
-        # Less than an octave is a slope.
+        # An interval whose ends differ by less than a factor of two belongs to a slope.
         if sizes[end] >= 2 * sizes[start] and (
             not found or line[sizes[start]] > 1.5 * found[-1][1].value
         ):
@@ -271,7 +285,10 @@ def _caches(line: Mapping[int, float]) -> list[tuple[int, Spread]]:
 def _with_slope(
     levels: list[tuple[int, Spread]], line: Mapping[int, float], memory: float
 ) -> list[tuple[int, Spread]]:
-    """Adds a shared cache after two plateaus: the slope that ends at half of memory's latency."""
+    """Adds a shared cache if there are only two plateaus.
+
+    It is the slope that ends at half of memory's latency.
+    """
     if len(levels) != 2:
         return levels
     slope = [n for n in sorted(line) if n * 64 > 1.4 * levels[-1][0] and line[n] < memory / 2]

@@ -1,4 +1,4 @@
-"""Turns a command's arguments into machines, traces and recordings, and writes its outputs."""
+"""Creates machines, traces and recordings from a command's arguments, and writes its outputs."""
 
 import argparse
 import os
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def settings(options: argparse.Namespace) -> list[str]:
-    """The settings of `--set` and `--place`; they are the same for every trace."""
+    """The settings of `--set` and `--place`, which are the same for every trace."""
     given: list[str] = list(options.set)
     if vars(options).get("place") is not None:
         given.append(f"os.place={place_rules(options.place)}")
@@ -30,7 +30,7 @@ def settings(options: argparse.Namespace) -> list[str]:
 
 
 def machine(name: str, options: argparse.Namespace, trace: "Trace | None" = None) -> "Machine":
-    """The machine that `name` means: NAME, or NAME,KEY=VALUE,... with settings of its own.
+    """The machine with this `name`: NAME, or NAME,KEY=VALUE,... with its own settings.
 
     Its memory has the size and the state that `--aged` and `--memory` request for `trace`, or for a
     live program if `trace` is `None`.
@@ -63,7 +63,7 @@ def machine(name: str, options: argparse.Namespace, trace: "Trace | None" = None
     elif memory_share.share_of(options.memory) is not None:
         raise UsageError(
             f"--memory {options.memory}: a share is of the trace's memory use under "
-            "the manager base, which is not known of a live program: write a size as 64M, or "
+            "the manager base, which is not known for a live program: write a size as 64M, or "
             "`pagewalk record` the program first"
         )
     else:
@@ -89,7 +89,7 @@ def _parts(text: str) -> list[str]:
 
 
 def place_rules(place: str, option: str = "--place ") -> str:
-    """The rules given to an option, either as text or in the file of that name."""
+    """The rules that are given to an option, either as text or as the name of a file."""
     from pathlib import Path
 
     path = Path(place)
@@ -113,7 +113,7 @@ def place_rules(place: str, option: str = "--place ") -> str:
 
 
 def progress(options: argparse.Namespace, doing: str, unit: str = "accesses") -> ProgressLine:
-    """A progress line for the work `doing`; silent with `-q`."""
+    """A progress line for the work `doing`. With `-q` it shows nothing."""
     return ProgressLine(doing, unit, quiet=options.quiet)
 
 
@@ -123,7 +123,7 @@ def write_pictures(
     """Writes the requested charts to files, and prints the names unless `-q` is given.
 
     Args:
-        options: With `svg`, `pdf`, `png` and `force`.
+        options: The options, with `svg`, `pdf`, `png` and `force`.
         charts: By name.
         width: As for `formats.write`.
     """
@@ -148,7 +148,7 @@ def write_table(options: argparse.Namespace, made: "Made", width: int | None = N
 
 
 def write_output(path: str, text: str, force: bool) -> None:
-    """Writes `text` to a file, or to standard output if it is called `-`."""
+    """Writes `text` to a file, or to standard output if the name is `-`."""
     if path == "-":
         sys.stdout.write(text)
     else:
@@ -170,7 +170,7 @@ def program(options: argparse.Namespace) -> list[str]:
 
 
 def origins_text(options: argparse.Namespace, documents: "Sequence[plain.Document]") -> str:
-    """The tables that `--by` requests, for each document; prints why they are incomplete."""
+    """The tables that `--by` requests, for each document. Prints notes if they are incomplete."""
     from pagewalk import origins
 
     if {"function", "line", "site"} & set(options.by):
@@ -186,20 +186,20 @@ def origins_text(options: argparse.Namespace, documents: "Sequence[plain.Documen
 
 
 def recording(options: argparse.Namespace, command: Sequence[str]) -> "Recording":
-    """A recording of `command`. Its fields have the values of the options of the same names."""
+    """A recording of `command`. Each field has the value of the option with the same name."""
     from pagewalk.recording import Recording
 
     given = {name: value for name, value in vars(options).items() if name in Recording.names()}
-    # `--fetches` says how files are read.
+    # The option `--fetches` is for reading files of other tools; it does not apply here.
     given["fetches"] = not options.no_fetch
-    # What warms a machine is recorded before what counts.
+    # The accesses that warm up the machine are recorded before the accesses that are counted.
     if options.max_accesses is not None:
         given["max_accesses"] += vars(options).get("warmup", 0)
     return Recording(command, **given)
 
 
 def trace(options: argparse.Namespace, source: str) -> "Trace":
-    """The trace `source`, read as the command's flags request."""
+    """The trace `source`, read in the way that the command's flags request."""
     from pagewalk.trace import Trace
 
     flags = (*READING.each(), *WARMED_WINDOW.each(), PROCESS)

@@ -1,4 +1,4 @@
-"""`pagewalk calibrate`: a machine file of this machine, and how far it may be trusted."""
+"""`pagewalk calibrate`: a machine file of this computer, and how accurate its predictions are."""
 
 import argparse
 import json
@@ -27,7 +27,7 @@ make the numbers less accurate.
 
 
 class Calibrate(Command):
-    """A machine file of this machine, and how far it may be trusted."""
+    """A machine file of this computer, and how accurate its predictions are."""
 
     name = "calibrate"
     help = "measure this computer and write a machine file for it"
@@ -54,7 +54,7 @@ class Calibrate(Command):
     )
 
     def run(self, options: argparse.Namespace) -> int:
-        """Calibrates, or judges."""
+        """Calibrates, or judges a machine file."""
         if options.judge is not None:
             return _judge(options)
         return _calibrate(options)
@@ -106,7 +106,7 @@ def _limits(file: str) -> "Limits":
             f"{file} has no {key}: write it again with `pagewalk calibrate --force -o {file}`"
         )
     low, high = seen["gain_errors"]
-    # Where no walk was seen, walks overlap as misses do.
+    # If the overlap of walks was not measured, as many walks as misses are assumed to overlap.
     walks = seen.get("walks_in_flight", misses)
     return Limits(seen["ghz"], misses, walks, seen["time_error"], (low, high))
 
@@ -152,4 +152,4 @@ def _say(what: str) -> None:
 
 
 def _silent(_: str) -> None:
-    """Prints no progress: for `-q`."""
+    """A progress function that prints nothing, for `-q`."""

@@ -8,8 +8,8 @@
 ```
 
 A flag declares how it is parsed, its help, whether it names a file that is written or read, and the
-error where it does not apply. Flags are listed nowhere else. Outputs that exist are refused before
-the work begins, and no output overwrites an input.
+error if it does not apply. Flags are listed nowhere else. If an output exists already, the command
+fails before the work begins. No output can overwrite an input.
 """
 
 import argparse
@@ -28,7 +28,8 @@ class Flag:
 
     Args:
         names: Its names, as for `add_argument`.
-        unless: The error if the flag does not apply, without the flag's name: `needs --by region`.
+        unless: The error if the flag does not apply, without the flag's name, such as `needs --by
+            region`.
         how: Further arguments of `add_argument`, such as the help.
     """
 
@@ -39,12 +40,12 @@ class Flag:
 
     @property
     def name(self) -> str:
-        """Its longest name, as `--max-accesses`."""
+        """Its longest name, such as `--max-accesses`."""
         return max(self.names, key=len)
 
     @property
     def dest(self) -> str:
-        """The name of its value in the options."""
+        """The name of its value among the options."""
         return str(self.how.get("dest") or self.name.lstrip("-").replace("-", "_"))
 
     def add(self, parser: Parser) -> None:
@@ -56,18 +57,18 @@ class Flag:
         return bool(getattr(options, self.dest) != options.parser.get_default(self.dest))
 
     def each(self) -> "Iterator[Flag]":
-        """Yields itself, as `Flags.each` yields its flags."""
+        """Yields the flag itself, in the same way as `Flags.each` yields flags."""
         yield self
 
     def check(self, options: argparse.Namespace) -> None:
-        """Refuses an invalid value, before the work begins."""
+        """Raises an error for an invalid value, before the work begins."""
 
 
 class Input(Flag):
     """A flag that names an input: no output may be the same file."""
 
     def check(self, options: argparse.Namespace) -> None:
-        """Refuses an output that is this file."""
+        """Raises an error if an output is this file."""
         given = getattr(options, self.dest)
         for path in given if isinstance(given, list) else [given]:
             for output in _outputs(options):
@@ -96,7 +97,7 @@ class Output(Flag):
         self.pipes = pipes
 
     def check(self, options: argparse.Namespace) -> None:
-        """Refuses a file that cannot be written."""
+        """Raises an error if the file cannot be written."""
         path = getattr(options, self.dest)
         if path == "-" and options.program is not None:
             raise UsageError(
@@ -115,7 +116,7 @@ class Output(Flag):
 
 
 class Table(Output):
-    """`-o FILE`, `--output FILE`: `what`, in the format that the end of the file's name says."""
+    """`-o FILE`, `--output FILE`: `what`, in the format that the end of the file's name selects."""
 
     def __init__(self, what: str) -> None:
         text = (
@@ -126,7 +127,7 @@ class Table(Output):
         super().__init__("-o", "--output", pipes=False, metavar="FILE", help=text)
 
     def check(self, options: argparse.Namespace) -> None:
-        """Refuses a format that is not known."""
+        """Raises an error for an unknown format."""
         super().check(options)
         path = getattr(options, self.dest)
         if path is not None:
@@ -143,9 +144,9 @@ class Flags:
         title: The heading of these flags in the help.
         description: The text below that heading.
         one_of: Whether at most one of them may be given.
-        required: With `one_of`, whether one must be.
-        hidden: Whether the help has only the heading.
-        check: Refuses flags that conflict, before the work begins.
+        required: With `one_of`, whether one of them must be given.
+        hidden: Whether the help shows only the heading.
+        check: A function that raises an error if flags conflict, before the work begins.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class Flags:
         self._check = check
 
     def add(self, parser: Parser) -> None:
-        """Adds them to a parser."""
+        """Adds the flags to a parser."""
         if self.title is not None:
             parser = parser.add_argument_group(self.title, self.description)
         if self.one_of:
@@ -184,7 +185,7 @@ class Flags:
             yield from part.each()
 
     def check(self, options: argparse.Namespace) -> None:
-        """Refuses invalid values, and flags that conflict."""
+        """Raises an error for invalid values, and for flags that conflict."""
         for part in self.parts:
             part.check(options)
         if self._check is not None:
@@ -192,7 +193,7 @@ class Flags:
 
 
 def refuse(options: argparse.Namespace, *flags: Flag | Flags) -> None:
-    """Raises `UsageError` if one of these flags is given, as none of them applies."""
+    """Raises `UsageError` if one of these flags is given. None of them applies here."""
     for some in flags:
         for flag in some.each():
             if flag.unless is not None and flag.is_given(options):
@@ -210,7 +211,7 @@ class Command:
     epilog: ClassVar[str | None] = None
     """The text below the flags: examples and more."""
     usage: ClassVar[str | None] = None
-    """The usage line, if it cannot be derived from the flags."""
+    """The usage line, for commands whose usage cannot be derived from their flags."""
     flags: ClassVar[Sequence[Flag | Flags]] = ()
     runs_program: ClassVar[bool] = False
     """Whether the command runs the program that is given after `--`."""
@@ -233,7 +234,10 @@ class Command:
     def fill(
         self, parser: argparse.ArgumentParser, flags: Sequence[Flag | Flags], **values: Any
     ) -> None:
-        """Adds `flags` to the command's parser, or to a subcommand's, which sets `values` too."""
+        """Adds `flags` to the parser of the command, or of a subcommand.
+
+        The latter also sets `values`.
+        """
         for flag in flags:
             flag.add(parser)
         parser.set_defaults(run=self, flags=Flags(*flags), runs_program=self.runs_program, **values)
@@ -253,7 +257,10 @@ class Command:
 
 
 def shows_text(options: argparse.Namespace) -> bool:
-    """Whether text goes to standard output: not with `--json -`, and not with `-q` and a file."""
+    """Whether text is printed to standard output.
+
+    Not with `--json -`, and not with `-q` and a file.
+    """
     if getattr(options, "json", None) == "-":
         return False
     return not (
@@ -266,7 +273,7 @@ def _outputs(options: argparse.Namespace) -> list[Output]:
 
 
 def _is_same(input_: str, output: object) -> bool:
-    # `Path.is_file` raises for what is no path, as a long generator.
+    # `Path.is_file` raises an error for texts that cannot be paths, such as a long generator.
     if not isinstance(output, str) or not os.path.isfile(output):  # noqa: PTH113
         return False
     return os.path.isfile(input_) and os.path.samefile(input_, output)  # noqa: PTH113, PTH121

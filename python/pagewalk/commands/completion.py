@@ -1,4 +1,4 @@
-"""`pagewalk completion`: what a shell needs to complete the command line."""
+"""`pagewalk completion`: the script by which a shell completes the command line."""
 
 import argparse
 import sys
@@ -14,11 +14,11 @@ examples:
 """
 
 FILES = ("TRACE", "FILE", "PATH", "A", "B", "NAME|FILE")
-"""Metavars of the arguments that take a file."""
+"""The metavars of arguments that are files."""
 
 
 class Completion(Command):
-    """The data with which a shell completes the command line."""
+    """The script by which a shell completes the command line."""
 
     name = "completion"
     help = "print the completion script for bash, zsh or fish"

@@ -1,4 +1,4 @@
-"""`pagewalk diff`: two results, and the changes from one to the other."""
+"""`pagewalk diff`: the changes from one result to another."""
 
 import argparse
 import json
@@ -23,7 +23,7 @@ A to B; measures of fewer than 100 events come last.
 
 
 class Diff(Command):
-    """Two results, and what changed from one to the other."""
+    """Shows the changes from one result to another."""
 
     name = "diff"
     help = "say what changed from one result to another"

@@ -34,11 +34,11 @@ class Check(NamedTuple):
     says: str
     """The finding, in words."""
     remedy: str | None = None
-    """Advice if it does not work; `None` if it works or if there is no advice."""
+    """Advice if the check failed. `None` if it succeeded, or if there is no advice."""
 
 
 class Doctor(Command):
-    """The abilities of this computer to record, place, verify and measure."""
+    """Shows what this computer can record, place, verify and measure."""
 
     name = "doctor"
     help = "say what this computer can record, place, verify and measure"
@@ -61,7 +61,7 @@ class Doctor(Command):
 
 
 def shown(found: list[Check]) -> str:
-    """The checks as lines; failed ones with advice."""
+    """The checks as lines. Failed checks have advice."""
     width = max(len(check.can) for check in found) + 2
     lines = []
     for check in found:
@@ -89,7 +89,7 @@ def checks() -> Iterator[Check]:
 
 
 def _install(target: str) -> str:
-    """The advice if a part of Pagewalk is missing that `make TARGET` builds."""
+    """The advice if a part of Pagewalk is missing. `make TARGET` builds this part."""
     return f"run `make {target}`, or install a wheel of Pagewalk, which has it"
 
 
@@ -122,7 +122,7 @@ def _recording() -> Iterator[Check]:
 
 
 def _emulated(name: str, path: str | None) -> tuple[str, Check]:
-    """The instruction set of a QEMU, and whether this QEMU is there."""
+    """Checks whether the QEMU for an instruction set exists."""
     remedy = None if path else _install("qemu")
     check = Check(name, path is not None, path or f"{name} is missing", remedy)
     return name.removeprefix("qemu-"), check

@@ -1,8 +1,8 @@
 """The command line: parses the arguments, runs one subcommand, returns an exit status.
 
-Exit status: 0 done; 1 the work failed; 2 the request was wrong; 128 plus a signal's number if one
-ended the work (130 for Ctrl-C). `record` and a live `run` return the exit status of the recorded
-program.
+The exit status is 0 if the work was done, 1 if it failed, 2 if the request was wrong, and 128 plus
+the signal's number if a signal ended the work (130 for Ctrl-C). `record` and a live `run` return
+the exit status of the recorded program.
 """
 
 import argparse
@@ -32,11 +32,11 @@ def main(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]) -> int:
     options = argparse.Namespace()
     try:
-        # What follows `--` is another program's command line and none of ours.
+        # The words after `--` are the command line of another program.
         own, program = _split(arguments)
         first = own[:1]
         known = COMMANDS.keys() & first
-        # A line without a command, or with an unknown one, gets the help of all commands.
+        # If the line has no command, or an unknown one, the help of all commands is needed.
         options = parser(known if known or first == ["--version"] else COMMANDS).parse_args(own)
         options.program = program
         status: int = options.run(options)
@@ -49,7 +49,7 @@ def _run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return _complain("interrupted", 128 + signal.SIGINT)
     except BrokenPipeError:
-        # The reader of our output has closed the pipe, which is no error of ours.
+        # The reader of our output has closed the pipe. This is not an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except _native.WorkError as error:
@@ -79,7 +79,7 @@ _STOPS = {signal.SIGTERM: "terminated", signal.SIGHUP: "the terminal hung up"}
 
 
 class _Stopped(KeyboardInterrupt):
-    """A signal of `_STOPS` was received."""
+    """Raised when a signal of `_STOPS` is received."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -90,8 +90,8 @@ class _Stopped(KeyboardInterrupt):
 def _stopped_by_signals() -> Iterator[None]:
     """Makes `_STOPS` raise `_Stopped`, so that partial files are removed and children end.
 
-    A signal that is ignored (by `nohup`, for example) stays ignored. Threads other than the main
-    thread cannot set handlers and change nothing.
+    A signal that is ignored (by `nohup`, for example) stays ignored. Only the main thread can set
+    handlers. In other threads this does nothing.
     """
 
     def stop(number: int, _: object) -> None:
@@ -111,7 +111,7 @@ def _stopped_by_signals() -> Iterator[None]:
 
 
 def _of_place(complaint: str, options: argparse.Namespace) -> str:
-    """A complaint about a rule, preceded by the name of the rule's file, or by `--place`."""
+    """A message about a rule, after the name of the rule's file or `--place`."""
     place = vars(options).get("place")
     if not place:
         return complaint
@@ -124,7 +124,10 @@ def _of_place(complaint: str, options: argparse.Namespace) -> str:
 
 
 class _Closed(io.TextIOBase):
-    """Replaces a standard output that was closed before the start: writing to it is an error."""
+    """Replaces a standard output that was closed before the command started.
+
+    Writing to it raises an error.
+    """
 
     def write(self, _: str) -> int:
         raise OSError(errno.EBADF, "standard output is closed; redirect it to a file")
@@ -139,9 +142,9 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str] | None]:
 
 def _complain(message: str, status: int) -> int:
     if sys.stderr is not None:
-        # The system's number says nothing beside its words.
+        # The number of the system's error is left out, since its text says the same.
         message = re.sub(r" \(os error \d+\)", "", message)
-        # A terminal that hung up takes no more.
+        # Nothing can be written to a terminal that has hung up.
         with suppress(OSError):
             say(f"pagewalk: error: {message}", sys.stderr)
     return status

@@ -25,11 +25,11 @@ CSV and ChampSim files whose name ends in .gz, .xz, .bz2 or .zst are compressed 
 """
 
 ROW_GROUP = 1 << 20
-"""Rows of a Parquet row group, all of which are in memory at once."""
+"""The number of rows of a Parquet row group. All rows of a group are in memory at once."""
 
 
 class Export(Command):
-    """A trace in another format."""
+    """Writes a trace in another format."""
 
     name = "export"
     help = "write a trace in another format"
@@ -111,7 +111,7 @@ def _native_format(options: argparse.Namespace) -> int:
 
 
 def _say(options: argparse.Namespace, written: int, unit: str) -> None:
-    """Prints how much was written, as text and as JSON."""
+    """Prints how much was written, as text and, if requested, as JSON."""
     if options.json is not None:
         size = None if options.output == "-" else Path(options.output).stat().st_size
         document = {"path": options.output, "format": options.to, f"{unit}s": written}
@@ -122,7 +122,7 @@ def _say(options: argparse.Namespace, written: int, unit: str) -> None:
 
 
 def write_parquet(trace: Trace, path: str, progress: ProgressLine) -> int:
-    """Writes all of `trace` to `path`; returns the rows written."""
+    """Writes all of `trace` to `path`. Returns the number of rows written."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

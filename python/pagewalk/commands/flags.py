@@ -88,7 +88,7 @@ PICTURES = pictures()
 
 
 def settings(what: str) -> Flags:
-    """`--set`, `--aged` and `--memory`: changes of `what`, as `the machine`."""
+    """`--set`, `--aged` and `--memory`: changes of `what`, such as `the machine`."""
     return Flags(
         Flag(
             "--set",
@@ -116,7 +116,10 @@ def settings(what: str) -> Flags:
 
 
 def machines(what: str) -> Flags:
-    """`--machine`, `--place` and the flags of `settings`, which change `what`, as `all designs`."""
+    """`--machine`, `--place` and the flags of `settings`.
+
+    They change `what`, such as `all designs`.
+    """
     return Flags(
         Flag(
             "-m",
@@ -139,7 +142,7 @@ def machines(what: str) -> Flags:
 def view(order: str, rows: str, choices: list[str] | None = None) -> Flags:
     """`--sort`, `--top`: which rows the text and the page show, and in what order.
 
-    Files of other formats have all rows, in the order of the run.
+    Files in other formats have all rows, in the order of the run.
     """
     return Flags(
         Flag("--sort", metavar="KEY", choices=choices, help=f"sort the {rows} by {order}"),
@@ -154,7 +157,7 @@ def view(order: str, rows: str, choices: list[str] | None = None) -> Flags:
 
 
 def top(what: str) -> Flags:
-    """`--top` of a command that shows results of other commands."""
+    """`--top`, for a command that shows results of other commands."""
 
     def check(options: argparse.Namespace) -> None:
         if options.top == 0:
@@ -483,5 +486,6 @@ READING = Flags(
         hidden=True,
     ),
 )
-"""How a trace is read, whatever its format. The help of `pagewalk import` explains the flags of
-each format; the help of other commands refers to it."""
+"""The flags for reading a trace of any format. The help of `pagewalk import` explains the flags of
+each format; the help of other commands refers to it.
+"""

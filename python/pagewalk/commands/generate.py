@@ -90,7 +90,7 @@ COMMON: list[Option] = [
 
 
 class Generate(Command):
-    """A synthetic trace."""
+    """Writes a synthetic trace."""
 
     name = "generate"
     help = "write a synthetic trace"
@@ -101,7 +101,7 @@ class Generate(Command):
     epilog = "example:\n  pagewalk generate join --table 16G --accesses 1M -o join.pwt"
 
     def add(self, commands: "argparse._SubParsersAction[Any]") -> None:
-        """Adds its parser, with one below it for each pattern."""
+        """Adds the command's parser, with a subparser for each pattern."""
         patterns = self.parser(commands).add_subparsers(
             title="patterns", metavar="PATTERN", required=True
         )
@@ -119,7 +119,7 @@ class Generate(Command):
             self.fill(parser, flags, pattern=name)
 
     def run(self, options: argparse.Namespace) -> int:
-        """Writes the trace and says what was written."""
+        """Writes the trace, and prints what was written."""
         with arguments.progress(options, f"generating {options.pattern}") as progress:
             trace = Trace(specification(options))
             made = trace.store(options.output, options.force, progress)
@@ -132,7 +132,7 @@ class Generate(Command):
 
 
 def specification(options: argparse.Namespace) -> str:
-    """The parameters that were given, as `generate:join,table=16G`."""
+    """The given parameters in the form `generate:join,table=16G`."""
     names = [name for name, _, _ in [*PATTERNS[options.pattern][1], *COMMON]]
     given = {name: getattr(options, name) for name in names}
     parts = [f"{name}={value}" for name, value in given.items() if value is not None]

@@ -1,4 +1,4 @@
-"""`pagewalk hat`: memory management on many processors, under different locks."""
+"""`pagewalk hat`: memory management on many processors, with different locking schemes."""
 
 import argparse
 import json
@@ -63,7 +63,7 @@ def _choice(flag: str, known: list[str], what: str, default: str | None = None) 
 
 
 class Hat(Command):
-    """Memory management on many processors, under different locks."""
+    """Runs memory management on many processors, with different locking schemes."""
 
     name = "hat"
     help = "run memory management on many processors, under different locks"
@@ -236,7 +236,7 @@ class Hat(Command):
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuses flags that do not apply to the given `--on`."""
+    """Raises an error for flags that do not apply to the given `--on`."""
     foreign = _OF_HOST if options.on == "model" else _OF_MODEL
     refuse(options, *(flag for flag in options.flags.each() if flag.unless == foreign))
     if options.context_threshold and options.contexts is None:

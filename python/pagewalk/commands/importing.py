@@ -48,7 +48,7 @@ _OWN: dict[str, tuple[Flag | Flags, ...]] = {
 
 
 class Import(Command):
-    """Another tool's trace, stored in Pagewalk's format."""
+    """Stores another tool's trace in Pagewalk's format."""
 
     name = "import"
     help = "store another tool's trace in Pagewalk's format"
@@ -59,7 +59,7 @@ class Import(Command):
     epilog = EPILOG
 
     def add(self, commands: "argparse._SubParsersAction[Any]") -> None:
-        """Adds its parser, with one below it for each format."""
+        """Adds the command's parser, with a subparser for each format."""
         formats = self.parser(commands).add_subparsers(
             title="formats", metavar="FORMAT", required=True
         )
@@ -83,7 +83,7 @@ class Import(Command):
             self.fill(parser, flags, format=name)
 
     def run(self, options: argparse.Namespace) -> int:
-        """Writes the trace and says what was written."""
+        """Writes the trace, and prints what was written."""
         if options.output == "-":
             raise UsageError(
                 "a trace cannot be written to standard output: give -o the name of a file"

@@ -1,4 +1,4 @@
-"""`pagewalk info`: what is in a trace."""
+"""`pagewalk info`: the contents of a trace."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ from pagewalk.terminal import say
 
 
 class Info(Command):
-    """What is in a trace."""
+    """Prints the contents of a trace."""
 
     name = "info"
     help = "summarize a trace: accesses, processes, pages, regions"

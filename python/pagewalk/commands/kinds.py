@@ -1,11 +1,11 @@
-"""Kinds of values that flags take, as argparse asks for them."""
+"""The kinds of values of flags, as functions for argparse."""
 
 import argparse
 import re
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)(?:([kKMGTP])(i?)B?)?")
 COUNT_END = 1 << 64
-"""The smallest number that is too large for a count."""
+"""Counts must be smaller than this number."""
 _POWER = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
@@ -53,7 +53,7 @@ def size(text_: str) -> int:
 
 
 def shares(text: str) -> tuple[float, float]:
-    """Two shares of memory, `0.5,0.1`: free and wired."""
+    """Two shares of memory, as in `0.5,0.1`: the free share and the wired share."""
     free, comma, wired = text.partition(",")
     try:
         found = float(free), float(wired)
@@ -68,10 +68,12 @@ def shares(text: str) -> tuple[float, float]:
 
 
 def column(text: str) -> tuple[str, str]:
-    """`addr=NAME`: our column, and the table's name for it."""
+    """`addr=NAME`: a column of Pagewalk, and its name in the table."""
     ours, equals, theirs = text.partition("=")
     if not (ours and equals and theirs):
-        raise argparse.ArgumentTypeError(f"`{text}`: write OURS=THEIRS, as in addr=vaddr")
+        raise argparse.ArgumentTypeError(
+            f"`{text}`: write a column of Pagewalk and its name in the table, as in addr=vaddr"
+        )
     return ours, theirs
 
 

@@ -1,4 +1,4 @@
-"""The command line: every command by its name, and the parser of all or of one."""
+"""The command line: every command by its name, and the parser of all commands or of one."""
 
 import argparse
 from collections.abc import Iterable
@@ -46,11 +46,11 @@ COMMANDS = {
     "completion": "completion.Completion",
     "manual": "manual.Manual",
 }
-"""The commands in the order of the help: a module of `pagewalk.commands`, and its class."""
+"""The commands in the order of the help. Each has a module of `pagewalk.commands` and a class."""
 
 
 class _Version(argparse.Action):
-    """Prints the version in one line. Python's own action would wrap it as a paragraph."""
+    """Prints the version in one line. Python's own action would wrap the line as a paragraph."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         """Prints the version, and exits."""
@@ -59,14 +59,14 @@ class _Version(argparse.Action):
 
 
 def command(name: str) -> Command:
-    """The command of that name; no module of another one is imported."""
+    """The command with this name. Modules of other commands are not imported."""
     module, _, kind = COMMANDS[name].partition(".")
     found: Command = getattr(import_module(f"pagewalk.commands.{module}"), kind)()
     return found
 
 
 def parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
-    """The parser with these commands; with one command it is built faster than with all."""
+    """The parser with these commands. Building it with one command is faster than with all."""
     top = Parser(
         prog="pagewalk",
         description="Record a program's memory accesses, simulate them on any MMU, and see what "

@@ -1,4 +1,4 @@
-"""`pagewalk machines`: the machines that there are, and their files."""
+"""`pagewalk machines`: the built-in machines and the calibrated ones, and their files."""
 
 import argparse
 import json
@@ -13,7 +13,7 @@ from pagewalk.terminal import say
 
 
 class Machines(Command):
-    """The machines that there are, and their files."""
+    """Lists the machines, or prints their files."""
 
     name = "machines"
     help = "list the machines, or print the file of one"
@@ -48,7 +48,7 @@ class Machines(Command):
         if options.name is not None:
             found = [machine for machine in found if machine.name == options.name]
             if not found:
-                # Raises the error of a run, which suggests the name that was most likely meant.
+                # Raises the same error as a run, which suggests the name that was probably meant.
                 Machine(options.name)
                 raise UsageError(
                     f"{options.name} is a file: `pagewalk machines NAME` prints built-in machines "
@@ -66,7 +66,7 @@ class Machines(Command):
 
 
 def _here(options: argparse.Namespace, found: list[Builtin]) -> int:
-    """Names the machines that have this computer's processor."""
+    """Prints the names of the machines that have this computer's processor."""
     import sys
     from pathlib import Path
 
@@ -94,7 +94,7 @@ def _here(options: argparse.Namespace, found: list[Builtin]) -> int:
 
 
 def bits(machine: Builtin) -> str:
-    """The bits of its MMU cache, as comments for the end of its file."""
+    """The bits of a machine's MMU cache, as comments for the end of the machine's file."""
     known = [array for array in machine.mmu_cache if array["tag_bits"] is not None]
     lines = []
     total = 0
@@ -110,7 +110,7 @@ def bits(machine: Builtin) -> str:
 
 
 def listing(found: list[Builtin]) -> str:
-    """Name, title and source of each machine."""
+    """The name, the title and the source of each machine."""
     width = max(len(machine.name) for machine in found) + 2
     return "\n".join(
         f"{machine.name:{width}}{text.paragraph(machine.title, ' ' * width).lstrip()}\n"

@@ -20,7 +20,7 @@ examples:
 
 
 class Managers(Command):
-    """A program under every memory manager."""
+    """Runs a program under every memory manager."""
 
     name = "managers"
     help = "run a program under every memory manager"

@@ -109,6 +109,6 @@ def _term(action: argparse.Action) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text in which nothing is an escape or a macro of roff."""
+    """The text, changed so that roff finds no escapes or macros in it."""
     safe = text.replace("\\", "\\e").replace("-", "\\-").replace("%%", "%")
     return re.sub(r"^([.'])", r"\\&\1", safe, flags=re.MULTILINE)

@@ -30,11 +30,11 @@ of each region over time.
 """
 
 STACKS = ("function", "line", "site")
-"""The kinds of stacks."""
+"""The kinds of folded stacks."""
 
 
 class Origins(Command):
-    """The origins of the misses of a result."""
+    """Reports the origins of the misses of a result."""
 
     name = "origins"
     help = "report where the misses of a result come from"

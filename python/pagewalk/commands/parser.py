@@ -1,4 +1,4 @@
-"""The parsers of commands: errors show the command's usage, and guess what was meant."""
+"""The parsers of commands. Their errors show the command's usage, and suggest what was meant."""
 
 import argparse
 import os
@@ -11,15 +11,15 @@ from pagewalk._native import Error
 
 
 class UsageError(Error):
-    """Arguments that are wrong together; the usage of the command is printed with the message."""
+    """Raised for wrong arguments. The usage of the command is printed with the message."""
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
     """Wraps paragraphs, and leaves lines that are indented (examples) as they are."""
 
     def __init__(self, prog: str) -> None:
-        # One is made for each flag that is added. Without a width each looks for the terminal's, by
-        # a module that takes long to import.
+        # A formatter is created for each flag that is added. Without a width, each would find out
+        # the terminal's width by a module that takes long to import.
         super().__init__(prog, width=columns() - 2)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
@@ -48,9 +48,9 @@ def columns() -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that refuses unknown arguments itself, so that the usage shown is the command's.
+    """A parser that itself refuses unknown arguments, so that the command's usage is shown.
 
-    Python's own parser leaves them to the top-level parser, whose usage does not show the command.
+    Python's own parser passes them to the top-level parser, whose usage does not show the command.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -59,7 +59,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parses, and refuses unknown arguments."""
+        """Parses the arguments. Raises an error for unknown arguments."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             known = {option for action in self._actions for option in action.option_strings}
@@ -67,7 +67,10 @@ class Parser(argparse.ArgumentParser):
         return found, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuses a value that is not a choice; lists the choices, and guesses which was meant."""
+        """Raises an error if a value is not among the choices.
+
+        Lists the choices, and suggests the one that was probably meant.
+        """
         if action.choices is not None and value not in action.choices:
             known = [str(choice) for choice in action.choices]
             guess = guessed(str(value), known)
@@ -80,11 +83,11 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"pagewalk: error: {message}\n")
 
     def print_usage(self, file: Any = None) -> None:
-        """The usage and where to read more, on standard error."""
+        """Prints the usage, and where to read more, to standard error."""
         self._print_message(f"{self.format_usage()}`{self.prog} --help` explains it.\n", file)
 
     def format_usage(self) -> str:
-        """The usage in one line: required arguments by name, all others as `options`."""
+        """The usage in one line: required arguments by name, and all others as `options`."""
         return f"usage: {self.usage or ' '.join([self.prog, *self._must()])}\n"
 
     def format_help(self) -> str:
@@ -106,7 +109,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def meant(parser: argparse.ArgumentParser, unknown: Sequence[str], known: set[str]) -> str:
-    """A guess at what was meant by arguments that `parser` does not know, or nothing."""
+    """A suggestion of what was meant by arguments that `parser` does not know. May be empty."""
     import shutil
 
     at = next((index for index, word in enumerate(unknown) if shutil.which(word)), None)
@@ -122,7 +125,7 @@ def meant(parser: argparse.ArgumentParser, unknown: Sequence[str], known: set[st
 
 
 def guessed(word: str, known: Iterable[str]) -> str:
-    """The word of `known` that is most similar to `word`, or nothing."""
+    """The word of `known` that is most similar to `word`, as a question. May be empty."""
     import difflib
 
     close = difflib.get_close_matches(word, list(known), 1, cutoff=0.65)
@@ -130,7 +133,7 @@ def guessed(word: str, known: Iterable[str]) -> str:
 
 
 def leaves(top: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """The parsers of commands that run something: those without commands of their own."""
+    """The parsers of commands that run something, which are those without subcommands."""
     below = list(subcommands(top))
     if not below:
         yield top
@@ -146,7 +149,7 @@ def subcommands(of: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
 
 
 def shown(group: argparse._ArgumentGroup) -> list[argparse.Action]:
-    """The options and arguments of a group that a help shows, commands apart."""
+    """The options and arguments of a group that a help shows, without subcommands."""
     return [
         action
         for action in group._group_actions
@@ -156,5 +159,5 @@ def shown(group: argparse._ArgumentGroup) -> list[argparse.Action]:
 
 
 def value(action: argparse.Action) -> str:
-    """The metavar or the choices of an option or argument; empty if it has no value."""
+    """The metavar or the choices of an option or argument. Empty if it has no value."""
     return str(action.metavar or "|".join(map(str, action.choices or ())))

@@ -1,4 +1,4 @@
-"""`pagewalk place`: a program with page sizes that it does not ask for itself."""
+"""`pagewalk place`: runs a program with page sizes that the program itself does not request."""
 
 import argparse
 import json
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from pagewalk.placing.rules import Rule
 
 UNMET = 125
-"""The exit status if a required rule was not met: one with `fail`, or any with `--require`."""
+"""The exit status if a required rule was not met. Rules with `fail` are required; with `--require`,
+all rules are.
+"""
 
 EPILOG = """\
 examples:
@@ -38,7 +40,7 @@ requires this for one rule only.
 
 
 def _pool(text_: str) -> tuple[int, int]:
-    """`2M=64` as bytes and pages."""
+    """Parses `2M=64`: a page size in bytes and a number of pages."""
     bytes_, equals, count = text_.partition("=")
     if not equals or not count.isdecimal() or not 0 < int(count) < 1 << 24:
         raise argparse.ArgumentTypeError(
@@ -48,7 +50,7 @@ def _pool(text_: str) -> tuple[int, int]:
 
 
 def _share(text_: str) -> float:
-    """`1%` as a share."""
+    """Parses `1%`: a share."""
     try:
         share = float(text_.removesuffix("%")) / 100
     except ValueError:
@@ -92,7 +94,7 @@ COMPARING = Flags(
 
 
 class Place(Command):
-    """A program with page sizes that it does not ask for itself."""
+    """Runs a program with page sizes that the program itself does not request."""
 
     name = "place"
     help = "run a program with other page sizes, or change those of a running one"
@@ -182,7 +184,7 @@ class Place(Command):
     )
 
     def run(self, options: argparse.Namespace) -> int:
-        """Places a program or a process; returns the program's exit status."""
+        """Places a program or a process. Returns the program's exit status."""
         from pagewalk.placing.system import System
 
         if options.restore:
@@ -271,7 +273,7 @@ def _must_be_met(options: argparse.Namespace, rule: dict[str, Any]) -> bool:
 
 
 def _say_unused(options: argparse.Namespace, outcome: dict[str, Any]) -> None:
-    """Prints notes on a run, and the rules for which nothing was mapped."""
+    """Prints the notes on a run, and the rules to which no mapped memory belongs."""
     arguments.note(options, outcome["notes"])
     unused = [one for one in outcome["rules"] if not one["mappings"]]
     arguments.warn(
@@ -289,7 +291,7 @@ def _told(
 
     _say_unused(options, outcome)
     if not options.quiet:
-        # What the warnings say is not said again.
+        # Rules that the warnings name are not repeated here.
         used = [one for one in outcome["rules"] if one["mappings"]]
         for line in show.placed({**outcome, "rules": used}):
             say(f"pagewalk: {line}", sys.stderr)
@@ -314,7 +316,7 @@ def _told(
 
 
 def _check_comparing(options: argparse.Namespace) -> None:
-    """Refuses flags that conflict with `--compare`, and those that need it if it is not given."""
+    """Raises an error for flags that conflict with `--compare`, or that need it."""
     if options.compare:
         for name in ("pid", "dry_run", "verify", "require"):
             if vars(options)[name]:
@@ -325,7 +327,7 @@ def _check_comparing(options: argparse.Namespace) -> None:
 
 
 def check_alone(options: argparse.Namespace, flag: str) -> None:
-    """Refuses the flags of a comparison if `flag`, which requests one, is not given."""
+    """Raises an error for flags of a comparison if `flag`, which requests one, is not given."""
     for name in ("within", "rounds", "seconds", "prepare"):
         if vars(options)[name] is not None:
             raise UsageError(f"--{name} needs {flag}: give both")
@@ -337,10 +339,10 @@ def compared(
     written: str,
     placed: "Callable[[], dict[str, Any]]",
 ) -> dict[str, Any]:
-    """Compares a program with and without a placement; prints and returns the comparison.
+    """Compares a program with and without a placement. Prints and returns the comparison.
 
     Args:
-        options: With those of `COMPARING`, and `quiet`.
+        options: The options of `COMPARING`, and `quiet`.
         command: The program.
         written: The text of the rules, which may contain a prediction.
         placed: Runs the program with the placement.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _check_system(options: argparse.Namespace) -> None:
-    """Refuses flags of systems without `--system`, and flags of programs with it."""
+    """Raises an error for flags of systems without `--system`, and of programs with it."""
     if not options.system:
         for flag in SYSTEM.each():
             if flag.is_given(options):
@@ -32,7 +32,7 @@ def _check_system(options: argparse.Namespace) -> None:
 
 
 _WITH_SYSTEM = {"--callbacks"}
-"""Flags of recordings that mean the same for a whole system."""
+"""The flags of recordings that have the same meaning for a whole system."""
 
 _PROGRAMS = Flags(
     Flag(
@@ -62,7 +62,7 @@ _PROGRAMS = Flags(
         help="store only the names of the programs in the trace, not their arguments",
     ),
 )
-"""Flags of stored recordings of programs."""
+"""The flags of recordings of programs that are stored."""
 
 SYSTEM = Flags(
     Flag(
@@ -128,7 +128,7 @@ recorded.
 
 
 class Record(Command):
-    """Run a program and write its trace."""
+    """Runs a program and writes its trace."""
 
     name = "record"
     help = "run a program and record its accesses"
@@ -216,7 +216,7 @@ class Record(Command):
 
 
 def warnings(accesses: int, recording: "Recording") -> list[str]:
-    """Warnings about a recording that may not contain what the user meant."""
+    """Warnings about a recording that may not contain what the user wanted."""
     found = []
     if accesses == 0 and recording.skip:
         found.append(
@@ -244,7 +244,7 @@ def _is_script(command: str) -> bool:
 
 
 def describe(outcome: dict[str, Any]) -> list[str]:
-    """One line for the trace, one for its processes if there are several, then the notes."""
+    """One line about the trace, one about its processes if there are several, then the notes."""
     from pagewalk import text
 
     accesses, size, processes = outcome["accesses"], outcome["bytes"], outcome["processes"]
@@ -266,7 +266,8 @@ def describe(outcome: dict[str, Any]) -> list[str]:
         from pagewalk import natively
         from pagewalk.report import values
 
-        # What translation takes of it, a run says; why it cannot, is known now.
+        # A later run reports the milliseconds of translation. If it will not be able to, the reason
+        # is known now.
         shown = natively.told(None, run, run["part"])
         if run["part"] is None and run["exit_status"] == run["recorded_status"]:
             shown["no_ms"] = None

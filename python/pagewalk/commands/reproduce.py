@@ -1,4 +1,4 @@
-"""`pagewalk reproduce`: the papers' experiments, their numbers and claims beside ours."""
+"""`pagewalk reproduce`: the papers' experiments, with their numbers and claims and our numbers."""
 
 import argparse
 import json
@@ -33,7 +33,7 @@ could not be measured.
 
 
 class Reproduce(Command):
-    """The papers' experiments, their numbers and claims beside ours."""
+    """Reruns the papers' experiments, and compares their numbers and claims with our numbers."""
 
     name = "reproduce"
     help = "rerun the experiments of the papers"
@@ -144,7 +144,7 @@ class Reproduce(Command):
 
 
 def _stale(experiments: "list[Experiment]", lab: "Lab") -> int:
-    """Names the experiments whose saved numbers are stale, each with the reason."""
+    """Prints the experiments whose saved numbers are out of date, each with the reason."""
     from pagewalk.reproduce.outcome import stale
 
     found = False
@@ -161,7 +161,10 @@ def _stale(experiments: "list[Experiment]", lab: "Lab") -> int:
 def _measure(
     experiments: "list[Experiment]", lab: "Lab", options: argparse.Namespace
 ) -> "tuple[list[Outcome], dict[str, str]]":
-    """The outcomes, and the errors of experiments that failed; a failure does not stop others."""
+    """The outcomes, and the errors of experiments that failed.
+
+    A failure does not stop other experiments.
+    """
     from pagewalk.reproduce import history, reproduce, saved, scoreboard
 
     if options.save:

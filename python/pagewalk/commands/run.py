@@ -1,4 +1,4 @@
-"""`pagewalk run`: a trace, a generator or a live program through one machine or several."""
+"""`pagewalk run`: simulates a trace, a generator or a live program on one or several machines."""
 
 import argparse
 import json
@@ -51,7 +51,7 @@ after `--`: the summary goes to standard error, and --json needs the name of a f
 
 
 class Run(Command):
-    """A trace, a generator or a live program through one machine or several."""
+    """Simulates a trace, a generator or a live program on one or several machines."""
 
     name = "run"
     help = "simulate a trace or a program on a machine"
@@ -112,7 +112,7 @@ class Run(Command):
         if shows_text(options):
             from pagewalk.summary import side_by_side, summary
 
-            # A live program owns standard output.
+            # Standard output belongs to a live program.
             stream = sys.stdout if options.program is None else sys.stderr
             documents = [result.data for result in results]
             parts = [side_by_side(documents), *(summary(document, order) for document in documents)]
@@ -123,7 +123,7 @@ class Run(Command):
 
 
 def stored_trace(options: argparse.Namespace, machines: int = 1) -> "Trace":
-    """The trace that `options` names, to run on this number of machines."""
+    """The trace that `options` names, which is to be run on this number of machines."""
     if options.trace is None:
         raise UsageError("no trace to run: give a file, generate:KIND, or a program after `--`")
     if options.native or options.native_prepare is not None:
@@ -194,6 +194,6 @@ def live(
 
 
 def _shows_names(options: argparse.Namespace) -> bool:
-    """Whether a requested output shows names of code; the summary alone shows none."""
+    """Whether a requested output shows names of code. The summary shows none."""
     given = vars(options)
     return any(given.get(name) for name in ("by", "json", "html", "svg", "pdf", "png"))

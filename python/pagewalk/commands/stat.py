@@ -1,4 +1,4 @@
-"""`pagewalk stat`: counts on one screen, with the cost of each."""
+"""`pagewalk stat`: the counts of events on one screen, each with its cost."""
 
 import argparse
 import json
@@ -39,7 +39,7 @@ that -o and --json name.
 
 
 class Stat(Command):
-    """Counts on one screen, with the cost of each."""
+    """Shows the counts of events on one screen, each with its cost."""
 
     name = "stat"
     help = "count the events of a run, with the cycles that they cost"
@@ -95,6 +95,6 @@ class Stat(Command):
         if options.output is not None:
             arguments.write_output(options.output, shown.summary(made) + "\n", options.force)
         elif shows_text(options):
-            # A live program owns standard output.
+            # Standard output belongs to a live program.
             say(shown.summary(made), sys.stdout if options.program is None else sys.stderr)
         return status

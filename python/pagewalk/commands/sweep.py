@@ -1,4 +1,4 @@
-"""`pagewalk sweep`: a trace through every combination of some parameters of a machine."""
+"""`pagewalk sweep`: simulates a trace on every combination of some parameters of a machine."""
 
 import argparse
 import json
@@ -54,7 +54,7 @@ the text and the page show each trace, and for each design the mean over the tra
 
 
 class Sweep(Command):
-    """A trace through every combination of some parameters of a machine."""
+    """Simulates a trace on every combination of some parameters of a machine."""
 
     name = "sweep"
     help = "simulate a trace on many designs at once"
@@ -219,10 +219,13 @@ class Sweep(Command):
 
 
 def _notes(machine: str, settings: list[str], vary: dict[str, list[str]]) -> Sequence[str]:
-    """Notes on the machine with the first value of each varied key, or without these values."""
+    """Notes on the machine with the first value of each varied key.
+
+    If it cannot be built, without these values.
+    """
     first = [f"{key}={one[0]}" for key, one in vary.items()]
     for given in ([*settings, *first], settings):
-        # Its row will say why it cannot be built.
+        # The row of this design will say why it cannot be built.
         with suppress(Error):
             return Machine(machine, given).notes
     return []

@@ -1,4 +1,4 @@
-"""`pagewalk verify`: which page sizes a program really has, and why not more."""
+"""`pagewalk verify`: which page sizes a program really has, and why it has no larger ones."""
 
 import argparse
 import json
@@ -42,7 +42,7 @@ PROCESS_ID = Flag("-p", "--pid", type=positive, metavar="PID", help="id of a run
 
 
 class Verify(Command):
-    """Which page sizes a program really has."""
+    """Reports which page sizes a program really has."""
 
     name = "verify"
     help = "report which page sizes a program really has, and why not larger ones"
@@ -95,7 +95,10 @@ class Verify(Command):
 
 
 def read(place: str, system: "System", *, has_all: bool) -> "list[Rule]":
-    """The rules in `place` or in the file of that name; with `has_all`, of all page sizes."""
+    """The rules in `place`, or in the file with this name.
+
+    With `has_all`, rules of all page sizes are accepted.
+    """
     from pagewalk.placing import rules
 
     written = arguments.place_rules(place, "")
@@ -104,7 +107,7 @@ def read(place: str, system: "System", *, has_all: bool) -> "list[Rule]":
 
 
 def check(options: argparse.Namespace) -> None:
-    """Refuses options that name neither a process nor a program, or that name both.
+    """Checks that the options name either a process or a program.
 
     Raises:
         UsageError: The options name neither a process nor a program, or name both.

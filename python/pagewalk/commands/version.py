@@ -1,4 +1,4 @@
-"""`pagewalk version`: this version, and what recording on this computer would use."""
+"""`pagewalk version`: Pagewalk's version, and the plugins and QEMUs that recording would use."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ EMULATORS = ("qemu-x86_64", "qemu-i386", "qemu-arm", "qemu-aarch64", "qemu-riscv
 
 
 class Version(Command):
-    """This version, and what recording on this computer would use."""
+    """Prints Pagewalk's version, and the plugins and QEMUs that recording would use."""
 
     name = "version"
     help = "print the version, and which plugins and QEMUs were found"
@@ -30,7 +30,7 @@ class Version(Command):
     )
 
     def run(self, options: argparse.Namespace) -> int:
-        """Prints versions and places."""
+        """Prints the versions and the paths."""
         found = versions()
         if options.json is not None:
             arguments.write_output(options.json, json.dumps(found, indent=1) + "\n", options.force)

@@ -1,4 +1,4 @@
-r"""The misses of a run for tools that draw profiles.
+r"""The misses of a run as files for tools that show profiles.
 
 ```
  origins --stacks--+--> NAME.folded            flamegraph.pl, speedscope
@@ -7,7 +7,8 @@ r"""The misses of a run for tools that draw profiles.
  map, timeline -------> NAME.perfetto-trace    Perfetto: misses of each region over time
 ```
 
-Each format is a file of this package that makes the whole content from a results document.
+Each format has a module in this package, which makes the whole content of the file from a results
+document.
 """
 
 import os
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pagewalk import plain
 
 Format = Callable[["plain.Document", str], bytes]
-"""Makes a file's content from a results document and the kind of its stacks."""
+"""A function that makes a file's content from a results document and the kind of its stacks."""
 
 FORMATS: dict[str, Format] = {
     ".folded": folded.made,
@@ -34,12 +35,12 @@ FORMATS: dict[str, Format] = {
 
 
 def format_of(path: str | os.PathLike[str]) -> Format:
-    """The format that the name of `path` stands for.
+    """The format that the name of `path` selects.
 
     KCachegrind lists files named `callgrind.out.NAME`, so this form of name is accepted too.
 
     Raises:
-        Error: The name stands for no format.
+        Error: The name selects no format.
     """
     name = os.path.basename(os.fspath(path))  # noqa: PTH119
     if name.startswith("callgrind.out."):

@@ -1,4 +1,6 @@
-"""Callgrind's format, for KCachegrind and callgrind_annotate: misses by file, function and line.
+"""Callgrind's format, for KCachegrind and callgrind_annotate.
+
+It has the misses by file, function and line.
 
 ```
  ob=/usr/bin/sqlite3     the program or library
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def made(data: "plain.Document", by: str) -> bytes:
-    """The misses by line; `by` has no effect."""
+    """The misses by line. `by` has no effect."""
     del by
     misses: Counter[tuple[str, str, str, int]] = Counter()
     cold: Counter[tuple[str, str, str, int]] = Counter()

@@ -35,7 +35,7 @@ _ALL = 1
 
 
 def made(data: "plain.Document", by: str) -> bytes:
-    """The counters as a trace; `by` has no effect."""
+    """The counters as a trace. `by` has no effect."""
     del by
     if "map" not in data or "timeline" not in data:
         raise Error(
@@ -58,7 +58,7 @@ def made(data: "plain.Document", by: str) -> bytes:
 
 
 def _counters(data: "plain.Document") -> Iterable[tuple[str, Mapping[int, float]]]:
-    """Each counter's name, and its value by the access at which a bin begins."""
+    """Each counter's name, and its values by the access at which a time bin begins."""
     line = data["timeline"]
     bin_ = line["bin_accesses"]
     for key, name in (
@@ -73,7 +73,7 @@ def _counters(data: "plain.Document") -> Iterable[tuple[str, Mapping[int, float]
 
 
 def _of_regions(data: "plain.Document") -> dict[int, dict[int, float]]:
-    """The misses of each region by the access at which a bin begins."""
+    """The misses of each region, by the number of the access at which a time bin begins."""
     grid = data["map"]
     shares: dict[int, list[tuple[int, float]]] = {}
     owned: defaultdict[int, int] = defaultdict(int)
@@ -130,7 +130,10 @@ def _bytes(field: int, value: bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; the top bit says that more follow."""
+    """A number as bytes with seven bits each, the lowest bits first.
+
+    The top bit of a byte says that more bytes follow.
+    """
     found = bytearray()
     while value > 0x7F:
         found.append(value & 0x7F | 0x80)

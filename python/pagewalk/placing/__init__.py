@@ -1,4 +1,4 @@
-"""Page sizes of programs that run on Linux: setting them, and reporting the actual ones.
+"""Page sizes of programs that run on Linux: how they are set, and how the actual sizes are found.
 
 ```
  mappings   /proc/PID/smaps: what is mapped, and what was advised

@@ -10,9 +10,9 @@
 The interval is that of the sign test. If n differences are sorted, the k-th from the beginning and
 the k-th from the end enclose the median with a probability that follows from the binomial
 distribution, whatever the distribution of the differences is. The width of the interval is checked
-only after 8, 12, 18, 27, ... rounds. If it were checked after each round, an interval would be
-accepted when it happens to be narrow, and would contain the median less often than its confidence
-says.
+only after 8, 12, 18, 27, ... rounds. If it were checked after each round, the comparison would end
+when an interval is narrow by chance, and intervals would contain the median less often than their
+confidence says.
 """
 
 import contextlib
@@ -35,15 +35,15 @@ from pagewalk.placing.counters import Counters
 CONFIDENCE = 0.95
 """The probability with which an interval contains the median difference."""
 ROUNDS_MIN = 8
-"""Rounds before the first look at the interval."""
+"""The number of rounds before the interval is checked for the first time."""
 MORE = 1.5
 """The factor between the numbers of rounds at two checks of the interval."""
 SECONDS_MIN = 0.01
-"""CPU seconds of a program below which its start dominates the measurement."""
+"""If a program takes less than this number of CPU seconds, its start dominates the measurement."""
 TIMES = ("wall_seconds", "user_seconds", "system_seconds", "cpu_seconds")
 """The times of a sample."""
 JUDGED = "cpu_seconds"
-"""The time whose interval ends a comparison: other programs disturb it less than wall time."""
+"""The time whose interval ends a comparison. Other programs disturb it less than wall time."""
 
 Opened = Callable[[], IO[bytes]]
 
@@ -68,11 +68,12 @@ class Sample(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """When a comparison ends."""
+    """The limits at which a comparison ends."""
 
     within: float = 0.01
-    """The width of the interval that is narrow enough, as a share of the time without the
-    placement."""
+    """An interval of at most this width is narrow enough. The width is a share of the time without
+    the placement.
+    """
     rounds_max: int = 60
     seconds_max: float = 120.0
 
@@ -84,18 +85,20 @@ class Compared(NamedTuple):
     placed: list[Sample]
     seconds: float
     ended: str
-    """Why it ended."""
+    """Why the comparison ended."""
 
 
 def interval(differences: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
     """An interval that contains the median with a probability of at least `confidence`.
 
-    Fewer than six differences have no such interval: the least and the greatest are returned.
+    With fewer than six differences there is no such interval. Then the least and the greatest are
+    returned.
     """
     ordered = sorted(differences)
     count = len(ordered)
     outside, k = 0.0, 0
-    # k values on either side are left out as long as that misses the median seldom enough.
+    # As many values on either side are left out as possible, so that the interval still contains
+    # the median often enough.
     while k < count // 2:
         outside += 2 * comb(count, k) / 2**count
         if outside > 1 - confidence:
@@ -114,25 +117,26 @@ def compare(
     clock: Callable[[], float] = time.monotonic,
     progress: Callable[[int, float], object] | None = None,
 ) -> Compared:
-    """Runs both in turns until the interval of the difference is narrow enough, or a limit is met.
+    """Runs both in turns until the difference's interval is narrow enough, or a limit is reached.
 
     Args:
         without: Runs the program as it is.
         placed: Runs it with other page sizes.
-        limits: When to end.
+        limits: The limits at which the comparison ends.
         seed: Seed of the order of the two runs in each round.
         clock: The time in seconds.
         progress: Called with the number of rounds done, and the interval's width as a share of the
             time.
 
     Raises:
-        Error: The program cannot be repeated, ends differently when it is placed, or is too short.
+        Error: Runs of the program differ, the program ends with another status when it is placed,
+            or it is too short.
     """
     chance = random.Random(seed)
     start = clock()
-    # The first run of each reads files that later ones find in memory, and is not counted.
+    # The first run of each is not counted: it reads files that later runs find in memory.
     first = [without(), placed()]
-    # What ends otherwise may do so at each run, whether it is placed or not.
+    # If the status differs, it may differ at each run, whether the program is placed or not.
     again = without() if first[0].status != first[1].status else first[0]
     _same(first[0], again, first[1])
     if first[0].cpu_seconds < SECONDS_MIN:
@@ -164,7 +168,7 @@ def compare(
 
 
 def _same(before: Sample, without: Sample, placed: Sample) -> None:
-    """Raises `Error` if the runs did not end alike."""
+    """Raises `Error` if the runs ended with different statuses."""
     if without.status != before.status:
         raise Error(
             f"the program ended with status {before.status} in one run and {without.status} in the "
@@ -190,7 +194,7 @@ def _differences(without: Sequence[Sample], placed: Sequence[Sample], name: str)
 
 
 def document(compared: Compared) -> dict[str, Any]:
-    """Medians of both, and the gain of each time with its interval, as plain data."""
+    """The medians of both, and the gain of each kind of time with its interval, as plain data."""
     sides = {"without": compared.without, "placed": compared.placed}
     numbers = (*TIMES, "minor_faults", "major_faults", "resident_bytes_max", "launcher_seconds")
     medians = {
@@ -231,7 +235,7 @@ def _counts(samples: Sequence[Sample]) -> dict[str, float]:
 def sampled(
     run: Callable[[], dict[str, Any]], counters: Counters | None, prepare: str | None = None
 ) -> Sample:
-    """Runs a program once by `run`, which returns `status` and `usage`."""
+    """Runs a program once by calling `run`, which returns its `status` and `usage`."""
     if prepare is not None:
         done = subprocess.run(
             prepare, check=False, shell=True, stdin=subprocess.DEVNULL, stdout=sys.stderr
@@ -270,7 +274,7 @@ def _nothing() -> IO[bytes]:
 
 @contextlib.contextmanager
 def streams(stdin: Opened | None) -> Iterator[None]:
-    """Within it programs read `stdin` from its beginning, and their output is discarded.
+    """A context within which programs read `stdin` from its beginning. Their output is discarded.
 
     Output goes to a file without a name, because some programs do less when they write to
     `/dev/null`.

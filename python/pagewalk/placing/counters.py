@@ -7,8 +7,8 @@
 
 Counters are opened before a program is started: each child of this thread inherits them
 (`inherit`), and they are enabled when the child executes the program (`enable_on_exec`). If a
-processor has fewer counters than were opened, the kernel activates them in turns, and counts are
-scaled by each counter's share of the time.
+processor has fewer counters than were opened, the kernel activates them in turns. Each count is
+then scaled by the share of the time in which its counter was active.
 """
 
 import ctypes
@@ -26,10 +26,12 @@ _DTLB, _ITLB = 3, 4
 _READ, _WRITE, _MISS = 0, 1, 1
 _DISABLED, _INHERIT, _NO_KERNEL, _NO_HYPERVISOR, _ON_EXEC = 1, 1 << 1, 1 << 5, 1 << 6, 1 << 12
 _TIMES = 3
-"""Flags of `read_format`: return also for how long a counter was enabled, and counted."""
+"""Flags of `read_format`: also return how long a counter was enabled, and how long it was
+active.
+"""
 _CLOSE_ON_EXEC = 8
 _BYTES = 72
-"""Bytes of `perf_event_attr` in its version 1."""
+"""The size in bytes of version 1 of `perf_event_attr`."""
 
 
 class Event(NamedTuple):
@@ -44,10 +46,10 @@ class Counters(Protocol):
     """Counts events of the programs that are started between `start` and `stop`."""
 
     def start(self) -> None:
-        """Programs that are started from here on are counted."""
+        """Programs that are started from now on are counted."""
 
     def stop(self) -> dict[str, int]:
-        """The counts by name, of programs that have ended."""
+        """Returns the counts by name, of programs that have ended."""
 
 
 def _cache(cache: int, operation: int) -> int:
@@ -61,7 +63,7 @@ WALKS = (
 )
 """Lookups that missed every TLB, each of which is a walk, by the kernel's names for them."""
 FAULTS = Event("page_faults", _SOFTWARE, 2)
-"""A counter of the kernel's own, which every machine has."""
+"""A counter in the kernel's software, which every machine has."""
 
 
 class Perf:
@@ -75,7 +77,7 @@ class Perf:
         """Opens them.
 
         Raises:
-            OSError: The machine has no counters, or nobody may read them.
+            OSError: The machine has no counters, or they may not be read.
         """
         try:
             for event in self.events:
@@ -120,7 +122,7 @@ def _opened(event: Event, *, kernel: bool) -> int:
 
 
 def of_walks() -> tuple[Counters | None, str | None]:
-    """Counters of walks, or why there are none here."""
+    """Counters of walks, or the reason why walks cannot be counted here."""
     counters = Perf(WALKS)
     try:
         counters.start()

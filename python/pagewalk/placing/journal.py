@@ -1,4 +1,4 @@
-"""Settings of the whole system that root changes for one program, and their restoration.
+"""Settings of the whole system that root changes for one program, and how they are restored.
 
 ```
  journal written (root's own, 0600)  ->  watcher in a session of its own  ->  knobs changed
@@ -7,8 +7,8 @@
  both were killed                    ->  the next `pagewalk place --system` or `--restore` does it
 ```
 
-A knob that somebody else has changed meanwhile is left as it is. A journal is refused if it
-contains other knobs than those of `_KNOBS`, or values that these do not accept.
+If somebody else has changed a knob meanwhile, the knob is not restored. A journal is refused if it
+contains knobs that are not in `_KNOBS`, or values that they do not accept.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _KNOBS = (
     (_SIZE_KNOB, re.compile("always|inherit|madvise|never")),
     (_POOL_KNOB, re.compile(r"\d{1,9}")),
 )
-"""The knobs that may be changed, and the values that each takes."""
+"""The knobs that may be changed, and the values that each knob accepts."""
 
 
 class Change(NamedTuple):
@@ -49,7 +49,7 @@ def plan(rules: Sequence[Rule], pools: dict[int, int], system: System) -> list[C
     """The knobs that rules and pools need.
 
     Raises:
-        Error: The rules cannot all be met at once.
+        Error: The rules contradict each other.
     """
     small = sorted({rule.size for rule in rules if BASE < rule.size < LARGE})
     changes = []
@@ -61,7 +61,7 @@ def plan(rules: Sequence[Rule], pools: dict[int, int], system: System) -> list[C
     if small:
         [size] = small
         both = any(rule.size == LARGE for rule in rules)
-        # Beside advised memory of 2M, what is not advised has the smaller size.
+        # If advised memory has pages of 2M, other memory has the smaller size.
         changes.append(Change(_knob(size), "always" if both else "madvise"))
         for other in system.sizes():
             if other > size and not both:
@@ -114,7 +114,7 @@ def changed(
 
 
 def restore(folder: Path = FOLDER, system: System | None = None) -> list[str]:
-    """Restores the knobs that an ended pagewalk has changed; returns them with their values.
+    """Restores the knobs that an earlier pagewalk has changed. Returns the knobs with their values.
 
     Raises:
         Error: The pagewalk that changed them still runs.
@@ -157,7 +157,10 @@ def _set(system: System, path: str, value: str) -> None:
 def _check_pools(
     changes: Sequence[Change], before: Sequence[tuple[str, str, str]], system: System
 ) -> None:
-    """Raises an error if a pool got fewer pages than requested: the kernel reports no error."""
+    """Raises an error if a pool got fewer pages than requested.
+
+    The kernel itself reports no error.
+    """
     for one, (path, old, _) in zip(changes, before, strict=True):
         if not _POOL_KNOB.fullmatch(one.path):
             continue
@@ -174,7 +177,8 @@ def _put_back(knobs: Sequence[Any], system: System) -> list[str]:
     done = []
     for path, before, set_ in reversed(list(knobs)):
         knob = system.knob(path)
-        # Somebody else has changed it since. A pool may have had fewer blocks than were asked for.
+        # Somebody else has changed the knob since then. A pool may also have got fewer pages than
+        # were requested.
         if knob is None or (knob.value != set_ and not _POOL_KNOB.fullmatch(path)):
             continue
         with contextlib.suppress(OSError, WorkError):
@@ -193,7 +197,8 @@ def _write(folder: Path, knobs: Sequence[tuple[str, str, str]]) -> Path:
         )
     path, whole = folder / _NAME, folder / f"{_NAME}.{os.getpid()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    # What a killed pagewalk of this number has left. The folder is root's own, as was just seen.
+    # The file was left by a killed pagewalk with the same process identifier. Only root can write
+    # to the folder, as was just checked.
     with contextlib.suppress(FileNotFoundError):
         whole.unlink()
     try:
@@ -201,7 +206,8 @@ def _write(folder: Path, knobs: Sequence[tuple[str, str, str]]) -> Path:
             json.dump({"pid": os.getpid(), "start": _start(os.getpid()), "knobs": knobs}, text)
             text.flush()
             os.fsync(text.fileno())
-        # It has its name once all of it is written: who reads a part of it would call it damaged.
+        # The journal gets its name only when all of it is written. Otherwise another process could
+        # read a part of it, and would report it as damaged.
         os.link(whole, path)
     except FileExistsError as error:
         raise Error(
@@ -245,7 +251,10 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _start(pid: int) -> int:
-    """When a process began, in ticks since the system did; 0 if there is none."""
+    """When a process began, in ticks since the system was started.
+
+    0 if there is no such process.
+    """
     try:
         stat_ = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -259,12 +268,12 @@ def _is_alive(pid: int, start: int) -> bool:
 
 @contextlib.contextmanager
 def _watcher(folder: Path, system: System) -> Iterator[None]:
-    """A separate process that restores the knobs if this one is killed."""
+    """Starts a separate process that restores the knobs if this process is killed."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        # The grandchild has no parent here, so that code that waits for children does not wait for
-        # it.
+        # The grandchild's parent ends, so that code that waits for children does not wait for the
+        # grandchild.
         if os.fork() == 0:
             _watch(reading, writing, folder, system)
         os._exit(0)
@@ -288,7 +297,7 @@ def _watch(reading: int, writing: int, folder: Path, system: System) -> None:
         os.chdir("/")
         while os.read(reading, 1):
             pass
-        # The other process may be on its last steps.
+        # The other process may be about to end.
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline:
             try:

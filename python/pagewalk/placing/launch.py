@@ -1,12 +1,14 @@
-"""Runs a program with page sizes: by the launcher, or by variables if ptrace is forbidden.
+"""Runs a program with page sizes.
+
+This is done by the launcher, or by environment variables if ptrace is forbidden.
 
 ```
  ptrace allowed     the native half's launcher: madvise is called for the program, nothing is set
  ptrace forbidden   the C library's tunables, and the switches of allocators found in the program
 ```
 
-Variables are read by the program and by all that it executes. The launcher takes them out again
-before a child sees them; without the launcher they stay.
+Variables affect the program and all programs that it executes. The launcher removes them again
+before a child can read them. Without the launcher they stay.
 """
 
 import json
@@ -34,11 +36,11 @@ from pagewalk.placing.verify import command_of, verify
 SAMPLE_SECONDS = 0.02
 """Seconds between two samples of a program's memory."""
 SAMPLE_SHARE = 0.2
-"""Share of the time that sampling all mappings may take."""
+"""The largest share of the time that sampling all mappings may take."""
 _MORE = 1.05
-"""The growth of memory, as a factor, after which another sample is taken."""
+"""Another sample is taken when memory has grown by this factor."""
 TOP_PAD = 64 << 20
-"""Bytes by which the C library moves the break if the launcher does not move it."""
+"""The number of bytes by which the C library moves the break if the launcher does not move it."""
 
 _ALLOCATORS = {
     "jemalloc": (
@@ -47,26 +49,29 @@ _ALLOCATORS = {
     "mimalloc": ((b"mimalloc: ", b"libmimalloc.so"), ("MIMALLOC_ALLOW_THP",), "1", ""),
     "JVM": ((b"JLI_Launch",), ("JDK_JAVA_OPTIONS",), "-XX:+UseTransparentHugePages", " "),
 }  # fmt: skip
-"""For each allocator: bytes that identify it in a file, or its library's name in a program that is
-linked to it; variables, added text, separator."""
+"""For each allocator: bytes that identify it in a file, or the name of its library in a program
+that is linked to it; the variables; the text that is added to a variable, and the separator before
+it.
+"""
 _WITHOUT_SWITCH = {
     "Go": (b"\xff Go buildinf:",),
     "tcmalloc": (b"libtcmalloc", b"TCMALLOC_SAMPLE_PARAMETER"),
 }
-"""Allocators that no variable gives large pages: Go's runtime leaves them to the kernel, and
-tcmalloc asks for none (it can take its memory from a file in a hugetlbfs, by
-TCMALLOC_MEMFS_MALLOC_PATH)."""
+"""Allocators that have no variable for large pages. Go's runtime leaves large pages to the kernel.
+tcmalloc does not request them (but it can take its memory from a file in a hugetlbfs, by
+TCMALLOC_MEMFS_MALLOC_PATH).
+"""
 
 
 FORBIDDEN = (
     "ptrace is forbidden here, by a container or by Yama: rules that need ptrace are left out; "
     "allow ptrace (--cap-add SYS_PTRACE, or kernel.yama.ptrace_scope below 3)"
 )
-"""The note where no program may be traced."""
+"""The note if programs may not be traced."""
 
 
 class Variable(NamedTuple):
-    """A variable of the environment, with its value and its value before."""
+    """A variable of the environment, with its new value and its earlier value."""
 
     name: str
     value: str
@@ -75,7 +80,10 @@ class Variable(NamedTuple):
 
 
 def allocators(program: str) -> list[str]:
-    """The allocators that a program's file has in it; `glibc` for the C library's own."""
+    """The allocators that a program's file contains.
+
+    `glibc` stands for the C library's allocator.
+    """
     path = shutil.which(program) or program
     try:
         with open(path, "rb") as file, _mapped(file.fileno()) as data:  # noqa: PTH123
@@ -97,7 +105,7 @@ def allocators(program: str) -> list[str]:
 
 
 def shelled(command: list[str]) -> list[str]:
-    """The command, run by `/bin/sh` if its file is a script without `#!`, as shells run it."""
+    """The command. If its file is a script without `#!`, it is run by `/bin/sh`, as shells do."""
     path = shutil.which(command[0])
     if path is None:
         return command
@@ -106,7 +114,7 @@ def shelled(command: list[str]) -> list[str]:
             head = file.read(256)
     except OSError:
         return command
-    # Shells take what has a NUL in its first line for a program of another system.
+    # If the first line contains a NUL, shells assume that the file is a program for another system.
     is_script = head[:2] != b"#!" and head[:4] != b"\x7fELF" and b"\0" not in head.split(b"\n")[0]
     return ["/bin/sh", path, *command[1:]] if is_script else command
 
@@ -118,7 +126,7 @@ def _mapped(file: int) -> mmap.mmap:
 def variables(
     program: str, rules: Sequence[Rule], environment: Mapping[str, str]
 ) -> list[Variable]:
-    """The variables that are set for a program that may not be traced."""
+    """The variables to set for a program that may not be traced."""
     sized = [rule for rule in rules if rule.size >= LARGE]
     if not any(rule.what in ("heap", "mmap", "data", "range") for rule in sized):
         return []
@@ -142,7 +150,10 @@ def variables(
 
 
 def advised(rules: Sequence[Rule], pools: Mapping[int, int]) -> list[Rule]:
-    """The rules that need madvise: not those of pools, or of sizes that all memory has."""
+    """The rules that need madvise.
+
+    Rules for pools, and for sizes that all memory has, do not need it.
+    """
     has_large = any(rule.size == LARGE for rule in rules)
     return [
         rule
@@ -156,7 +167,7 @@ def advised(rules: Sequence[Rule], pools: Mapping[int, int]) -> list[Rule]:
 def of_pools(
     rules: Sequence[Rule], pools: Mapping[int, int], system: System, environment: Mapping[str, str]
 ) -> list[Variable]:
-    """The variables with which the C library allocates from a pool.
+    """The variables by which the C library allocates from a pool.
 
     Raises:
         Error: The rules need several pools or memory that malloc does not allocate, or the pool is
@@ -190,7 +201,7 @@ def of_pools(
 
 
 def unplaced(rules: Sequence[Rule], set_: Sequence[Variable], program: str) -> list[str]:
-    """Effects of the rules that variables alone cannot have, in sentences."""
+    """The effects of the rules that cannot be obtained by variables, in sentences."""
     by_allocator = ("heap", "mmap", "data")
     without = [name for name in allocators(program) if name in _WITHOUT_SWITCH]
     lines = []
@@ -208,14 +219,14 @@ def unplaced(rules: Sequence[Rule], set_: Sequence[Variable], program: str) -> l
             )
         elif rule.what != "heap":
             lines.append(
-                f"{rule.title}: applied only to what the allocator maps; what the program maps by "
-                "itself needs ptrace"
+                f"{rule.title}: applied only to memory that the allocator maps; memory that the "
+                "program itself maps needs ptrace"
             )
     return lines
 
 
 class Watch:
-    """Samples processes: at their end, and before that when they have the most memory."""
+    """Takes samples of processes: at their end, and before that when they have the most memory."""
 
     def __init__(self, rules: Sequence[Rule], system: System, disabled: int | None) -> None:
         self.rules, self.system, self.disabled = rules, system, disabled
@@ -223,7 +234,7 @@ class Watch:
         self._own = command_of(os.getpid())
         self.found: dict[int, dict[str, Any]] = {}
         self.is_on = True
-        """Whether processes are sampled; if not, there are only the launcher's own counts."""
+        """Whether samples are taken. If not, there are only the launcher's own counts."""
         self._most: dict[int, int] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -243,7 +254,7 @@ class Watch:
 
     @property
     def documents(self) -> list[dict[str, Any]]:
-        """A document of each process, the one with most memory first."""
+        """A document for each process. The process with the most memory is first."""
         return sorted(self.found.values(), key=lambda one: -one["resident_bytes"])
 
     def _look(self, pid: int, moment: str) -> None:
@@ -256,10 +267,10 @@ class Watch:
                 moment=moment,
             )  # fmt: skip
         except (Error, WorkError, OSError, ValueError, IndexError):
-            # It has ended meanwhile.
+            # The process has ended meanwhile.
             return
         if seen["command"] == self._own:
-            # A child that has not executed the program yet.
+            # The child has not executed the program yet.
             return
         with self._lock:
             other = self.found.get(pid)
@@ -285,9 +296,9 @@ def _replaces(seen: dict[str, Any], other: dict[str, Any]) -> bool:
     is_larger = bool(seen["resident_bytes"] * _MORE >= other["resident_bytes"])
     is_same = seen["command"] == other["command"]
     if "end" in other["moment"] and "end" not in seen["moment"]:
-        # It was begun before, and is done now.
+        # The sample was begun before, and is complete now.
         return is_same and bool(seen["resident_bytes"] > _MORE * other["resident_bytes"])
-    # A process that has executed another program since then is told as that.
+    # A process that has executed another program since then is reported with the later program.
     return is_larger or not is_same
 
 
@@ -300,7 +311,7 @@ def _resident(pid: int) -> int:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """The processes that a process has started, and those that these have started."""
+    """The processes that a process has started, directly or through other processes."""
     try:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
     except OSError:
@@ -324,7 +335,7 @@ def launch(
     only: bool = False,
     look: Callable[[int], object] | None = None,
 ) -> dict[str, Any]:
-    """Runs a program by the launcher; returns the outcome.
+    """Runs a program by the launcher. Returns the outcome.
 
     Raises:
         Error: The program cannot be started, or may not be traced.
@@ -339,7 +350,8 @@ def launch(
             [(one.name, one.value, one.before) for one in set_],
             inherit=inherit,
             only=only,
-            # Addresses of a recording by the engine are those of every run without chance.
+            # The addresses of a native recording are the same in every run without address
+            # randomisation.
             fixed=any(one.what == "range" for one in rules),
             look=look,
         )
@@ -356,7 +368,7 @@ def _error(number: int) -> str | None:
 
 
 def untraced(command: Sequence[str], set_: Sequence[Variable]) -> dict[str, Any]:
-    """Runs a program with variables alone; returns the outcome."""
+    """Runs a program with variables only. Returns the outcome."""
     sys.stdout.flush()
     environment = {**os.environ, **{one.name: one.value for one in set_}}
     try:
@@ -368,7 +380,7 @@ def untraced(command: Sequence[str], set_: Sequence[Variable]) -> dict[str, Any]
             _, status, used = os.wait4(process.pid, 0)
             break
         except KeyboardInterrupt:
-            # The program has it as well, and decides.
+            # The program has the signal too, and decides what to do.
             continue
     code = process.returncode = os.waitstatus_to_exitcode(status)
     return {
@@ -402,7 +414,7 @@ def dry(
     only: bool,
     traced: bool,
 ) -> str:
-    """The settings and calls that would be made; the program is not run."""
+    """The settings and calls that would be made. The program is not run."""
     lines = [f"# {' '.join(command)}: nothing was run"]
     lines += [f"echo {value} > {path}  # until the program ends" for path, value in changes]
     lines += [f"export {one.name}={_quoted(one.value)}  # {one.why}" for one in set_]

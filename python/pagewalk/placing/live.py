@@ -1,8 +1,8 @@
 """Moves memory of a running process into large pages, block by block, with MADV_COLLAPSE.
 
 The kernel moves the pages of a 2M block into one page. It copies the pages that are in memory and
-fills the rest with zeros, so only blocks with a page in memory count. This works whatever the
-settings of the knobs are, but not where the process has set MADV_NOHUGEPAGE.
+fills the rest with zeros, so only blocks with a page in memory count. This works with all settings
+of the knobs, but not if the process has set MADV_NOHUGEPAGE.
 """
 
 import errno
@@ -23,15 +23,15 @@ MEANS = {
     errno.EBUSY: "a memory group has no room for a block of 2M",
     errno.EAGAIN: "pages of the block are in use by the kernel at the moment: try again",
 }
-"""The meaning of the errors of MADV_COLLAPSE."""
+"""The meanings of the errors of MADV_COLLAPSE."""
 
 
 def collapse(pid: int, rules_: Sequence[Rule]) -> dict[str, Any]:
-    """Collapses the blocks of a process that rules are for; returns the outcome of each rule.
+    """Collapses those blocks of a process to which rules apply. Returns the outcome of each rule.
 
     Raises:
         Error: The process does not exist, or a rule requests another size than 2M.
-        WorkError: The process may neither be advised nor traced.
+        WorkError: Neither advice for the process nor tracing is permitted.
     """
     found = []
     for rule, mapped, blocks in _blocks(pid, rules_):
@@ -75,7 +75,7 @@ def _joined(blocks: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _blocks(pid: int, rules_: Sequence[Rule]) -> list[tuple[Rule, int, list[tuple[int, int]]]]:
-    """For each rule the number of its mappings, and the blocks in them that have base pages."""
+    """For each rule: the number of its mappings, and the blocks in them that have base pages."""
     other = next((rule for rule in rules_ if rule.size != LARGE), None)
     if other is not None:
         raise Error(

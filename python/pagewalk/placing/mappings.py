@@ -11,10 +11,10 @@ ANONYMOUS, BSS, HEAP, STACK, THREAD_STACK = "anonymous", "bss", "heap", "stack",
 SHARED, PRIVATE_OF_SHARED = "shared-memory", "private-of-shared"
 SHARED_FILE, PRIVATE_FILE, HUGETLB, OTHER = "shared-file", "private-file", "hugetlb", "other"
 OWN = (ANONYMOUS, BSS, HEAP, STACK, THREAD_STACK)
-"""Kinds of memory that has no file and is private to one process."""
+"""The kinds of memory that have no file and are private to one process."""
 
 _GUARD_MAX = 1 << 20
-"""Bytes of the guard below a thread's stack, at most."""
+"""The maximum size in bytes of the guard below a thread's stack."""
 _HEAD = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S+) ([0-9a-f]+) (\S+) (\d+) *(.*)")
 _POOL = ("/anon_hugepage", "/dev/hugepages/")
 _SHARED = ("/dev/shm/", "/dev/zero", "/memfd:", "/SYSV")
@@ -22,17 +22,17 @@ _KINDS = {"[heap]": HEAP, "[stack]": STACK}
 
 
 class Mapping(NamedTuple):
-    """A mapping: a line of smaps with the rows below it."""
+    """A mapping: a line of smaps, and the rows below this line."""
 
     start: int
     end: int
     rights: str
-    """As smaps writes them: `rw-p`, `r-xs`."""
+    """The rights as smaps writes them: `rw-p`, `r-xs`."""
     offset: int
-    """In its file, in bytes."""
+    """The offset in the mapping's file, in bytes."""
     path: str
     kind: str
-    """The backing of its memory, with the names of `backing` of regions in results."""
+    """The backing of its memory, by the names that `backing` has for regions in results."""
     flags: frozenset[str]
     """VmFlags: `hg` for MADV_HUGEPAGE, `nh` for MADV_NOHUGEPAGE, `ht` for a page of a pool."""
     bytes_of: dict[str, int]
@@ -45,19 +45,19 @@ class Mapping(NamedTuple):
 
     @property
     def resident(self) -> int:
-        """Bytes in memory, including those in pages of a pool."""
+        """The number of bytes in memory, including bytes in pages of a pool."""
         pool = self.bytes_of.get("Shared_Hugetlb", 0) + self.bytes_of.get("Private_Hugetlb", 0)
         return self.bytes_of.get("Rss", 0) + pool
 
     @property
     def huge(self) -> int:
-        """Bytes that the page table maps by 2M, as smaps counts them."""
+        """The number of bytes that are mapped by entries of 2M, as smaps counts them."""
         keys = ("AnonHugePages", "ShmemPmdMapped", "FilePmdMapped")
         return sum(self.bytes_of.get(key, 0) for key in keys)
 
     @property
     def file(self) -> str:
-        """The name of its file without the folder; empty if it has none."""
+        """The name of its file without the folder. Empty if it has no file."""
         path = self.path.removesuffix(" (deleted)")
         return path.rpartition("/")[2] if path.startswith("/") else ""
 
@@ -96,10 +96,10 @@ def read(pid: int) -> list[Mapping]:
 
 
 def of_a_program(pid: int) -> list[Mapping]:
-    """The mappings of a process; it is an error if there are none.
+    """The mappings of a process, which must have at least one.
 
     Raises:
-        Error: The process has no mappings, does not exist, or may not be looked at.
+        Error: The process has no mappings, does not exist, or may not be examined.
     """
     found = read(pid)
     if not found:
@@ -154,9 +154,9 @@ def _kind(one: Mapping, flags: frozenset[str], before: Mapping | None) -> str:
         return OTHER
     if "w" not in one.rights or before is None or before.end != one.start:
         return ANONYMOUS
-    # MAP_STACK stands as `nh` above a guard that nothing may touch (Linux 6.7).
+    # A mapping with MAP_STACK has the flag `nh`, and a guard without rights below it (Linux 6.7).
     if "nh" in flags and before.rights == "---p" and before.bytes <= _GUARD_MAX:
         return THREAD_STACK
-    # The file's writable part ends in the middle of a page, and its zeros go on behind that.
+    # The writable part of the file ends in the middle of a page. Zeros of the program follow it.
     of_file = before.kind in (PRIVATE_FILE, BSS) and "w" in before.rights
     return BSS if of_file and not path else ANONYMOUS

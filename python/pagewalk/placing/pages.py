@@ -1,4 +1,6 @@
-"""The parts of a mapping in memory, by page size: PAGEMAP_SCAN, pagemap, kpageflags.
+"""The parts of a mapping that are in memory, by page size.
+
+They are found by PAGEMAP_SCAN, pagemap and kpageflags.
 
 ```
  PAGEMAP_SCAN   Linux 6.7, no rights needed: ranges that are present, and those mapped by 2M
@@ -7,7 +9,7 @@
 ```
 
 A page of 64K is 16 entries of the page table that map one folio in order. smaps does not count such
-pages. Here a folio counts as a page of its own size if all of it is mapped in order.
+pages. In this module, a folio counts as a page of the folio's size if all of it is mapped in order.
 """
 
 import array
@@ -25,19 +27,19 @@ _SCAN = 0xC0606610
 """`_IOWR('f', 16, struct pm_scan_arg)` of include/uapi/linux/fs.h, 96 bytes."""
 _PRESENT, _SWAPPED, _ZERO, _HUGE = 1 << 3, 1 << 4, 1 << 5, 1 << 6
 _REGIONS = 4096
-"""The most ranges that one call returns."""
+"""The maximum number of ranges that one call returns."""
 
 _HEAD, _TAIL = 1 << 15, 1 << 16
 """Bits of kpageflags: KPF_COMPOUND_HEAD, KPF_COMPOUND_TAIL."""
 
 
 class Range(NamedTuple):
-    """A part of a mapping in one state."""
+    """A part of a mapping whose pages are all in the same state."""
 
     start: int
     end: int
     huge: bool
-    """Whether entries of 2M map it."""
+    """Whether entries of 2M map this part."""
 
 
 class UnsupportedError(OSError):
@@ -47,11 +49,11 @@ class UnsupportedError(OSError):
 def present(pid: int, start: int, end: int) -> list[Range]:
     """The ranges in memory between two addresses of a process, by PAGEMAP_SCAN.
 
-    Pages of zeros that nothing was written to are left out.
+    Pages that are mapped to the page of zeros are left out.
 
     Raises:
         UnsupportedError: The kernel is older than Linux 6.7.
-        OSError: The process has ended, or may not be looked at.
+        OSError: The process has ended, or may not be examined.
     """
     file = os.open(f"/proc/{pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -79,16 +81,17 @@ def _scan(file: int, start: int, end: int) -> Iterator[Range]:
         for at in range(found):
             first, last, categories = vector[3 * at : 3 * at + 3]
             yield Range(first, last, bool(categories & _HUGE))
-        # The kernel's `walk_end` is that of its own buffer of 512 ranges, and not to be believed.
+        # The kernel's `walk_end` is not used: it is the end for the kernel's internal buffer of 512
+        # ranges.
         if found < _REGIONS:
             return
         start = vector[3 * found - 2]
 
 
 def words(pid: int, start: int, end: int) -> list[Range]:
-    """The ranges in memory, from the words of pagemap: for kernels without PAGEMAP_SCAN.
+    """The ranges in memory, from the words of pagemap. This is for kernels without PAGEMAP_SCAN.
 
-    pagemap does not tell whether a page is large; `huge` is always false.
+    pagemap does not show whether a page is large, so `huge` is always false.
     """
     found: list[Range] = []
     with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as file:  # noqa: PTH123
@@ -109,7 +112,7 @@ def words(pid: int, start: int, end: int) -> list[Range]:
 
 
 def folios(pid: int, ranges: list[Range]) -> dict[int, int] | None:
-    """Bytes by the size of the folio that is mapped there, for ranges without large entries.
+    """The number of bytes by the size of the mapped folio, for ranges without large entries.
 
     `None` without root's rights, which are needed to read frame numbers.
     """
@@ -135,14 +138,17 @@ def folios(pid: int, ranges: list[Range]) -> dict[int, int] | None:
 
 
 def _sizes(frames: list[int], flags: int) -> dict[int, int]:
-    """Bytes by folio size of adjacent pages with these frames; 0 is no frame."""
+    """The number of bytes by folio size, for adjacent pages with these frames.
+
+    0 stands for no frame.
+    """
     sizes: dict[int, int] = {}
     at = 0
     while at < len(frames):
         if frames[at] == 0:
             at += 1
             continue
-        # Frames in a row, and what the kernel says of each.
+        # Adjacent frames, and the kernel's flags of each.
         many = 1
         while at + many < len(frames) and frames[at + many] == frames[at] + many:
             many += 1
@@ -153,7 +159,8 @@ def _sizes(frames: list[int], flags: int) -> dict[int, int]:
             if first < len(row) and row[first] & _HEAD:
                 while first + length < len(row) and row[first + length] & _TAIL:
                     length += 1
-                # The row ends in the midst of the folio: a part of it is mapped here.
+                # The adjacent frames end in the middle of the folio, so only a part of the folio is
+                # mapped here.
                 length = length if first + length <= many else 1
             size = length * BASE
             sizes[size] = sizes.get(size, 0) + size

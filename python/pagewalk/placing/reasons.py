@@ -1,8 +1,8 @@
-"""The reasons why memory does not have the requested pages: a closed list.
+"""The reasons why memory does not have the requested page sizes: a closed list.
 
-Each reason has its meaning, the knob or the line that decides, and the change to make. A part of a
-mapping gets the first reason that applies, ordered from causes that always apply to causes that
-depend on chance:
+Each reason has its meaning, the knob or the call that decides, and the change to make. A part of a
+mapping gets the first reason that applies. The reasons are ordered from causes that always apply to
+causes that depend on chance:
 
 ```
  the place     smaller-than-page, unaligned
@@ -37,7 +37,7 @@ REASONS = (
 
 
 class Why(NamedTuple):
-    """A reason, with the setting that decides it on this system."""
+    """A reason, with the setting on this system that decides."""
 
     reason: str
     """One of `REASONS`."""
@@ -46,26 +46,27 @@ class Why(NamedTuple):
     knob: str | None
     """The file or the call that decides, with its value."""
     change: str | None
-    """The command that changes it; `None` if no command helps."""
+    """The command that changes the setting. `None` if no command helps."""
 
 
 class Process(NamedTuple):
-    """The known facts of a process, except its mappings."""
+    """The known facts about a process, except its mappings."""
 
     pid: int
     disabled: int | None
     """The value of `prctl(PR_GET_THP_DISABLE)`: 0, 1, or 3 for all memory without advice; `None` if
-    it is unknown."""
+    it is unknown.
+    """
     fallback: int
-    """Faults that got no block of 2M while the process was observed."""
+    """The number of faults that got no block of 2M while the process was observed."""
     charge: int
-    """Faults to which a memory group (cgroup) refused 2M in that time."""
+    """The number of faults to which a memory group (cgroup) refused 2M in that time."""
     tunables: str
     """`GLIBC_TUNABLES` in its environment."""
 
 
 def smaller(one: Mapping, size: int) -> Why:
-    """The reason of a mapping that is too small for a page of this size."""
+    """The reason for a mapping that is too small for a page of this size."""
     return Why(
         "smaller-than-page",
         f"these mappings have no room for a page of {shown(size)}",
@@ -75,7 +76,7 @@ def smaller(one: Mapping, size: int) -> Why:
 
 
 def unaligned(one: Mapping, size: int) -> Why:
-    """The reason of bytes at an end of a mapping, outside of the aligned blocks in it."""
+    """The reason for bytes at an end of a mapping, outside of its aligned blocks."""
     return Why(
         "unaligned",
         f"these bytes lie at an end of the mapping, outside of the blocks that begin at multiples "
@@ -100,7 +101,7 @@ def _grow(one: Mapping) -> str | None:
 
 
 def large(one: Mapping, process: Process, system: System, has_rule: bool) -> Why:
-    """Why blocks of 2M of a mapping, of which something is in memory, are not large pages."""
+    """Why blocks of 2M of a mapping that are partly in memory are not large pages."""
     return (
         _of_kind(one, process, system)
         or _of_wish(one, process, system, has_rule)
@@ -210,7 +211,10 @@ def _of_knobs(one: Mapping, process: Process, system: System) -> Why | None:
 
 
 def _of_shared(one: Mapping, process: Process, system: System) -> Why | None:
-    """Shared memory has knobs of its own; files in a tmpfs have its mount option."""
+    """The reason for shared memory and for files in a tmpfs.
+
+    Shared memory has separate knobs; a tmpfs has a mount option.
+    """
     if not one.path.startswith(("/memfd:", "/SYSV", "/dev/zero", "[")):
         found = system.file_system(process.pid, one.path.removesuffix(" (deleted)"))
         options = found[1].split(",") if found else []
@@ -288,7 +292,7 @@ def _of_time(system: System) -> Why:
 
 
 def pool(size: int, system: System) -> Why:
-    """The reason if pages of a pool were requested, and the pool was empty."""
+    """The reason if pages of a pool were requested and the pool was empty."""
     total, free = system.pools().get(size, (0, 0))
     knob = system.pool_knob(size)
     return Why(
@@ -300,7 +304,10 @@ def pool(size: int, system: System) -> Why:
 
 
 def host() -> Why:
-    """The reason in a guest: pages of 2M in its own page tables may be 4K pages in the host's."""
+    """The reason in a guest.
+
+    A page of 2M in its page table may consist of 4K pages in the host's page table.
+    """
     return Why(
         "host",
         "this system is a guest: if its host backs a page of 2M by base pages, the TLB holds base"

@@ -1,7 +1,7 @@
 """Place files for programs on Linux: the part of the grammar that Linux supports.
 
-docs/reference/place-file.md has the grammar. A machine's memory manager supports all of it. A
-program on Linux has only the page sizes of this kernel, and its faults never wait for a large page.
+docs/reference/place-file.md has the grammar. Simulated memory managers support all of it. A program
+on Linux can have only the page sizes of this kernel, and its faults never wait for a large page.
 """
 
 import re
@@ -28,13 +28,15 @@ class Rule(NamedTuple):
     what: str
     """The first word: `data`, `lib`, `range`, ..."""
     name: str
-    """The name of a library; empty for other rules."""
+    """The name of the library. Empty for other rules."""
     range: tuple[int, int]
-    """First byte and end of a range; zeros for other rules."""
+    """The first byte and the end of the range. Zeros for other rules."""
     size: int
     """The page size in bytes."""
     must: bool = False
-    """Whether the command fails if a page is smaller (the word `fail` after the size)."""
+    """Whether the command fails if a page is smaller than requested (the word `fail` after the
+    size).
+    """
 
     @property
     def title(self) -> str:
@@ -47,7 +49,7 @@ class Rule(NamedTuple):
         return f"{what} = {shown(self.size)}{' fail' if self.must else ''}"
 
     def part(self, one: Mapping) -> tuple[int, int] | None:
-        """The addresses of the part of a mapping that the rule is for."""
+        """The addresses of the part of a mapping to which the rule applies."""
         if self.what == "range":
             start, end = max(one.start, self.range[0]), min(one.end, self.range[1])
             return (start, end) if start < end else None
@@ -79,11 +81,11 @@ def shown(size: int) -> str:
 def read(
     written: str, system: System, *, where: str = "", pools: bool = False, small: bool = False
 ) -> list[Rule]:
-    """The rules of a text, the most special first.
+    """The rules of a text, the most specific first.
 
     Args:
         written: The rules.
-        system: The kernel, whose page sizes count.
+        system: The kernel. Rules can request only its page sizes.
         where: The name of the rules' file, for errors; if it is empty, errors show the rules.
         pools: Whether pages of pools are available, which needs root.
         small: Whether sizes below 2M are available, which needs root.
@@ -108,7 +110,7 @@ def read(
         rule = Rule(line, what, name, range_, size, must)
         if why := _refused(rule, (source, waits, nodes), reachable, system):
             raise Error(f"{where}: line {line}: {why}")
-        # What a region is called tells what it is, but for mappings without a name.
+        # The name of a region shows its kind, except for mappings without a name.
         if what == "region":
             word = name.split(" ")[0]
             rule = rule._replace(what=word if word in ("heap", "stack", "bss") else "lib")
@@ -121,7 +123,7 @@ def read(
 
 
 def _without_fail(written: str) -> tuple[str, str]:
-    """The rules without the word `fail`, and those of them that had no `fail`.
+    """Two texts: all rules without the word `fail`, and only the rules that had no `fail`.
 
     Both texts keep the line numbers.
     """
@@ -138,7 +140,7 @@ def _without_fail(written: str) -> tuple[str, str]:
 def _refused(
     rule: Rule, written: tuple[int, bool, bool], reachable: set[int], system: System
 ) -> str | None:
-    """Why a rule cannot be met on this system, or `None`.
+    """Why a rule cannot be met on this system. `None` if it can be met.
 
     `written` is the line of its site, whether it waits, and whether it names nodes of memory.
     """
@@ -175,10 +177,10 @@ def _refused(
 def matched(
     rules: Sequence[Rule], all_: Sequence[Mapping]
 ) -> dict[int, list[tuple[int, int, Rule]]]:
-    """For the start of each mapping, the addresses of the parts that rules are for.
+    """For each mapping, by its start: the addresses of the parts to which rules apply.
 
-    A range without a mapping comes from a recording with another layout: it then stands for all
-    mappings of its length.
+    If there is no mapping at the addresses of a range, the range is from a recording with another
+    layout. It then stands for all mappings with its length.
     """
     found: dict[int, list[tuple[int, int, Rule]]] = {}
     by_address = {
@@ -186,7 +188,7 @@ def matched(
     }
     for one in all_:
         parts: list[tuple[int, int, Rule]] = []
-        # The most general first, and later ones win.
+        # The most general rules come first, so that later rules replace them.
         for rule in reversed(rules):
             part = rule.part(one)
             length = rule.range[1] - rule.range[0]

@@ -8,9 +8,9 @@ from pagewalk.placing.pages import BASE
 from pagewalk.placing.rules import Rule, shown
 
 TOP = 20
-"""Regions that the text shows."""
+"""The number of regions that the text shows."""
 _SHOWN_MIN = 1 << 20
-"""Regions with fewer bytes in memory are shown only if something else is remarkable."""
+"""Regions with fewer bytes in memory are not shown, but only counted together."""
 
 
 def summary(document: Mapping[str, Any], top: int = TOP) -> str:
@@ -51,7 +51,7 @@ def summary(document: Mapping[str, Any], top: int = TOP) -> str:
 
 
 def compared(document: Mapping[str, Any]) -> str:
-    """The result of a comparison."""
+    """The result of a comparison as text."""
     without, placed, gains = (document[key] for key in ("without", "placed", "gain"))
     name = document["command"][0].rpartition("/")[2]
     head = (
@@ -148,7 +148,7 @@ def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
         text.size(bytes_) + ("" if [size] == one["wanted"] else f" in {size}")
         for size, bytes_ in large.items()
     )
-    # A size that a rule asks for stands with its rule.
+    # A size that a rule requests is shown with its rule.
     wanted = ", ".join(one["wanted"])
     by = next((word for word in one["by"] if word in ("advice", "knob", "pool")), "rule")
     return (
@@ -158,13 +158,13 @@ def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _reasons(regions: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Each reason once, with its setting and the command that changes it."""
+    """Each reason once, with the setting that decides and the command that changes it."""
     found: dict[str, dict[str, Any]] = {}
     for one in regions:
         for row in one["why"]:
             entry = found.setdefault(row["reason"], {"bytes": 0, "row": row, "most": 0})
             entry["bytes"] += row["bytes"]
-            # Of several kinds of a reason the one with most bytes is told.
+            # If a reason has several forms, the one with the most bytes is shown.
             if row["bytes"] > entry["most"]:
                 entry["row"], entry["most"] = row, row["bytes"]
     parts = ["Why not"] if found else []
@@ -207,10 +207,12 @@ def placed(document: Mapping[str, Any]) -> list[str]:
 
 
 def is_short(rule: Mapping[str, Any]) -> bool:
-    """Whether a rule matched no memory, had a call that failed, or lacks 2M pages where these fit.
+    """Whether a rule was not met.
 
-    At the ends of a mapping, less than one page outside its whole blocks does not count: no large
-    page fits there, wherever the mapping begins.
+    It matched no memory, a call failed, or 2M pages are missing where they fit.
+
+    Bytes at the ends of a mapping, outside of its whole blocks, do not count if they are fewer than
+    one large page has. No large page would fit there, wherever the mapping began.
     """
     is_large = not rule["rule"].removesuffix(" fail").endswith("4K")
     missing = is_large and rule["missing_bytes"] > 0
@@ -218,7 +220,7 @@ def is_short(rule: Mapping[str, Any]) -> bool:
 
 
 def _missing(region: Mapping[str, Any], size: int) -> int:
-    """Bytes of a region that could be in pages of `size` and are in smaller ones."""
+    """The number of bytes of a region that could be in pages of `size`, but are in smaller ones."""
     by_place = {"smaller-than-page", "unaligned"}
     at_ends = sum(row["bytes"] for row in region["why"] if row["reason"] in by_place)
     all_: int = sum(row["bytes"] for row in region["why"])
@@ -226,7 +228,10 @@ def _missing(region: Mapping[str, Any], size: int) -> int:
 
 
 def by_rule(rules: Sequence[Rule], documents: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The outcome of each rule from the regions of documents, if no launcher has counted it."""
+    """The outcome of each rule, computed from the regions of documents.
+
+    It is used if no launcher has counted.
+    """
     found = []
     for rule in rules:
         regions = [

@@ -1,6 +1,6 @@
 """The kernel's settings and counts: knobs of large pages, counters, pools, memory groups.
 
-Everything is read from files, so that a test can put a folder of its own in the place of `/`.
+Everything is read from files, so that a test can use another folder in place of `/`.
 """
 
 import os
@@ -21,8 +21,9 @@ _UNLIMITED = 1 << 62
 LARGE_FOLIOS = {
     "ext4": (6, 16), "xfs": (5, 18), "erofs": (6, 2), "afs": (6, 0), "bcachefs": (6, 7),
 }  # fmt: skip
-"""File systems that keep files in large folios, and the first Linux version that does so (their
-`address_space` calls `mapping_set_large_folios`)."""
+"""File systems that keep files in large folios (they call `mapping_set_large_folios`), each with
+the first Linux version in which it does so.
+"""
 
 
 class Knob(NamedTuple):
@@ -32,21 +33,21 @@ class Knob(NamedTuple):
     value: str
 
     def line(self, value: str) -> str:
-        """The line for a shell that changes it."""
+        """The shell command that changes the knob."""
         return f"echo {value} > {self.path}"
 
 
 class Limit(NamedTuple):
-    """The memory of a group of processes (cgroup) that may run out first."""
+    """The limit of memory of a group of processes (cgroup)."""
 
     path: str
-    """Its knob."""
+    """The knob with the limit."""
     bytes: int
     used: int
 
 
 class System:
-    """The kernel as it is now."""
+    """The kernel's settings as they are now."""
 
     def __init__(self, root: str | os.PathLike[str] = "/") -> None:
         self.root = Path(root)
@@ -54,13 +55,13 @@ class System:
         self._sizes: list[int] | None = None
 
     def still(self) -> "System":
-        """The kernel at one moment: each file is read once."""
+        """The kernel's settings at one moment: each file is read only once."""
         moment = System(self.root)
         moment._kept = {}
         return moment
 
     def read(self, path: str) -> str | None:
-        """A file's text; `None` if there is no file."""
+        """A file's text. `None` if the file does not exist."""
         if self._kept is not None and path in self._kept:
             return self._kept[path]
         try:
@@ -72,7 +73,10 @@ class System:
         return text
 
     def knob(self, path: str) -> Knob | None:
-        """A knob; if its file lists the possible values, the value in brackets."""
+        """A knob with its value.
+
+        If the file lists all possible values, this is the value in brackets.
+        """
         text = self.read(path)
         if text is None:
             return None
@@ -89,18 +93,21 @@ class System:
         return self.knob(f"{THP}/hugepages-{size >> 10}kB/{name}")
 
     def allowed(self, size: int) -> str:
-        """`always`, `madvise` or `never` for anonymous pages of a size, `inherit` resolved."""
+        """`always`, `madvise` or `never` for anonymous pages of a size.
+
+        `inherit` is replaced by its meaning.
+        """
         top = self.enabled()
         if top is None:
             return "never"
         own = self.size_knob(size)
         if own is None:
-            # Before Linux 6.8 there was one size and one knob.
+            # Before Linux 6.8 there was only one size, with one knob.
             return top.value if size == LARGE else "never"
         return top.value if own.value == "inherit" else own.value
 
     def sizes(self) -> list[int]:
-        """Sizes that anonymous memory can have here, pools apart, smallest first."""
+        """The page sizes that anonymous memory can have here without pools, smallest first."""
         if self._sizes is not None:
             return self._sizes
         folder = self.root / THP
@@ -120,7 +127,7 @@ class System:
         return sizes
 
     def pools(self) -> dict[int, tuple[int, int]]:
-        """Pages of each pool: how many there are and how many of these are free, by size."""
+        """For each pool, by page size: the number of its pages, and how many of them are free."""
         found = {}
         for folder in sorted((self.root / POOLS).glob("hugepages-*kB")):
             size = int(folder.name[10:-2]) << 10
@@ -134,7 +141,7 @@ class System:
         return f"/{POOLS}/hugepages-{size >> 10}kB/nr_hugepages"
 
     def counters(self) -> dict[str, int]:
-        """Outcomes of faults that requested 2M since the system's start, of all processes."""
+        """The outcomes of faults that requested 2M, of all processes since the system's start."""
         folder = f"{THP}/hugepages-{LARGE >> 10}kB/stats"
         found = {name: int(self.read(f"{folder}/{name}") or 0) for name in _COUNTERS}
         if self.read(f"{folder}/{_COUNTERS[0]}") is None:
@@ -155,7 +162,10 @@ class System:
         return blocks
 
     def limit(self, pid: int) -> Limit | None:
-        """The memory group of a process with the least room; `None` if no group has a limit."""
+        """The memory group of a process that has the least free memory.
+
+        `None` if no group has a limit.
+        """
         limits = [one for one in self._limits(pid) if one.bytes < _UNLIMITED]
         return min(limits, key=lambda one: one.bytes - one.used, default=None)
 
@@ -181,14 +191,14 @@ class System:
         return found
 
     def file_system(self, pid: int, path: str) -> tuple[str, str] | None:
-        """The type and the options of the file system that a path of a process is on."""
+        """The type and the options of the file system that contains a path of a process."""
         best: tuple[int, str, str] | None = None
         for line in (self.read(f"proc/{pid}/mountinfo") or "").splitlines():
             left, _, right = line.partition(" - ")
             place = left.split()[4].replace("\\040", " ")
             kind, _, options = right.split(" ", 2)
             inside = place in ("/", path) or path.startswith(f"{place}/")
-            # Of several at one place the last one is seen.
+            # If several file systems are mounted at the same place, the last one is used.
             if inside and (best is None or len(place) >= best[0]):
                 best = len(place), kind, options
         return None if best is None else best[1:]
@@ -204,7 +214,7 @@ class System:
         return {key: value.strip() for key, _, value in (row.partition(":") for row in rows)}
 
     def is_guest(self) -> bool:
-        """Whether this system runs on a hypervisor, whose own pages it cannot see."""
+        """Whether this system runs on a hypervisor. It cannot see the hypervisor's pages."""
         flags = re.search(r"^flags\s*:(.*)$", self.read("proc/cpuinfo") or "", re.MULTILINE)
         return flags is not None and "hypervisor" in flags[1].split()
 

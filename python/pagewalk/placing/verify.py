@@ -31,7 +31,7 @@ class Wanted(NamedTuple):
     end: int
     size: int
     by: str
-    """The origin of the request: a rule as it is written, `advice`, `knob` or `pool`."""
+    """The origin of the request: the text of a rule, `advice`, `knob` or `pool`."""
     is_rule: bool
 
 
@@ -47,9 +47,9 @@ def verify(
     """The page sizes of a process: requested, actual, and the reasons where they differ.
 
     Args:
-        pid: The process, which runs on.
+        pid: The process. It continues to run.
         rules_: A place file, as `rules.read` gives it.
-        system: The kernel; this one if absent.
+        system: The kernel's settings. If absent, those of this system.
         grown: By how much counters of faults grew while the process ran.
         disabled: The value of PR_GET_THP_DISABLE, if it is known.
         moment: The time of the observation: `now`, `at its end`, `at its peak`.
@@ -110,7 +110,7 @@ def _is_met(rule: Rule, matched: dict[int, list[tuple[int, int, Rule]]]) -> bool
 
 
 def _process(pid: int, system: System, grown: dict[str, int], disabled: int | None) -> Process:
-    # A program can forbid itself large pages, whatever it was started with.
+    # A program can forbid large pages for itself at any time.
     if system.status(pid).get("THP_enabled") == "0":
         disabled = 1
     if disabled is None and system.allowed(LARGE) == "always":
@@ -128,7 +128,7 @@ def _process(pid: int, system: System, grown: dict[str, int], disabled: int | No
 
 
 def command_of(pid: int) -> list[str]:
-    """The words that a process was started with."""
+    """The command line with which a process was started."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
         name = Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
@@ -148,7 +148,7 @@ def _knobs(system: System) -> dict[str, str]:
 def _wanted(
     one: Mapping, parts: Iterable[tuple[int, int, Rule]], system: System
 ) -> Iterable[Wanted]:
-    """The parts of a mapping for which a size is wanted, by address."""
+    """The parts of a mapping for which a page size is wanted, by address."""
     if one.kind == mappings.HUGETLB:
         size = one.bytes_of.get("KernelPageSize", LARGE)
         yield Wanted(one.start, one.end, size, "pool", False)
@@ -184,7 +184,7 @@ def _region(
 ) -> dict[str, Any] | None:
     least = min((part.size for part in parts), default=LARGE)
     if one.bytes < least and one.kind != mappings.HUGETLB:
-        # No page of these sizes has room in it, and nobody needs to know where its pages are.
+        # No page of these sizes fits into the mapping, so it does not matter where its pages are.
         start = one.start
         ranges, has_blocks = [Range(start, start + one.resident, False)], True
     else:
@@ -252,7 +252,10 @@ def _got(
     seen: tuple[list[Range], bool],
     notes: list[str],
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """Bytes of a mapping in memory by page size; and those of folios between 4K and 2M."""
+    """The number of bytes of a mapping in memory, by page size.
+
+    The second result is the bytes of folios between 4K and 2M.
+    """
     ranges, has_blocks = seen
     if one.kind == mappings.HUGETLB:
         size = one.bytes_of.get("KernelPageSize", LARGE)
@@ -283,7 +286,7 @@ def _inside(ranges: Iterable[Range], start: int, end: int) -> Iterable[Range]:
 
 
 def _bytes(ranges: Iterable[Range], start: int, end: int) -> int:
-    """Bytes that base pages map in a part."""
+    """The number of bytes of a part that are mapped by base pages."""
     return sum(last - first for first, last, huge in _inside(ranges, start, end) if not huge)
 
 
@@ -294,7 +297,7 @@ def _missing(
     process: Process,
     system: System,
 ) -> Iterable[tuple[Why, int]]:
-    """Bytes that have smaller pages than wanted, by reason.
+    """The number of bytes that have smaller pages than wanted, by reason.
 
     `seen` is a tuple: the ranges in memory; bytes by folio size; whether it is known which blocks
     are large.

@@ -1,4 +1,6 @@
-r"""The report: results to plain data, plain data to charts and one offline HTML file.
+r"""The report.
+
+Results become plain data, and these become charts and one HTML file that needs no network.
 
 ```
  Results --data.py--> Report --charts.py--> Vega-Lite --+
@@ -17,11 +19,11 @@ if TYPE_CHECKING:
 def render(results: "Sequence[Document]", order: "Order | None" = None) -> str:
     """The report of one run, or of several side by side, as the text of an HTML file.
 
-    Regions come in `order`, those with the most misses first if it is absent.
-    The results documents themselves are in the page, as JSON in the script element
-    `results`: an array in the order of the runs.
+    Regions are in `order`. If it is absent, those with the most misses are first. The results
+    documents themselves are in the page, as JSON in the script element `results`: an array in the
+    order of the runs.
     """
-    # The charting libraries take longer to load than a short run takes.
+    # Loading the charting libraries takes longer than a short run.
     from pagewalk.report import data, page
 
     documents = [result.data for result in results]

@@ -1,6 +1,6 @@
 """The charts: Vega-Lite specifications over the report's plain data.
 
-Colours come from a theme's configuration, never from a chart, so that a page can draw one
+Colours are in a theme's configuration, never in a chart, so that a page can draw the same
 specification light or dark.
 """
 
@@ -15,7 +15,7 @@ from pagewalk.report.model import Figure, Report, Run
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart | alt.ConcatChart
 
 SI = "format(datum.value, '~s')"
-"""An axis's labels as 20M and 4k, and 0 without a unit."""
+"""The format of an axis's labels, as in 20M and 4k; 0 has no unit."""
 
 _ACCESSES = (
     alt.X("start:Q")
@@ -26,17 +26,17 @@ _ACCESSES = (
 
 NEAR_PLACES = ("l1d", "l2", "l3")
 PLACES = {*NEAR_PLACES, "memory"}
-"""The usual places that serve walk references; each has the same colour in every report."""
+"""The usual caches that serve walk references. Each has the same colour in every report."""
 
 IN_ORDER: Literal["diverging"] = "diverging"
 """The range of a theme's colours for ordered categories, of which there may be many."""
 
 NARROW = 700
-"""Width in pixels of a chart's place below which its legend has fewer columns."""
+"""If a chart's place is narrower than this number of pixels, its legend has fewer columns."""
 LETTER = 6.6
-"""Pixels of a letter in a legend or beside an axis, on average."""
+"""The mean width in pixels of a letter in a legend or beside an axis."""
 SYMBOL = 30
-"""Pixels of a legend's symbol with the gaps around it and its label."""
+"""The width in pixels of a legend's symbol, with the gaps around the symbol and its label."""
 
 
 def legend(names: Sequence[str], beside: int = 6, columns: int | None = None) -> alt.Legend:
@@ -44,8 +44,9 @@ def legend(names: Sequence[str], beside: int = 6, columns: int | None = None) ->
 
     Args:
         names: The names in the legend.
-        beside: Width of the labels left of the chart, in letters: the legend begins right of them.
-        columns: Number of columns in a place that is not narrow; as many as fit if absent.
+        beside: The width of the labels to the left of the chart, in letters. The legend begins to
+            the right of them.
+        columns: The number of columns in a place that is not narrow. If absent, as many as fit.
     """
     widths = [SYMBOL + LETTER * len(name) for name in names] or [SYMBOL]
     column, row, left = max(widths), sum(widths), 20 + LETTER * beside
@@ -53,13 +54,13 @@ def legend(names: Sequence[str], beside: int = 6, columns: int | None = None) ->
     in_a_row = f"{room} > {row:.0f} ? {len(widths)} : max(1, floor({room} / {column:.0f}))"
     fits = NARROW + 150 - left
     wide = columns or (len(widths) if row < fits else max(1, int(fits / column)))
-    # Where there is no container, as in a file, the comparison does not hold.
+    # If there is no container, as in a file, the comparison is false.
     fitting = alt.ExprRef(f"containerSize()[0] < {NARROW} ? {in_a_row} : {wide}")
     return alt.Legend(orient="top", direction="horizontal", columns=fitting, labelLimit=240)
 
 
 def charts(run: Run) -> dict[str, Chart]:
-    """The charts of one run for which it has data, by their names."""
+    """Those charts of one run for which the run has data, by their names."""
     makers = {
         "l1": (run.timeline, l1_timeline),
         "timeline": (run.timeline, timeline),
@@ -76,7 +77,7 @@ def charts(run: Run) -> dict[str, Chart]:
 
 
 def shared_charts(report: Report) -> dict[str, Chart]:
-    """The charts over all runs: `together`."""
+    """The charts of all runs together: `together`."""
     return {} if report.together is None else {"together": together(report.together)}
 
 
@@ -129,7 +130,7 @@ def memory(figure: Figure) -> Chart:
             alt.Tooltip("value:Q", title="MiB in swap", format=".3g"),
         ],
     )
-    # Whatever area the line lies on, it stands out from its edge.
+    # The line has an edge, so that it can be seen on every area.
     edge = swap.mark_line(interpolate="step-after", style="ground", strokeWidth=4)
     return sized(alt.layer(areas, edge, line), 140)
 
@@ -142,7 +143,7 @@ def daemon(figure: Figure) -> Chart:
 
 
 def reservations(figure: Figure) -> Chart:
-    """Reservations made, filled and broken up to each time, a line each."""
+    """Reservations made, filled and broken up to each time. Each of these is a line."""
     kinds = list(dict.fromkeys(key for row in figure.rows for key in row if key != "start"))
     rows = [
         {"start": row["start"], "kind": kind, "count": row[kind]}
@@ -156,7 +157,7 @@ def reservations(figure: Figure) -> Chart:
             x=_ACCESSES,
             y=alt.Y("count:Q").title("reservations").axis(tickCount=3, minExtent=44),
             color=alt.Color("kind:N").sort(kinds).title(None).legend(legend(kinds)),
-            # Where all that are made are filled, one line lies on the other.
+            # If all reservations are filled, one line lies on another.
             strokeDash=alt.StrokeDash("kind:N").sort(kinds).legend(None),
             tooltip=[
                 alt.Tooltip("start:Q", title="till access", format=",d"),
@@ -175,7 +176,7 @@ def _stacked(
     kind: str,
     apart: dict[str, Any],
 ) -> Chart:
-    """Areas on top of each other over time, as wide as the page: see `_areas`."""
+    """Stacked areas over time, as wide as the page: see `_areas`."""
     return sized(_areas(rows, kinds, title, kind, apart), 140)
 
 
@@ -186,14 +187,14 @@ def _areas(
     kind: str,
     apart: dict[str, Any],
 ) -> alt.Chart:
-    """Areas on top of each other over time.
+    """Stacked areas over time.
 
     Args:
         rows: A row per step, which begins at `start`.
         kinds: The areas from bottom to top: the name and the field of each.
         title: The title, in lines.
         kind: The name of the categories, for the tooltip.
-        apart: The channel, `color` or `opacity`, that tells them apart.
+        apart: The channel, `color` or `opacity`, that distinguishes them.
     """
     data = [
         {"start": row["start"], "kind": name, "order": order, "value": row[field]}
@@ -296,11 +297,11 @@ def miss_map(figure: Figure) -> Chart:
     label = named(places, names) if names else "''"
     most = max(row["misses"] for row in figure.rows)
     top = max(figure.edges)
-    # Both layers have the axis, or the second one's own would be merged into it.
+    # Both layers have this axis. Otherwise the second layer's default axis would be merged into it.
     axis = alt.Axis(
         values=places,
         labelExpr=label,
-        # A picture is in no container, and as wide as a page.
+        # A picture has no container, and is as wide as a page.
         labelLimit=alt.ExprRef("containerSize()[0] < 700 ? 110 : 220"),
         labelOverlap=False,
         grid=False,
@@ -465,7 +466,7 @@ def distinct(field: str, series: Sequence[str], points: bool = True) -> dict[str
 
 
 def named(places: Sequence[float], names: Sequence[str]) -> str:
-    """An expression that labels an axis by names at some places."""
+    """An expression that labels an axis with names at some positions."""
     return f"{list(names)!r}[indexof({list(places)!r}, datum.value)]"
 
 
@@ -518,8 +519,9 @@ _MORE = {
     "light": ["#0072b2", "#a64d8c", "#9a7400", "#2f7d6b", "#5566b5", "#8a8f96"],
     "dark": ["#56b4e9", "#d98cc0", "#d9b84a", "#6fbfa8", "#98a6ee", "#6c757f"],
 }
-"""Colours of all categories after the first three. Readers who see no red or no green can
-distinguish them, and the contrast of each with the background is at least 3."""
+"""The colours of all categories after the first three. Readers who cannot distinguish red and green
+can distinguish them. The contrast of each with the background is at least 3.
+"""
 
 
 def theme(shade: Literal["light", "dark"]) -> dict[str, Any]:
@@ -576,7 +578,8 @@ def theme(shade: Literal["light", "dark"]) -> dict[str, Any]:
         "range": {
             "category": [accent, muted, ink, *_MORE[shade]],
             "ordinal": places,
-            # From dark to bright, without the end that cannot be seen on the page's ground.
+            # From dark to bright, without the end of the range that could not be seen on the page's
+            # background.
             IN_ORDER: {"scheme": "viridis", "extent": [0, 0.72] if light else [0.32, 1]},
             "heatmap": ramp,
             "ramp": ramp,
@@ -585,7 +588,7 @@ def theme(shade: Literal["light", "dark"]) -> dict[str, Any]:
 
 
 def paper() -> dict[str, Any]:
-    """The configuration of a figure in a paper: black letters of the size of a caption's."""
+    """The configuration of a figure in a paper: black letters, as large as those of a caption."""
     look = theme("light")
     small = {"labelFontSize": 7, "titleFontSize": 7.5}
     ink = {"labelColor": "#000000", "titleColor": "#000000", "domainColor": "#000000"}

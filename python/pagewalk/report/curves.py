@@ -69,7 +69,7 @@ def figure(curves: Sequence["Curve"]) -> Figure:
 
 
 def few_miss(curves: Sequence["Curve"]) -> str:
-    """The sufficient number of entries for each page size, in a sentence."""
+    """How many entries suffice for each page size, in a sentence."""
     quiet = [f"{_enough(one, 0.01)} of {one.page_size}" for one in curves]
     return (
         "Entries that a fully associative LRU TLB takes so that at most 1 % of "
@@ -84,7 +84,7 @@ def summary(name: str, curves: Sequence["Curve"]) -> str:
         lookups = text.count(max(one.total for one in group))
         head = [f"misses of {WHAT[group[0].lookups]}", *(one.page_size for one in group)]
         points = _points(len(group[0].misses), 1)
-        # Beyond the last step of all curves every line would be the same.
+        # Beyond the last step of all curves, all lines would be equal.
         enough = max(one.steps()[-1][0] for one in group)
         shown = [at for at in points if at < enough] + [at for at in points if at >= enough][:1]
         body = [

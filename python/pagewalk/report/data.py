@@ -1,7 +1,7 @@
-"""From results documents to the report's plain data.
+"""Computes the report's plain data from results documents.
 
-A `Value` keeps the exact number beside its text, and where the number stands in the results
-document, so that the page can be checked against the document.
+A `Value` has a number as text, the exact number, and the number's place in the results document. So
+the page can be compared with the document.
 """
 
 import re
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from pagewalk import plain
 
 PARTS = ("core", "tlb", "page_table", "walker", "cache", "memory", "os")
-"""The tables of a machine's file, in the order in which an access meets them."""
+"""The tables of a machine's file, in the order in which an access uses these parts."""
 
 
 def report(documents: "Sequence[plain.Document]", order: Order = BY_MISSES) -> Report:
-    """The report of one or more results documents of schema 2, their regions in that order."""
+    """The report of one or more results documents of schema 2, with their regions in `order`."""
     first = documents[0]
     trace = first["trace"]
     name = trace.get("name", "trace")
-    # A machine may leave accesses out: the one that ran the most tells of the trace.
+    # A machine may leave accesses out. The facts of the trace are from the run with the most
+    # accesses.
     whole = max(documents, key=values.accesses)
     accesses = values.accesses(whole)
     names = values.told_apart(documents)
@@ -56,7 +57,7 @@ def report(documents: "Sequence[plain.Document]", order: Order = BY_MISSES) -> R
 def run(
     document: "plain.Document", index: int = 0, order: Order = BY_MISSES, name: str | None = None
 ) -> Run:
-    """The data of one run; `index` and `name` tell runs on machines of one name apart."""
+    """The data of one run. `index` and `name` distinguish runs on machines with the same name."""
     machine = document["machine"]
     word = re.sub(r"[^a-z0-9]+", "-", machine["name"].lower()).strip("-") or "machine"
     regions = tables.regions(document, order)
@@ -188,7 +189,7 @@ def trace_facts(trace: "plain.TraceSummary") -> list[tuple[str, str]]:
 
 
 def parts(description: Mapping[str, Any], prefix: str = "") -> list[Part]:
-    """The description's tables, each with the numbers that stand directly in it."""
+    """The tables of the description, each with the numbers that are directly in it."""
     facts: list[tuple[str, str]] = []
     found: list[Part] = []
     order = {name: index for index, name in enumerate(PARTS)}

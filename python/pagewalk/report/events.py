@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def summary(stat: "plain.Stat") -> str:
-    """For a terminal: one screen."""
+    """The counts as text for a terminal: one screen."""
     found = table(stat)
     rows = [[cell if isinstance(cell, str) else cell.text for cell in row] for row in found.rows]
     parts = [
@@ -92,7 +92,7 @@ def render(stat: "plain.Stat") -> str:
 
 
 def chart(figure: Figure) -> "Chart":
-    """A bar from the least share to the most per event."""
+    """A bar for each event, from the least share to the most."""
     import altair as alt
 
     from pagewalk.report.charts import inline, legend, sized

@@ -1,4 +1,4 @@
-"""The figures of a report except the map: misses over time, and what served walk references."""
+"""The figures of a report except the map, such as misses over time."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,10 @@ TABLE_ROWS_MAX = 48
 
 
 def timeline(document: "plain.Document") -> Figure | None:
-    """Misses per 1000 accesses over time: of the first level, and of all, first touches apart."""
+    """Misses per 1000 accesses over time.
+
+    There are lines for the first level and for all levels; first touches are separate.
+    """
     line = document["timeline"]
     bins = len(line["misses"])
     if not bins or not values.accesses(document):
@@ -64,10 +67,10 @@ def timeline(document: "plain.Document") -> Figure | None:
 
 
 LARGE = 2 << 20
-"""Size from which a free block counts as large: the next page size of most machines."""
+"""A free block of at least this size counts as large. It is the next page size of most machines."""
 
 MEMORY = ("anonymous", "file", "shared", "tables", "reserved")
-"""Uses of frames that are in use or reserved, in the order in which they are drawn."""
+"""The uses of frames that are in use or reserved, in the order in which they are drawn."""
 
 SWAP = "in swap"
 """Pages in swap, shown beside the uses of frames."""
@@ -116,7 +119,7 @@ def memory(document: "plain.Document") -> Figure | None:
 
 
 def page_sizes(document: "plain.Document") -> Figure | None:
-    """Mapped memory by page size, over time, where there are several sizes."""
+    """Mapped memory by page size, over time, if there are several sizes."""
     manager = document.get("manager")
     if not manager:
         return None
@@ -148,7 +151,7 @@ def page_sizes(document: "plain.Document") -> Figure | None:
         ],
         [True] * (1 + len(sizes)),
     )
-    # What a program has is unmapped when it ends, so its last moment says nothing.
+    # A program's memory is unmapped when it ends, so its last moment would show nothing.
     sentence = f"When most is mapped, from access {text.count(most['access'])} on: {shares}."
     return Figure("Mapped memory by page size", sentence, rows, table)
 
@@ -160,7 +163,7 @@ def daemon(document: "plain.Document") -> Figure | None:
     if not found or not found["over_time"]:
         return None
     samples = found["over_time"]
-    # A sample tells of what was done up to its access, a step of what follows its start.
+    # A sample counts the work before its access, but a step of the chart is drawn after its start.
     starts = [0, *(sample["access"] for sample in samples)]
     rows: list[dict[str, Any]] = [
         {"start": start, "moved": sample["moved"]}
@@ -192,7 +195,7 @@ def daemon(document: "plain.Document") -> Figure | None:
 
 
 def _summed(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, int]]:
-    """At most twenty samples; each counts the work since the sample before."""
+    """At most twenty samples. Each counts the work since the previous sample."""
     step = -(-len(samples) // 20)
     return [
         {
@@ -296,8 +299,8 @@ def free(document: "plain.Document") -> Figure | None:
 def kernel(document: "plain.Document") -> Figure | None:
     """The kernel's cycles by kind of work, if its work has prices.
 
-    Waiting for disks can take a thousand times as long as all other work. If it is most of the
-    time, only the sentence and the table show it, and the picture shows the rest.
+    Waiting for disks can take a thousand times as long as all other work. If it takes most of the
+    time, only the sentence and the table contain it, and the picture shows the other work.
     """
     time = document.get("time")
     cost = time.get("kernel") if time else None
@@ -344,8 +347,8 @@ def kernel(document: "plain.Document") -> Figure | None:
 def together(documents: "Sequence[plain.Document]") -> Figure | None:
     """The misses over time of all machines in one chart.
 
-    Time is a share of the run, because machines that leave accesses out run fewer accesses of the
-    same trace.
+    Time is shown as a share of the run, because machines that leave accesses out run fewer accesses
+    of the same trace.
     """
     rows = []
     for document, label in zip(documents, values.told_apart(documents), strict=True):
@@ -448,5 +451,5 @@ def serving(document: "plain.Document") -> Figure | None:
 
 
 def _thin(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Rows at even distances, so that they can be read as a table."""
+    """A selection of rows at equal distances, so that the table is not too long."""
     return list(rows[:: max(1, -(-len(rows) // TABLE_ROWS_MAX))])

@@ -43,7 +43,7 @@ def render_host(document: dict[str, Any], runs: Sequence["HostRun"]) -> str:
 
 
 def host_table(runs: Sequence["HostRun"]) -> Table:
-    """The shared layer beside its control."""
+    """A table of the shared layer and its control."""
     head, rows = _host_table(runs)
     return Table("The shared layer and its control", head, rows, [False, *[True] * 6])
 
@@ -74,7 +74,7 @@ _FACTS = {
 
 
 def _said(setting: object) -> str:
-    """A setting in words."""
+    """A setting, in words."""
     if setting is None:
         return "without limit"
     if isinstance(setting, bool):
@@ -101,7 +101,7 @@ def sheet(document: dict[str, Any], runs: Sequence["HatRun"]) -> Sheet:
 
 
 def summary(runs: Sequence["HatRun"], top: int) -> str:
-    """Text for a terminal: the finding, throughput, the locks with the longest waits.
+    """Text for a terminal: the finding, throughput, and the locks with the longest waits.
 
     Args:
         runs: The runs.
@@ -143,7 +143,7 @@ NONE = (
 
 
 def host_summary(runs: Sequence["HostRun"]) -> str:
-    """Runs on the host as text: times, and scaling where the control scales."""
+    """Runs on the host as text: times, and the scaling if the control scales."""
     head, rows = _host_table(runs)
     parts = [text.table(head, rows), *_prices(runs)]
     if any(run.scaling is None for run in runs):
@@ -222,7 +222,7 @@ def finding(group: Sequence["HatRun"]) -> str:
 
 
 def _lock_rows(run: "HatRun") -> list[list[str]]:
-    """The classes of locks, those first whose waits took most of the time."""
+    """The classes of locks, those with the longest total waits first."""
     by_wait = sorted(run.locks.items(), key=lambda one: (-one[1].wait_cycles, -one[1].acquisitions))
     return [
         [
@@ -262,7 +262,7 @@ PARTS = {
     "interrupt_cycles": "answering them",
     "ended_cycles": "ended",
 }
-"""The parts of the time, and their names in a chart."""
+"""The parts of processors' time, and their names in a chart."""
 
 
 def _part(run: "HatRun", part: str) -> float:
@@ -360,7 +360,7 @@ def _histograms(runs: Sequence["HatRun"]) -> Table:
 
 
 def _waited(whole: Table) -> tuple[Table, Table | None]:
-    """The classes of locks that were waited for, in a table; those that never were in another."""
+    """Two tables: the classes of locks that were waited for, and the other classes."""
     waits = [isinstance(row[3], Value) and bool(row[3].exact) for row in whole.rows]
     if all(waits) or not any(waits):
         return whole, None
@@ -373,7 +373,7 @@ def _waited(whole: Table) -> tuple[Table, Table | None]:
 
 
 def _within(buckets: Sequence[int], share: float) -> Value:
-    """The power of two below which this share lies; buckets end at powers of two."""
+    """The power of two below which this share of the values lies. Buckets end at powers of two."""
     wanted, seen = share * sum(buckets), 0
     for number, count in enumerate(buckets):
         seen += count

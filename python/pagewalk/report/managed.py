@@ -12,10 +12,14 @@ if TYPE_CHECKING:
     from pagewalk.report.charts import Chart
 
 LINUX = "os.manager=linux"
-"""The setting that selects Linux's own manager; a user of Linux can make its other settings."""
+"""The setting that selects Linux's own manager. A user of Linux can also make the other settings of
+its row.
+"""
 
 _RUNS = ((0, 64 << 10, "runs < 64K"), (64 << 10, 2 << 20, "64K to 2M"), (2 << 20, 1 << 62, "2M up"))
-"""Classes of contiguous runs by length in the table; the document has powers of two."""
+"""The classes of contiguous runs by length in the table. The document has a class for each power of
+two.
+"""
 
 
 def listing(kinds: "Sequence[plain.ManagerKind]") -> str:
@@ -35,7 +39,7 @@ def listing(kinds: "Sequence[plain.ManagerKind]") -> str:
 
 
 def summary(managed: "plain.Managed") -> str:
-    """For a terminal."""
+    """The results as text for a terminal."""
     parts = []
     for table in managed["traces"]:
         parts.append(text.paragraph(headline(table), "", "  "))
@@ -79,7 +83,10 @@ def render(managed: "plain.Managed") -> str:
 
 
 def charts(managed: "plain.Managed") -> "dict[str, Chart]":
-    """The page's charts by their titles, as `memory-by-page-size`; equal titles are numbered."""
+    """The page's charts by their titles, such as `memory-by-page-size`.
+
+    Equal titles are numbered.
+    """
     found = {}
     for number, table in enumerate(managed["traces"], 1):
         for figure, chart in _figures(table):
@@ -105,7 +112,7 @@ def shown(managed: "plain.Managed") -> Table:
 
 
 def whose(managed: "plain.Managed") -> list[str]:
-    """Notes: the machine of the times, whether it is this one, the basis of best estimates."""
+    """Notes: the machine of the times, whether it is this computer, and the basis of estimates."""
     return list(
         dict.fromkeys(
             line
@@ -120,7 +127,7 @@ def whose(managed: "plain.Managed") -> list[str]:
 
 
 def headline(table: "plain.ManagedTrace") -> str:
-    """The managers with most large pages and with fewest misses, and what Linux offers."""
+    """A sentence about the managers with most large pages, those with fewest misses, and Linux."""
     large, few = _largest(table), _fewest(table)
     both, name = f"{large}; {few}", f"{_least(table)['manager']} "
     if large.startswith(name) and few.startswith(name):
@@ -131,7 +138,7 @@ def headline(table: "plain.ManagedTrace") -> str:
 def _on_linux(table: "plain.ManagedTrace") -> str:
     """A sentence that names the setting of Linux with the fewest misses.
 
-    Empty if it has the fewest misses of all managers.
+    Empty if this setting has the fewest misses of all managers.
     """
     base = table["rows"][0]
     fewest = _least(table)
@@ -158,7 +165,7 @@ def _largest(table: "plain.ManagedTrace") -> str:
 
 
 def _least(table: "plain.ManagedTrace") -> "plain.ManagedRow":
-    """The row with the fewest misses; of several, one that a user of Linux can set."""
+    """The row with the fewest misses. Of several such rows, one that a user of Linux can set."""
     return min(table["rows"], key=lambda row: (row["tlb_misses"], LINUX not in row["settings"]))
 
 
@@ -172,7 +179,7 @@ def _fewest(table: "plain.ManagedTrace") -> str:
 
 
 def _figures(table: "plain.ManagedTrace") -> Iterator["tuple[Figure, Chart]"]:
-    """A trace's figures: sizes and their reasons, runs, misses, the cost of kernel work."""
+    """A trace's figures: page sizes, their reasons, contiguous runs, misses, and kernel work."""
     name, rows = table["trace"]["name"], table["rows"]
     shares = [
         {"manager": row["manager"], "of": size, "share": 100 * bytes_ / max(_mapped(row), 1)}
@@ -312,7 +319,7 @@ def _shares(figure: Figure, are_reasons: bool = False) -> "Chart":
         alt.Chart(inline(figure.rows))
         .mark_bar()
         .encode(
-            # What rounding adds to 100 is no reason for an axis to 110.
+            # Rounding may add a little to 100. The axis must not extend to 110 because of this.
             x=alt.X("share:Q")
             .title(title)
             .axis(grid=False, tickCount=5)

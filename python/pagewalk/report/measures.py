@@ -1,11 +1,13 @@
-r"""The measures of a sweep's designs: plain, as factors, and as means over traces.
+r"""The measures of a sweep's designs.
+
+They are shown as plain numbers, as factors, and as means over traces.
 
 ```
  design's counts --Measure--> value --normalize--> factor of the base design of the same trace
                                         \--> geometric mean over the traces, per design
 ```
 
-A geometric mean of factors does not depend on which design is the base; an arithmetic one does.
+A geometric mean of factors does not depend on which design is the base. An arithmetic mean does.
 """
 
 import math
@@ -20,30 +22,30 @@ Row = Mapping[str, Any]
 
 
 def mean_name(mean: str) -> str:
-    """The name in place of a trace's name if a value is the mean over all traces."""
+    """The name that stands in place of a trace's name if a value is the mean over all traces."""
     return f"{mean} mean"
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A number that designs are compared by."""
+    """A number by which designs are compared."""
 
     key: str
     """Its name in the JSON document and for `--sort`."""
     name: str
-    """Its name on an axis or over a column, with its unit."""
+    """The name on an axis or over a column, with the unit."""
     plain: str
     """`name` without a unit, for factors."""
     what: str
     """Its name in a sentence."""
     of: Callable[[Row], float | None]
     share: bool = False
-    """Whether it is a share of one, shown as per cent."""
+    """Whether the number is a share, which is shown in per cent."""
     highest: bool = False
     """Whether the highest value is the best."""
 
     def shown(self, value: float | None, factor: bool = False) -> str:
-        """The value, or a factor of another's, as text."""
+        """The value as text, or a factor relative to another value."""
         if value is None:
             return "-"
         if factor:
@@ -73,7 +75,10 @@ def _time(row: Row) -> float | None:
 
 
 def _hit_rate(level: int) -> Measure:
-    """An entry of level 2 leads to a lowest table: with it, a walk makes one reference."""
+    """An entry of level 2 points to a table of the lowest level.
+
+    A walk that has it makes one reference.
+    """
 
     def share(row: Row) -> float | None:
         needed = row.get(f"mmu_cache.by_level.{level}.needed")
@@ -129,10 +134,10 @@ def comparison(
     """The measures of all designs, and their means if there are several traces.
 
     Args:
-        designs: Rows of a sweep's table.
-        keys: What varies, in the order of the columns.
-        normalize: Values of some keys: each measure is divided by that of the design that has these
-            values and is otherwise the same.
+        designs: The rows of a sweep's table.
+        keys: The keys that vary, in the order of the columns.
+        normalize: Values of some keys. Each measure is divided by the measure of the design that
+            has these values and is otherwise equal.
         mean: One of `MEANS`.
 
     Returns:
@@ -161,7 +166,7 @@ def comparison(
 
 
 def _differing(rows: Sequence[Row]) -> list[str]:
-    """The measures in which the designs differ, or all that are known if they do in none.
+    """The measures in which the designs differ. If there are none, all known measures.
 
     If several measures show the same values for all designs (for example, if memory serves all
     references), only the first of them is kept.
@@ -189,7 +194,7 @@ def _make_factors(
 
 
 def _means(rows: Sequence[Row], keys: Sequence[str], mean: str) -> list[dict[str, Any]]:
-    """Per design the mean of each measure that every trace has.
+    """For each design: the mean of each measure that every trace has.
 
     There is no geometric mean where one of the values is 0.
     """

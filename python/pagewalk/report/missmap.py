@@ -1,4 +1,4 @@
-"""The map of misses over address and time, with the empty addresses left out.
+"""The map of misses over address and time, without addresses that have no misses.
 
 ```
  address                        row
@@ -26,7 +26,7 @@ COLUMNS_MAX = 160
 ROWS_MAX = 120
 BANDS_MAX = 16
 BAND_SHARE_MIN = 0.045
-"""The share of the map's height that a band's label needs."""
+"""A band's label needs this share of the map's height."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class _Band:
 
 
 def miss_map(document: "plain.Document") -> Figure | None:
-    """Misses over address and time; only granules that have misses get a row.
+    """Misses over address and time. Only granules that have misses get a row.
 
-    Granules are grouped into bands by region, neighbours merged until the rows fit, and a band
-    is never lower than a label.
+    Granules are grouped into bands by region. Neighbours are merged until the rows fit. A band is
+    always at least as high as a label.
     """
     grid = document["map"]
     if not grid["cells"] or not values.accesses(document):
@@ -119,16 +119,16 @@ def miss_map(document: "plain.Document") -> Figure | None:
 
 
 def _lowest(heights: Sequence[int]) -> float:
-    """The height of the lowest band that makes it the share `BAND_SHARE_MIN` of all heights."""
+    """The height of the lowest bands at which each is the share `BAND_SHARE_MIN` of all heights."""
     lowest = 1.0
-    # A fixed point: the total grows with the lowest, by less than it.
+    # The loop reaches a fixed point: the total grows with the lowest height, but by less.
     for _ in range(32):
         lowest = BAND_SHARE_MIN * sum(max(height, lowest) for height in heights)
     return lowest
 
 
 def _bands(document: "plain.Document") -> tuple[list[_Band], int]:
-    """The busiest regions' granules by address, and the misses of the regions left out."""
+    """The granules of the busiest regions, by address, and the misses of all other regions."""
     misses: dict[int, int] = {}
     for _, granule, number in document["map"]["cells"]:
         misses[granule] = misses.get(granule, 0) + number
@@ -152,7 +152,7 @@ def _bands(document: "plain.Document") -> tuple[list[_Band], int]:
 
 
 def _own(document: "plain.Document") -> dict[int, int]:
-    """The misses of each region, also in granules that are in another region's band."""
+    """The misses of each region, including those in granules in another region's band."""
     own: dict[int, int] = {}
     for _, region, misses in document["map"].get("owners", ()):
         own[region] = own.get(region, 0) + misses
@@ -168,7 +168,8 @@ def _owners(document: "plain.Document") -> dict[int, int]:
     most: dict[int, tuple[int, int]] = {}
     grid = document["map"]
     if "owners" not in grid:
-        # Documents of earlier versions have addresses alone: the last region that begins there.
+        # Documents of earlier versions have only addresses. The last region that begins at an
+        # address is used.
         starts = [region["start"] for region in document["regions"]]
         ends = ((cell[1], (cell[1] + 1) * grid["granule_bytes"]) for cell in grid["cells"])
         return {granule: max(0, bisect_left(starts, end) - 1) for granule, end in ends}

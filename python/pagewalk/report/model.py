@@ -1,4 +1,4 @@
-"""The report as plain data: every number, row and sentence, before any HTML."""
+"""The report as plain data: every number, row and sentence, without HTML."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -8,29 +8,33 @@ if TYPE_CHECKING:
 
 
 class Value(NamedTuple):
-    """A number: as shown, exactly, and its JSON pointer in the run's document if it has one."""
+    """A number as text and as an exact value, with its JSON pointer in the run's document."""
 
     text: str
     exact: float | None = None
     pointer: str | None = None
     few: bool = False
-    """Whether it was counted from so few events that it says little."""
+    """Whether the number was counted from so few events that it is not reliable."""
 
 
 Cell = Value | str
 
 
 class Table(NamedTuple):
-    """A table; `numeric` says which columns are numbers."""
+    """A table. `numeric` says which columns contain numbers."""
 
     caption: str
     head: list[str]
     rows: list[list[Cell]]
     numeric: list[bool]
     bars: Sequence[float] = ()
-    """For each row a share between 0 and 1, drawn as a bar behind its last cell; empty: no bars."""
+    """For each row a share between 0 and 1, which is drawn as a bar behind its last cell. Empty: no
+    bars.
+    """
     keys: int = 1
-    """The number of first columns that name a row; on a narrow page they become one column."""
+    """The number of columns at the left that name a row. On a narrow page they become one
+    column.
+    """
 
 
 class Card(NamedTuple):
@@ -42,7 +46,7 @@ class Card(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A chart's data: its rows, what it shows in words, and the same numbers as a table."""
+    """A chart's data: its rows, a sentence about them, and the same numbers as a table."""
 
     title: str
     sentence: str
@@ -50,16 +54,16 @@ class Figure(NamedTuple):
     table: Table | None = None
     """`None` if the page has one table for all of its figures."""
     axis: Sequence[tuple[float, str]] = ()
-    """Places on the y axis and their labels, where it is not a plain scale."""
+    """Positions on the y axis and their labels, if the axis is not a plain scale."""
     edges: Sequence[float] = ()
     facets: Sequence[str] = ()
-    """Names of the charts side by side in this figure, if it has several."""
+    """The names of the charts in this figure, if it has several."""
     share: bool = False
-    """Whether its values are shares of one."""
+    """Whether its values are shares."""
 
 
 class Part(NamedTuple):
-    """One table of a machine's file: its keys, and where their numbers come from."""
+    """One table of a machine's file: its keys, and the source of its numbers."""
 
     name: str
     facts: list[tuple[str, str]]
@@ -75,21 +79,21 @@ class Run(NamedTuple):
     settings: list[str]
     headline: str
     advice: str
-    """The advice, in a sentence; empty if no curve was counted."""
+    """The advice, in a sentence. Empty if no curve was counted."""
     cards: list[Card]
     switches: Table | None
-    """Why a processor went from one program to another, if there were several."""
+    """If there were several programs: why processors switched from one program to another."""
     tlbs: Table
     memory: Figure | None
     """Memory by use, over time, if the machine has a manager that reports it."""
     page_sizes: Figure | None
-    """Mapped memory by page size, over time, where there are several sizes."""
+    """Mapped memory by page size, over time, if there are several sizes."""
     wished: Table | None
     """Page sizes by region, requested and actual, with reasons, if sizes were requested."""
     wished_more: Table | None
     """Further rows, with fewer bytes, in a table of their own."""
     promotion: str
-    """Charges and promotions of on-line promotion; empty if misses are not counted for it."""
+    """Charges and promotions of on-line promotion. Empty if there is no on-line promotion."""
     daemon: Figure | None
     """The work of the coalescing daemon over time, if there is one."""
     reservations: Figure | None
@@ -103,7 +107,7 @@ class Run(NamedTuple):
     processors: Table | None
     """`None` if there is one processor."""
     nodes: Table | None
-    """`None` if memory is one node."""
+    """`None` if there is only one node of memory."""
     mmu_cache: Table | None
     spec_tlb: Table | None
     """Predictions of SpecTLBs; `None` if there is no SpecTLB."""
@@ -115,9 +119,9 @@ class Run(NamedTuple):
     regions_more: Table | None
     """Further regions, with fewer misses, in a table of their own."""
     functions: Table | None
-    """`None` if the trace does not record which code an access is from."""
+    """`None` if the trace does not record which code makes an access."""
     sites: Table | None
-    """`None` if no allocations were marked."""
+    """`None` if allocations were not recorded."""
     origin_notes: list[str]
     """Why some functions have no names."""
     timeline: Figure | None
@@ -131,7 +135,7 @@ class Run(NamedTuple):
 
 
 class Report(NamedTuple):
-    """One or more runs of one trace, and findings about all of them."""
+    """The report of one or more runs of one trace, with findings about all of them."""
 
     title: str
     subtitle: str
@@ -141,7 +145,7 @@ class Report(NamedTuple):
     processes: Table | None
     """The processes, if the recording has several; otherwise `None`."""
     finding: str
-    """The result of the comparison, in a sentence; empty for one run."""
+    """The result of the comparison, in a sentence. Empty for one run."""
     comparison: Table | None
     together: Figure | None
     version: str
@@ -154,18 +158,18 @@ class ToDo(NamedTuple):
     title: str
     """The thing to change, and its new state."""
     what: str
-    """The code to write; empty: none."""
+    """The code to write. Empty if there is none."""
     why: str
 
 
 class Sheet(NamedTuple):
-    """Figures that stand on a page by themselves: curves, or a sweep over designs."""
+    """A page that consists of figures: curves, or a sweep over designs."""
 
     title: str
     subtitle: str
     figures: list[Figure]
     table: Table | None
-    """The numbers of all figures, where these have no tables of their own."""
+    """The numbers of all figures, if the figures themselves have no tables."""
     facts: list[tuple[str, str]]
     notes: list[str]
     version: str
@@ -177,4 +181,4 @@ class Sheet(NamedTuple):
     to_do: Sequence[ToDo] = ()
     """Recommendations, above all figures."""
     code: Sequence[tuple[str, str]] = ()
-    """The code of the recommendations: what it is for, and its lines."""
+    """The code of the recommendations: its purpose, and its lines."""

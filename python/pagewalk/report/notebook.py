@@ -1,6 +1,7 @@
-"""A trace, a machine, results and a sweep as a notebook shows them: a line and a table.
+"""How a notebook shows traces, machines, results and sweeps: as lines and tables.
 
-No script and no network: tables are plain HTML, charts are pictures made by vl-convert.
+Scripts and a network are not needed: tables are plain HTML, and charts are pictures made by
+vl-convert.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +48,7 @@ def facts(caption: str, found: Mapping[str, object]) -> Table:
 
 
 def trace(name: str, header: Mapping[str, Any], accesses: int | None, digest: str | None) -> str:
-    """The known facts of a trace before it is read."""
+    """The facts of a trace that are known before it is read."""
     from pagewalk.report.data import trace_facts
 
     known = (
@@ -77,10 +78,10 @@ def parts_table(description: Mapping[str, Any]) -> Table:
 
 
 def offline(chart: "Chart") -> "Chart":
-    """`chart` for a notebook: of a fixed width, and drawn without a network.
+    """`chart` for a notebook: with a fixed width, and drawn without a network.
 
-    Altair's usual way loads its scripts from the net. If the user has not chosen another renderer,
-    charts become pictures by vl-convert.
+    Altair's usual renderer loads its scripts from the network. If the user has not chosen another
+    renderer, charts become pictures by vl-convert.
     """
     import altair as alt
 

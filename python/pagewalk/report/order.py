@@ -1,4 +1,4 @@
-"""The regions of a run that text and page show, and their order."""
+"""The regions of a run that the text and the page show, and their order."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,15 +18,15 @@ FIELDS = {
 
 
 class Order(NamedTuple):
-    """An order of regions: the largest number first, places and names from the lowest on."""
+    """An order of regions. Numbers are in descending order, places and names in ascending order."""
 
     by: str = "misses"
     """One of `FIELDS`."""
     top: int | None = None
-    """The number of shown regions; if absent, as many as fit well."""
+    """The number of regions that are shown. If absent, as many as fit well."""
 
     def of(self, regions: Sequence[Mapping[str, Any]]) -> list[int]:
-        """The indices in `regions` of the regions that were looked up, in that order."""
+        """The indices in `regions` of the regions that were accessed, in this order."""
         field = FIELDS[self.by]
         looked_up = [at for at, region in enumerate(regions) if region["lookups"]]
         if self.by in ("start", "name"):

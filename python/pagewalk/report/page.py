@@ -1,6 +1,6 @@
-"""The HTML file: the report's plain data and charts poured into one page.
+"""The HTML file: one page that contains the report's plain data and charts.
 
-Style, script, charting library and results all stand in the page; its content security policy
+The page contains its style, script, charting library and results. Its content security policy
 forbids it to fetch anything.
 """
 
@@ -30,7 +30,7 @@ def render(report: Report) -> str:
 
 
 def all_charts(report: Report) -> dict[str, Chart]:
-    """The charts over all runs and those of each, by names that tell them apart."""
+    """The charts of all runs together and those of each run, by different names."""
     found = shared_charts(report)
     for run in report.runs:
         found |= {f"{run.anchor}-{name}": chart for name, chart in charts(run).items()}
@@ -38,7 +38,7 @@ def all_charts(report: Report) -> dict[str, Chart]:
 
 
 def render_sheet(sheet: Sheet, drawn: Sequence[Sequence[Chart]]) -> str:
-    """The page of a sheet as text; `drawn` are the charts of each of its figures."""
+    """The page of a sheet as text. `drawn` contains the charts of each of its figures."""
     specifications = {
         f"figure-{index}" + (f"-{facet}" if len(charts) > 1 else ""): chart.to_dict()
         for index, charts in enumerate(drawn)
@@ -48,13 +48,13 @@ def render_sheet(sheet: Sheet, drawn: Sequence[Sequence[Chart]]) -> str:
 
 
 def poured(template: str, report: Any, charts: dict[str, Any], document: Any) -> str:
-    """A page as text: the template filled in with the plain data `report`.
+    """A page as text: the template, filled with the plain data `report`.
 
     Args:
         template: A file beside this one that extends `layout.html`.
         report: The data to show, with at least `title`, `subtitle` and `version`.
         charts: Vega-Lite specifications by the name of the element that each is drawn in.
-        document: The document in the page for programs to read, as JSON.
+        document: The document, which the page contains as JSON so that programs can read it.
     """
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_asset),
@@ -79,12 +79,12 @@ def poured(template: str, report: Any, charts: dict[str, Any], document: Any) ->
 
 
 def _coded(sentence: str) -> Markup:
-    """A sentence whose words in backticks are code."""
+    """A sentence in which words in backticks become code."""
     return Markup(_CODE.sub("<code>\\1</code>", str(escape(_unbroken(sentence)))))
 
 
 def _unbroken(thing: Any) -> Any:
-    """Text in which no line break comes between a number and its unit."""
+    """Text in which a number and its unit cannot be separated by a line break."""
     return _NUMBER_UNIT.sub("\\1\u00a0", thing) if type(thing) is str else thing
 
 
@@ -95,13 +95,13 @@ def _asset(name: str) -> str:
 @cache
 def _library() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script."""
-    # A script element ends at the first closing tag, wherever that stands.
+    # A script element ends at the first closing tag, even if this tag is in a string.
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")).replace(
         "</script", "<\\/script"
     )
 
 
 def _json(value: Any) -> Markup:
-    """JSON that can stand in a script element: no `<` is left in it."""
+    """JSON that can be put into a script element: it contains no `<`."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028"))

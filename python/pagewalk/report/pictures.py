@@ -18,16 +18,16 @@ Kind = Literal["svg", "png", "pdf"]
 KINDS: tuple[Kind, ...] = ("svg", "png", "pdf")
 
 WIDTH = 900
-"""Width of a picture in pixels if the page gives none."""
+"""The width of a picture in pixels if the page determines none."""
 PNG_SCALE = 1.5
 PAPER_SCALE = 300 / 72
-"""Dots of a PNG file for each point on paper."""
+"""The number of dots of a PNG file for each point on paper."""
 POINTS_PER_MM = 72 / 25.4
 GROUNDS = {"light": "#ffffff", "dark": "#16181b"}
 
 
 def fixed(specification: Mapping[str, Any], width: int = WIDTH) -> dict[str, Any]:
-    """A chart that is as wide as its page, changed to a width of `width` pixels."""
+    """A chart that would be as wide as its page, with its width changed to `width` pixels."""
     found = dict(specification)
     if found.get("width") == "container":
         found["width"] = width
@@ -40,13 +40,14 @@ def picture(
     shade: Literal["light", "dark"] = "light",
     millimetres: int | None = None,
 ) -> bytes:
-    """The chart as the bytes of an SVG, PNG or PDF file; no network is used.
+    """The chart as the bytes of an SVG, PNG or PDF file. No network is used.
 
     Args:
         specification: The chart.
         kind: The format of the file.
         shade: The page's theme, light or dark.
-        millimetres: Its width on paper, with a paper's letters; if absent, it is for a screen.
+        millimetres: Its width on paper. It then has the letters of a paper. If absent, the picture
+            is for a screen.
     """
     look = theme(shade) if millimetres is None else paper()
     points = WIDTH if millimetres is None else round(millimetres * POINTS_PER_MM)
@@ -61,7 +62,7 @@ def picture(
 
 
 def embedded(specification: Mapping[str, Any]) -> dict[str, str]:
-    """The chart light and dark, as addresses that hold the pictures themselves."""
+    """The chart in light and in dark colours, as URLs that contain the pictures themselves."""
     return {shade: _address(picture(specification, "png", shade)) for shade in ("light", "dark")}
 
 
@@ -81,7 +82,8 @@ def write(
     Args:
         charts: Specifications by name.
         kind: The format of the files.
-        path: The file of one chart; of several, each name goes before its ending.
+        path: The file of one chart. If there are several, the name of each is put before the
+            ending.
         force: Whether files may be replaced.
         millimetres: As for `picture`.
 
@@ -100,6 +102,6 @@ def write(
 
 
 def named(path: str, name: str, charts: int) -> str:
-    """The file of a chart: `join.svg`, or `join-map.svg` where there are several."""
+    """The file of a chart: `join.svg`, or `join-map.svg` if there are several charts."""
     target = Path(path)
     return path if charts == 1 else str(target.with_name(f"{target.stem}-{name}{target.suffix}"))

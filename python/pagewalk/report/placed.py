@@ -15,7 +15,7 @@ _HEAD = ["misses", "first touches", "memory added", "cycles gained", "ms gained"
 
 
 def summary(advised: "plain.Advised") -> str:
-    """Text for a terminal: the advice, the lines to write for it, then its basis."""
+    """Text for a terminal: the advice, the lines of code to write, and the numbers behind it."""
     large = [alike for alike in groups(advised) if alike[0]["size"] is not None]
     small = [alike for alike in groups(advised) if alike[0]["size"] is None]
     parts = [text.paragraph(headline(advised), "", "  ")]
@@ -35,7 +35,7 @@ def summary(advised: "plain.Advised") -> str:
 
 
 def _lines(groups_: "Sequence[Sequence[plain.AdvisedRegion]]") -> list[str]:
-    """Each group with its size, the reason, and what to write if there is something."""
+    """Each group with its size, the reason, and the code to write, if any."""
     lines = []
     for alike in groups_:
         region = alike[0]
@@ -47,12 +47,12 @@ def _lines(groups_: "Sequence[Sequence[plain.AdvisedRegion]]") -> list[str]:
 
 
 def shown(advised: "plain.Advised") -> Table:
-    """The table in files for people: each group or, with `exact`, each region at each size."""
+    """The table for people. It has each group or, with `exact`, each region at each size."""
     return alone(advised) if advised["exact"] else together(advised)
 
 
 def charts(advised: "plain.Advised") -> "dict[str, Chart]":
-    """The chart of gain and memory; none if no set was tried."""
+    """The chart of gain and memory. No chart if no set was tried."""
     figure = _figure(advised)
     if not figure.rows:
         return {}
@@ -83,7 +83,7 @@ def render(advised: "plain.Advised") -> str:
 
 
 def _figure(advised: "plain.Advised") -> Figure:
-    """Gain over added memory: a point for each set of page sizes."""
+    """The gain over the added memory, with a point for each set of page sizes."""
     rows: list[dict[str, Any]] = [
         {
             "memory": run["memory_added_bytes"],
@@ -94,7 +94,7 @@ def _figure(advised: "plain.Advised") -> Figure:
         for run in advised["sets"]
     ]
     if rows:
-        # One set alone would stand on axes that say nothing.
+        # The axes of a chart with a single set would show nothing.
         base = {"memory": 0, "gain": 0, "rules": "", "which": "base pages"}
         rows.insert(0, base)
     cycles = advised["base"]["translation_cycles"] is not None
@@ -117,7 +117,7 @@ def to_write(advised: "plain.Advised") -> list[ToDo]:
 
 
 def groups(advised: "plain.Advised") -> "list[list[plain.AdvisedRegion]]":
-    """The regions by group, most misses first; a region that no method makes large is alone."""
+    """The regions by group, most misses first. A region that cannot have large pages is alone."""
     found: dict[Any, list[plain.AdvisedRegion]] = {}
     for at, region in enumerate(advised["regions"]):
         key = ("alone", at) if region["group"] is None else region["group"]
@@ -132,7 +132,7 @@ def called(alike: "Sequence[plain.AdvisedRegion]") -> str:
 
 
 def left_out(advised: "plain.Advised") -> list[str]:
-    """Notes: the machine of the numbers, and the share of misses outside the tried regions."""
+    """Notes: the machine of the numbers, and the share of misses in regions that were not tried."""
     base, count = advised["base"], advised["regions_left_out"]
     share = advised["misses_left_out"] / max(base["misses"] + base["cold_misses"], 1)
     less = text.percent(share)
@@ -150,7 +150,7 @@ def left_out(advised: "plain.Advised") -> list[str]:
 
 
 def codes(advised: "plain.Advised") -> list[tuple[str, list[str]]]:
-    """The functions and classes that are to be written, each with the regions that it is for."""
+    """The functions and classes to write, each with the regions for which it is used."""
     found: dict[str, list[str]] = {}
     for region in advised["regions"]:
         if region["code"] is not None:
@@ -223,7 +223,7 @@ def headline(advised: "plain.Advised") -> str:
 
 
 def saved(advised: "plain.Advised", run: "plain.PlacedRun") -> int:
-    """The number of misses that a run saves compared with base pages, first touches included."""
+    """The number of misses that a run saves compared with base pages, including first touches."""
     base = advised["base"]
     return int(base["misses"] + base["cold_misses"] - run["misses"] - run["cold_misses"])
 
@@ -267,7 +267,7 @@ def alone(advised: "plain.Advised") -> Table:
 
 
 def sets(advised: "plain.Advised") -> Table:
-    """The sets that gain more than all that need no more memory."""
+    """A table of the sets that gain more than every set that needs no more memory."""
     group_of = {region["place"]: at for at, alike in enumerate(groups(advised)) for region in alike}
     names = [called(alike) for alike in groups(advised)]
 
@@ -318,12 +318,12 @@ def _best(run: "plain.PlacedRun") -> str:
 
 
 def _points(likely: "plain.Range[float]") -> str:
-    """A range of shares that may be below zero."""
+    """A range of shares as text. Shares may be negative."""
     return f"{100 * likely['lo']:.1f} to {100 * likely['hi']:.1f} %"
 
 
 def _of_cpu(gain: "plain.GainOfCpu") -> str:
-    """The gain of CPU time, and what it consists of."""
+    """The gain of CPU time, and its parts."""
     parts = [
         f"{text.ratio(ms)} ms in {name}"
         for ms, name in (

@@ -16,7 +16,9 @@ from typing import Any, Literal
 Kind = Literal["linear", "logarithmic", "ordinal"]
 
 SIZES_MIN = 3
-"""The number of sizes from which a key has a scale: two are just two kinds of page or cache."""
+"""A key has a scale if it has at least this number of sizes. Two sizes are just two kinds of page
+or cache.
+"""
 
 MARKS_MAX = 10
 
@@ -25,20 +27,23 @@ _SIZE = re.compile(r"(\d+)([BKMGT])")
 
 @dataclass(frozen=True)
 class Scale:
-    """A key that makes the x axis."""
+    """A key whose values are on the x axis."""
 
     title: str
     kind: Kind
     values: list[Any]
-    """As given."""
+    """The values as they were given."""
     numbers: dict[Any, int]
-    """The position of each value; empty if the values have no scale."""
+    """The position of each value. Empty if the values have no scale."""
     sizes: bool
-    """Whether they are sizes in bytes."""
+    """Whether the values are sizes in bytes."""
 
     @property
     def marks(self) -> dict[int, str]:
-        """Positions and texts of the axis's labels, at most ten; empty: labels at any positions."""
+        """The positions and texts of the axis's labels, at most ten.
+
+        Empty if labels may be anywhere.
+        """
         low, high = min(self.numbers.values()), max(self.numbers.values())
         powers = [1 << bit for bit in range(64) if low <= 1 << bit <= high]
         if self.kind == "logarithmic":
@@ -67,7 +72,7 @@ def has_scale(values: Sequence[Any]) -> bool:
 
 
 def number(value: object) -> int | None:
-    """A number, or the bytes of a size as machines' files write it; None if it is neither."""
+    """The number in a text, or the bytes of a size as in machine files. `None` if it is neither."""
     if isinstance(value, int):
         return value
     found = _SIZE.fullmatch(str(value))
@@ -75,13 +80,16 @@ def number(value: object) -> int | None:
 
 
 def size(value: int) -> str:
-    """Bytes as machines' files write them, in the largest unit of which they are a whole number."""
+    """A size as in machine files, in the largest unit of which it is a whole multiple."""
     power = next(power for power in range(4, -1, -1) if value % (1 << 10 * power) == 0)
     return f"{value >> 10 * power}{'BKMGT'[power]}"
 
 
 def _logarithmic(values: Sequence[int]) -> bool:
-    """Whether the values are powers of two, or most of them lie near the low end of a long span."""
+    """Whether the scale is logarithmic.
+
+    It is if the values are powers of two, or most of them are near the low end of a long range.
+    """
     if all(value > 0 and value & (value - 1) == 0 for value in values):
         return True
     middle = values[len(values) // 2]

@@ -1,4 +1,4 @@
-"""The skeletons that `pagewalk skeleton` wrote, as a page."""
+"""The skeletons that `pagewalk skeleton` has written, as a page."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from pagewalk.report.model import Cell, Sheet, Table, Value
 
 
 def render(document: dict[str, Any]) -> str:
-    """The page, as the text of an HTML file: its processes, and what all have."""
+    """The page, as the text of an HTML file: each process, and the sums over all processes."""
     return page.render_sheet(sheet(document), [])
 
 

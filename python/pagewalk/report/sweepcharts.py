@@ -1,4 +1,7 @@
-"""The charts of a sweep: a measure over the values of one key, of several traces as facets."""
+"""The charts of a sweep: a measure over the values of one key.
+
+Each of several traces is a facet.
+"""
 
 import textwrap
 from typing import Any
@@ -13,14 +16,14 @@ from pagewalk.report.scales import Scale
 Rows = list[dict[str, Any]]
 
 COLUMNS = 3
-"""Facets beside each other in a picture for a screen; a page has as many as it is wide."""
+"""The number of adjacent facets in a picture for a screen. A page has as many as fit."""
 
 FACET_POINTS = 118
-"""Least width of a facet on paper, in points: two fit side by side in a paper's column."""
+"""The minimum width of a facet on paper, in points. Two fit side by side in a paper's column."""
 BESIDE_POINTS = 56
-"""Points left and right of a facet on paper: for labels, a title, a gap."""
+"""The points to the left and right of a facet on paper, for labels, a title, and a gap."""
 POINTS_PER_LETTER = 4
-"""Points per letter of a facet's title on paper."""
+"""The width in points of a letter of a facet's title on paper."""
 
 
 def page(figure: Figure, axis: Scale, shared: bool) -> list[Chart]:
@@ -29,7 +32,7 @@ def page(figure: Figure, axis: Scale, shared: bool) -> list[Chart]:
     Args:
         figure: Its rows have `at`, `value`, `series`, and `facet` if there are facets.
         axis: The key that makes the x axis.
-        shared: Whether facets have one scale of y; else each has its own.
+        shared: Whether all facets have the same y scale. Otherwise each has its own.
     """
     return [sized(chart, 280) for chart in _facets(figure, axis, shared)]
 
@@ -41,7 +44,7 @@ def picture(figure: Figure, axis: Scale, shared: bool, points: int | None = None
         figure: As for `page`.
         axis: As for `page`.
         shared: As for `page`.
-        points: Its width on paper in points; if absent it is for a screen.
+        points: Its width on paper in points. If absent, it is for a screen.
     """
     drawn = _facets(figure, axis, shared, points)
     if len(drawn) == 1:
@@ -77,7 +80,7 @@ def _facets(
 def _chart(
     figure: Figure, rows: Rows, axis: Scale, most: float | None, points: int | None
 ) -> alt.Chart | alt.LayerChart:
-    """A line per series where values have distances, a bar per design where they have none."""
+    """A line per series if the values have a scale. Otherwise a bar per design."""
     series = list(dict.fromkeys(row["series"] for row in figure.rows))
     number = ".3~%" if figure.share else ".4g"
     tooltip = [
@@ -94,7 +97,7 @@ def _chart(
         y = y.scale(domain=[0, most])
     encoding: dict[str, Any] = {"y": y, "tooltip": tooltip if len(series) > 1 else tooltip[1:]}
     if len(series) > 1:
-        # The page's own colours, while there are enough of them.
+        # The page's own colours are used if there are enough of them.
         apart: Any = {"range": "category"} if len(series) < 9 else {"scheme": "tableau20"}
         above = legend(series, columns=2 if figure.facets else 4)
         if points is not None:
@@ -111,7 +114,7 @@ def _chart(
         encoding["x"] = across.axis(labelAngle=0 if len(axis.values) <= 8 else -40, labelLimit=160)
         if len(series) > 1:
             encoding["xOffset"] = alt.XOffset("series:N").sort(series)
-        # Wide enough to be seen, and never as wide as the page for one design.
+        # Bars are wide enough to be seen. A single bar is not as wide as the page.
         bars = alt.Chart(inline(rows)).mark_bar(width=alt.RelativeBandSize(0.8))
         drawn: alt.Chart = bars.encode(**encoding)
         return drawn
@@ -122,7 +125,7 @@ def _chart(
     size, stroke = (36, 1.75) if points is None else (14, 1)
     point = alt.OverlayMarkDef(size=size) if len(axis.values) <= 24 else False
     lines = alt.Chart(inline(data)).mark_line(strokeWidth=stroke, point=point)
-    # A pointer need not hit a point itself: what it hits is larger, and not seen.
+    # The pointer need not hit a point exactly: it hits a larger, invisible point.
     near = alt.Chart(inline(data)).mark_point(filled=True, size=400, opacity=0)
     places = {name: encoding[name] for name in ("x", "y", "tooltip")}
     both: alt.LayerChart = alt.LayerChart(layer=[lines.encode(**encoding), near.encode(**places)])

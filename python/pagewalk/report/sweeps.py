@@ -21,41 +21,45 @@ if TYPE_CHECKING:
     from pagewalk.report.charts import Chart
 
 ROWS_SHOWN = 40
-"""The greatest number of designs in a table for people.
+"""The maximum number of designs in a table for people.
 
 The Parquet file and the JSON document have all designs.
 """
 
 TEXT_ROWS = 18
-"""Designs in the text, of all traces, if no number is asked for."""
+"""The number of designs of all traces in the text, if no number is requested."""
 
 TEXT_LINES = 54
-"""Rows of the text after which no more measures are shown below; the sentences have all."""
+"""After this number of rows of the text, no more measures are shown. The sentences have all
+measures.
+"""
 
 FAILED_SHOWN = 8
 
 NEAR = 0.01
-"""The share of the best value within which another design is as good."""
+"""A design whose value differs from the best value by at most this share is as good."""
 NEAR_NAMED = 3
-"""The greatest number of designs near the best one that are named."""
+"""The maximum number of designs near the best one that are named."""
 
 SEARCHES = "mmu_cache.searches"
 """The count that every design with an MMU cache has."""
 TRACE_LETTERS = 20
-"""Letters of a trace's name in a row of the text, if they distinguish it from other traces."""
+"""The number of letters of a trace's name in a row of the text, if they distinguish the traces."""
 
 
 @dataclass(frozen=True)
 class View:
-    """The designs that the text and the page's table show, and their order."""
+    """Which designs the text and the page's table show, and in which order."""
 
     sort: str | None = None
-    """A measure (its best value comes first) or a key that varies; absent: the table's order."""
+    """A measure, whose best value comes first, or a key that varies. If absent, the order of the
+    table.
+    """
     top: int | None = None
-    """How many designs, of each trace."""
+    """The number of designs of each trace."""
 
     def check(self, keys: Sequence[str]) -> None:
-        """Refuses a sort key that is neither a varied key nor a measure.
+        """Raises an error if the sort key is neither a varied key nor a measure.
 
         Raises:
             Error: There is no such measure or key.
@@ -65,7 +69,7 @@ class View:
             raise Error(f"--sort {self.sort}: choose one of {known}")
 
     def of(self, rows: Sequence[Row]) -> list[Row]:
-        """The rows, or the first ones, in that order; rows without a value come last."""
+        """The rows, or the first of them, in this order. Rows without a value come last."""
         key, measure = self.sort, BY_KEY.get(self.sort or "")
         if key is None:
             return list(rows[: self.top])
@@ -88,18 +92,20 @@ class Drawn:
     """The layout of a sweep's charts: the keys of axis, series and facets, and their labels."""
 
     x: str | None = None
-    """The key along the x axis; if absent, a key whose values have a scale."""
+    """The key on the x axis. If absent, a key whose values have a scale."""
     color: str | None = None
-    """The key whose values are series; if absent, all that are neither `x` nor a facet."""
+    """The key whose values are series. If absent, all keys that are neither `x` nor a facet."""
     facet: str | None = None
-    """The key whose values have a chart each; if absent, `trace`, and what `color` leaves."""
+    """The key whose values have a chart each. If absent, `trace`, and the keys that are not
+    `color`.
+    """
     measures: Sequence[str] = ()
-    """The measures that have charts; if none is named, those in which the designs differ."""
+    """The measures that have charts. If none is named, those in which the designs differ."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels of keys, of measures and, as `KEY:VALUE`, of values of keys."""
 
     def check(self, keys: Sequence[str]) -> None:
-        """Refuses a key that does not vary, or that is used twice.
+        """Raises an error for a key that does not vary, or that is used twice.
 
         Raises:
             Error: There is no such key or measure.
@@ -129,7 +135,7 @@ class Drawn:
     def keys(self, made: Mapping[str, Any]) -> tuple[str, list[str], list[str]]:
         """The key of the x axis, those of the series, and those of the facets.
 
-        Together they are all keys that vary, so that no two designs are drawn at the same place.
+        Together these are all keys that vary, so no two designs are drawn at the same place.
         """
         vary: Mapping[str, Sequence[Any]] = made["vary"]
         free = [key for key in vary if key not in (self.color, self.facet)]
@@ -144,7 +150,7 @@ class Drawn:
         return x, [self.color, *rest], facets
 
     def value(self, key: str, value: object) -> str:
-        """A value as in a legend, where it must be understood without its key."""
+        """A value for a legend, where it must be understood without its key."""
         label = self.labels.get(f"{key}:{value}")
         if label is not None:
             return label
@@ -187,7 +193,10 @@ def render(made: dict[str, Any], view: View = ALL, drawn: Drawn = AUTOMATIC) -> 
 
 
 def charts(made: dict[str, Any], drawn: Drawn = AUTOMATIC) -> "list[list[Chart]]":
-    """The charts of each of the page's figures: one, or a facet for each trace and for the mean."""
+    """The charts of each of the page's figures.
+
+    Each has one chart, or one for each trace and for the mean.
+    """
     from pagewalk.report import sweepcharts
 
     scale, factors = _scale(made, drawn), bool(made["comparison"]["normalize"])
@@ -200,12 +209,12 @@ def charts(made: dict[str, Any], drawn: Drawn = AUTOMATIC) -> "list[list[Chart]]
 def pictures(
     made: dict[str, Any], drawn: Drawn = AUTOMATIC, points: int | None = None
 ) -> "dict[str, Chart]":
-    """The charts by the names of their measures, the facets of each in one chart.
+    """The charts by the names of their measures. Each chart contains all of its facets.
 
     Args:
         made: The document of a sweep.
         drawn: The layout of the charts.
-        points: Their width on paper in points; if absent they are for a screen.
+        points: Their width on paper in points. If absent, they are for a screen.
     """
     from pagewalk.report import sweepcharts
 
@@ -236,7 +245,7 @@ def _memory(machine: Mapping[str, Any]) -> str:
 
 
 def sheet(made: dict[str, Any], view: View = ALL, drawn: Drawn = AUTOMATIC) -> Sheet:
-    """The page's data: a figure for each measure in which the designs differ, one table of all."""
+    """The page's data: a figure for each measure in which the designs differ, and one table."""
     from pagewalk.report.data import trace_facts
 
     traces, machine, vary = made["traces"], made["machine"], made["vary"]
@@ -270,7 +279,7 @@ def sheet(made: dict[str, Any], view: View = ALL, drawn: Drawn = AUTOMATIC) -> S
 
 
 def finding(made: dict[str, Any], view: View = ALL, drawn: Drawn = AUTOMATIC) -> str:
-    """The best design by the first measure in which designs differ, in a sentence.
+    """A sentence with the best design by the first measure in which designs differ.
 
     With several traces, the design whose mean over the traces is best. Empty if there is no such
     mean or if all designs are equal.
@@ -314,7 +323,7 @@ def _design(row: Row, keys: Sequence[str], drawn: Drawn) -> str:
 
 
 def summary(made: dict[str, Any], view: View = ALL, drawn: Drawn = AUTOMATIC) -> str:
-    """The sweep as text for a terminal: what the designs reach, then some of them."""
+    """The sweep as text for a terminal: the range of each measure, and then some designs."""
     keys, measures = list(made["vary"]), _drawn_measures(made, drawn)
     failed = [row for row in made["designs"] if "error" in row]
     lines = [text.paragraph(f"{_traces(made)} on {_designs(made)} of {made['machine']['name']}")]
@@ -374,7 +383,7 @@ def _measures(made: Mapping[str, Any]) -> list[Measure]:
 
 
 def _parts(made: Mapping[str, Any], view: View) -> list[list[Row]]:
-    """The designs of each trace as the view has them, then the means over the traces."""
+    """The designs of each trace that the view selects, and then the means over the traces."""
     designs, means = made["comparison"]["designs"], made["comparison"]["means"]
     if TRACE not in made["vary"]:
         return [view.of(designs)]
@@ -402,7 +411,7 @@ def _title(measure: Measure, made: Mapping[str, Any]) -> str:
 
 
 def _relative(made: Mapping[str, Any]) -> str:
-    """The design with which others are compared, if values are shown as factors."""
+    """If values are shown as factors: the design with which the others are compared."""
     base = made["comparison"]["normalize"]
     if not base:
         return ""
@@ -416,7 +425,7 @@ def _traces(made: Mapping[str, Any]) -> str:
 
 
 def _labels(names: Sequence[str]) -> dict[str, str]:
-    """The names of traces, as short as they can be while they differ."""
+    """The names of traces, as short as possible while they differ."""
     known = dict.fromkeys(names)
     longest = max(map(len, known))
     for letters in range(TRACE_LETTERS, longest):
@@ -449,7 +458,7 @@ def _figure(made: dict[str, Any], measure: Measure, drawn: Drawn) -> Figure:
 
 
 def _points(made: dict[str, Any], measure: Measure, drawn: Drawn) -> list[dict[str, Any]]:
-    """The data of each design in a chart: where it is drawn, and its value."""
+    """The data of each design in a chart: its position and its value."""
     axis, series, apart = drawn.keys(made)
     named = not scales.has_scale(made["vary"][axis])
     rows: list[dict[str, Any]] = []
@@ -481,13 +490,13 @@ def _ends(made: dict[str, Any], measure: Measure, drawn: Drawn) -> str:
 
 
 def table(made: dict[str, Any], view: View = ALL, drawn: Drawn = AUTOMATIC) -> Table:
-    """A row per design, its parameters first, then every measure."""
+    """A row per design: its parameters first, then every measure."""
     rows = [row for part in _parts(made, view) for row in part]
     return _table(made, view, drawn, rows, "All designs")
 
 
 def _page_table(made: dict[str, Any], view: View) -> Table:
-    """The table of a page, which has not more rows than a person looks at."""
+    """The table of a page, with at most as many rows as people read."""
     rows = [row for part in _parts(made, view) for row in part]
     step = 1 if view != ALL else max(1, -(-len(rows) // ROWS_SHOWN))
     caption = "All designs" if step == 1 else f"Every {step}th design; all are in the page's JSON"
@@ -516,7 +525,7 @@ def _table(
 
 
 def _axis(vary: Mapping[str, Sequence[Any]], free: Sequence[str]) -> str:
-    """The free key for the x axis: the one with the most values among keys with a scale.
+    """The key for the x axis: of the free keys with a scale, the one with the most values.
 
     If no free key has a scale, the key with the most values. The values of formats, policies,
     machines and of a few sizes have no scale and are shown in the given order.

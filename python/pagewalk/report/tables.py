@@ -46,7 +46,7 @@ def tlbs(document: "plain.Document") -> Table:
 
 
 def processors(document: "plain.Document") -> Table:
-    """A row per processor: what ran on it, its misses, and its part in shootdowns."""
+    """A row per processor: the programs on it, its misses, and its part in shootdowns."""
     rows: list[list[Cell]] = []
     for index, one in enumerate(document["processors"]):
         at = f"/processors/{index}"
@@ -75,7 +75,7 @@ def processors(document: "plain.Document") -> Table:
 
 
 def nodes(document: "plain.Document") -> Table | None:
-    """A row per node of memory: what it holds, and where its processors' references went."""
+    """A row per node of memory: its pages, and where its processors' references went."""
     found = document.get("numa")
     if not found:
         return None
@@ -107,7 +107,7 @@ def nodes(document: "plain.Document") -> Table | None:
 
 
 def mmu_cache(document: "plain.Document") -> Table | None:
-    """A row per level: the entries that walks needed, and the MMU cache's hits, if there is one."""
+    """A row per level: the entries that walks needed, and the hits of an MMU cache."""
     cache, walks = document.get("mmu_cache"), document["walks"]["walks"]
     if not cache:
         return None
@@ -139,14 +139,14 @@ def _array(array: "plain.MmuCacheArray") -> str:
 
 
 def _remembered(spec: "plain.SpecTlbCounts") -> str:
-    """The number of a SpecTLB's entries, and what each stands for."""
+    """The number of a SpecTLB's entries, and what each of them covers."""
     if spec["page_size"] == "any":
         return f"{spec['entries']} instructions"
     return f"{spec['entries']} pages of {spec['page_size']}"
 
 
 def spec_tlb(document: "plain.Document") -> Table | None:
-    """A row per outcome of a prediction: its walks, what they read, and what they were for."""
+    """A row per outcome of predictions: the walks, what they read, and the kinds of access."""
     spec, walks = document.get("spec_tlb"), document["walks"]["walks"]
     if not spec:
         return None
@@ -186,11 +186,11 @@ def spec_tlb(document: "plain.Document") -> Table | None:
 def spaces(document: "plain.Document") -> Table | None:
     """A row per effect of switches between spaces.
 
-    `None` if there was one space which could not be small, and no trace cache.
+    `None` if there was only one space, which could not be small, and no trace cache.
     """
     switches, small = document.get("space_switches"), document.get("small_spaces")
     trace_cache = document.get("trace_cache")
-    # Documents of earlier versions do not tell.
+    # Documents of earlier versions do not contain this number.
     if not switches or not (switches["switches"] or small or trace_cache):
         return None
     rows: list[list[Cell]] = []
@@ -234,13 +234,13 @@ def spaces(document: "plain.Document") -> Table | None:
 
 
 def _hits(served: Mapping[str, int]) -> Value:
-    """The share that caches served."""
+    """The share of references that caches served."""
     everything = sum(served.values())
     return values.share(everything - served.get("memory", 0), everything)
 
 
 def nested(document: "plain.Document") -> Table | None:
-    """A row per level of the host's table in a virtual machine: what served its references."""
+    """A row per level of a virtual machine's host table, with the caches that served references."""
     host = document.get("nested")
     if not host:
         return None
@@ -284,7 +284,7 @@ def host_predictions(host: "plain.NestedCounts", walks: "plain.Walks") -> list[s
 
 
 def several_pages(document: "plain.Document") -> list[str]:
-    """The coverage of entries for several pages, in words: each TLB's blocks, and ranges."""
+    """The coverage of entries for several pages, in words: blocks of each TLB, and ranges."""
     lines = [
         f"tlb.{tlb['name']}: {of['kind']} entries of up to {of['pages']} pages, filled in with "
         f"{values.ratio(of['pages_filled'], of['fills']).text} pages on average; "
@@ -316,7 +316,7 @@ def several_pages(document: "plain.Document") -> list[str]:
 
 
 def caches(document: "plain.Document") -> Table:
-    """A row per data cache: the requests of the program and of the walker."""
+    """A row per data cache: its requests from the program and from the walker."""
     rows: list[list[Cell]] = []
     for index, cache in enumerate(document["caches"]):
         at = f"/caches/{index}"
@@ -343,7 +343,10 @@ def caches(document: "plain.Document") -> Table:
 
 
 def regions(document: "plain.Document", shown: Order = BY_MISSES) -> tuple[Table, Table | None]:
-    """One row per region that was accessed, in that order; then a table of the many others."""
+    """One row per region that was accessed, in the given order.
+
+    The other regions are in a second table.
+    """
     found = document["regions"]
     order = shown.of(found)
     total = sum(region["misses"] for region in found)
@@ -391,7 +394,7 @@ def _left_out(found: Sequence[Any], what: str) -> str:
 
 
 def functions(document: "plain.Document") -> Table | None:
-    """A row per function that missed, most misses first; none where the code is not known."""
+    """A row per function that missed, most misses first. No table if the code is not known."""
     known = document.get("origins")
     if not known or not known["code"]:
         return None
@@ -424,7 +427,7 @@ def functions(document: "plain.Document") -> Table | None:
 
 
 def sites(document: "plain.Document") -> Table | None:
-    """A row per allocation site, most misses first; none where no allocations were marked."""
+    """A row per allocation site, most misses first. No table if allocations were not recorded."""
     known = document.get("origins")
     found = known.get("sites", []) if known else []
     if not found:
@@ -459,7 +462,7 @@ def sites(document: "plain.Document") -> Table | None:
 
 
 def processes(document: "plain.Document") -> Table | None:
-    """One row per process of a recording of several, those of most accesses first."""
+    """One row per process if there are several processes, those with the most accesses first."""
     found = document["trace"].get("processes", [])
     if len(found) < 2:
         return None
@@ -490,7 +493,7 @@ def processes(document: "plain.Document") -> Table | None:
 
 
 def switches(document: "plain.Document") -> Table | None:
-    """A row per cause for which a processor went from one program to another."""
+    """A row per cause for which a processor switched from one program to another."""
     found = document.get("switches")
     if not found:
         return None
@@ -524,7 +527,7 @@ FAULTS = {
 
 
 def faults(document: "plain.Document") -> Table | None:
-    """A row per way in which faults were answered, if memory was managed."""
+    """A row per way in which faults were resolved, if memory was managed."""
     manager = document.get("manager")
     if not manager:
         return None
@@ -545,7 +548,7 @@ def faults(document: "plain.Document") -> Table | None:
 
 
 def wished(document: "plain.Document") -> Table | None:
-    """A row per region, requested size, actual size and reason, most bytes first, or none."""
+    """A row per region, requested size, actual size and reason, most bytes first. May be empty."""
     manager = document.get("manager")
     names = {region["name"]: origins.region_name(region) for region in document["regions"]}
     kinds: list[tuple[str, list[plain.SizeDecision]]] = []
@@ -572,7 +575,10 @@ def wished(document: "plain.Document") -> Table | None:
 
 
 def in_sight(whole: Table | None, others: str) -> tuple[Table | None, Table | None]:
-    """A table's first rows; then the further ones, if there are many, in one called `others`."""
+    """A table's first rows.
+
+    If there are many more rows, they are in a second table called `others`.
+    """
     if whole is None or len(whole.rows) <= REGIONS_IN_SIGHT:
         return whole, None
     first, rest = whole.rows[:REGIONS_IN_SIGHT], whole.rows[REGIONS_IN_SIGHT:]
@@ -580,7 +586,7 @@ def in_sight(whole: Table | None, others: str) -> tuple[Table | None, Table | No
 
 
 def work(document: "plain.Document") -> Table | None:
-    """A row per kind of the kernel's work, if memory was managed."""
+    """A row per kind of kernel work, if memory was managed."""
     manager = document.get("manager")
     if not manager:
         return None
@@ -629,7 +635,7 @@ def comparison(documents: "Sequence[plain.Document]") -> Table:
         accesses = values.accesses(document)
         return Value(text.count(accesses) + ("" if has_fetches else ", no fetches"), accesses)
 
-    # What one machine leaves out of the trace is in none of its rates.
+    # If a machine leaves out a part of the trace, none of its rates contains this part.
     differ = len({values.accesses(document) for document in documents}) > 1
     rows = [
         *([row("Accesses", counted)] if differ else []),
@@ -672,12 +678,12 @@ def comparison(documents: "Sequence[plain.Document]") -> Table:
 
 
 def _of(document: "plain.Document", part: str, key: str) -> Cell:
-    """The count `key` of a part that not every run has."""
+    """The count `key` of a part of the results that may be missing."""
     return values.count(document, f"/{part}/{key}") if document.get(part) else "none"
 
 
 def listed(value: Any) -> str:
-    """A value of the description as text; lists with commas."""
+    """A value of the description as text. The elements of lists are separated by commas."""
     if isinstance(value, list):
         return ", ".join(listed(item) for item in value)
     if isinstance(value, bool):

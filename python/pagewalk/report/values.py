@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 def told_apart(documents: "Sequence[plain.Document]") -> list[str]:
-    """The machines' names; equal names are distinguished by settings, or else by number."""
+    """The machines' names.
+
+    Equal names are distinguished by settings or, if these are equal, by number.
+    """
     machines = [document["machine"] for document in documents]
     names = []
     for machine in machines:
@@ -47,17 +50,19 @@ def size(document: "plain.Document", pointer: str) -> Value:
 
 
 EVENTS_MIN = 100
-"""With fewer events than this, chance alone changes a rate by a tenth or more."""
+"""If a rate is computed from fewer events than this, chance alone can change it by a tenth or
+more.
+"""
 
 
 def share(part: float, whole: float) -> Value:
-    """`part` as a share of `whole`; 0 if `whole` is 0."""
+    """`part` as a share of `whole`. 0 if `whole` is 0."""
     exact = part / whole if whole else 0.0
     return Value(text.percent(exact), exact, few=0 < part < EVENTS_MIN)
 
 
 def ratio(part: float, whole: float) -> Value:
-    """`part` per `whole`; 0 if `whole` is 0."""
+    """`part` divided by `whole`. 0 if `whole` is 0."""
     exact = part / whole if whole else 0.0
     return Value(text.ratio(exact), exact, few=0 < part < EVENTS_MIN)
 
@@ -69,17 +74,20 @@ def per_1000(part: float, whole: float) -> Value:
 
 
 def of_all_kinds(counts: "plain.ByKind[int]") -> int:
-    """Counts of accesses of all kinds."""
+    """The sum of counts over all kinds of access."""
     return counts["fetch"] + counts["load"] + counts["store"]
 
 
 def accesses(document: "plain.Document") -> int:
-    """Accesses of all kinds."""
+    """The number of accesses of all kinds."""
     return of_all_kinds(document["accesses"])
 
 
 def per_walk(document: "plain.Document") -> Value:
-    """Mean references of a walk for a mapped page; of all walks if all ended in a first touch."""
+    """The mean number of references of a walk for a mapped page.
+
+    If all walks ended in a first touch, of all walks.
+    """
     walks = document["walks"]
     if walks["walks"] > walks["cold"]:
         references = walks["references"] - walks["cold_references"]
@@ -88,9 +96,9 @@ def per_walk(document: "plain.Document") -> Value:
 
 
 def length(document: "plain.Document") -> int:
-    """Accesses of the trace, including those that the machine leaves out.
+    """The number of accesses of the trace, including those that the machine leaves out.
 
-    Bins of time count all; where the machine left some out, the last bin may be cut short.
+    Time bins count all accesses. If the machine has left some out, the last bin may be shorter.
     """
     bins = len(document["timeline"]["misses"])
     ran, bin_accesses = accesses(document), document["timeline"]["bin_accesses"]
@@ -98,7 +106,7 @@ def length(document: "plain.Document") -> int:
 
 
 def missing_all(document: "plain.Document") -> int:
-    """Lookups that missed every TLB."""
+    """The number of lookups that missed every TLB."""
     last = max((tlb["level"] for tlb in document["tlbs"]), default=1)
     of_ranges = int((document.get("range_tlb") or {"hits": 0})["hits"])
     return sum(int(tlb["misses"]) for tlb in document["tlbs"] if tlb["level"] == last) - of_ranges
@@ -129,7 +137,10 @@ def finding(document: "plain.Document") -> list[str]:
 
 
 def taken(document: "plain.Document") -> str:
-    """The cost of translation without a full stop; the best estimate if there is one."""
+    """The cost of translation as a sentence without a full stop.
+
+    It has the best estimate if there is one.
+    """
     time, estimate = document["time"], document.get("estimate")
     if time is None:
         return "What translation takes is not known"
@@ -139,7 +150,7 @@ def taken(document: "plain.Document") -> str:
 
 
 def short_ends(time: "plain.Time") -> list[str]:
-    """The two ends of translation's share explained; empty if they are equal."""
+    """What the two ends of translation's share assume, in words. Empty if the ends are equal."""
     share, cycles = time["share"], time["translation_cycles"]
     if share["lo"] == share["hi"]:
         return []
@@ -151,7 +162,7 @@ def short_ends(time: "plain.Time") -> list[str]:
 
 
 def compared(documents: "Sequence[plain.Document]", names: Sequence[str]) -> str:
-    """The machine with the fewest misses and the one with the least time, in a sentence or two.
+    """A sentence or two: the machine with the fewest misses, and the one with the least time.
 
     Args:
         documents: Results of one trace.
@@ -179,7 +190,7 @@ def share_range(time: "plain.Time") -> str:
 
 
 def share_ends(time: "plain.Time") -> list[str]:
-    """The assumptions behind the two ends of the range; empty if both ends are equal."""
+    """The assumptions of the two ends of the range. Empty if both ends are equal."""
     share, program, cycles = time["share"], time["program_cycles"], time["translation_cycles"]
     if share["lo"] == share["hi"]:
         return ["nothing of it can be hidden: the core waits for each miss"] if share["hi"] else []
@@ -236,7 +247,7 @@ CAUSES = {
 
 
 def shootdowns(document: "plain.Document") -> str:
-    """The cost of shootdowns on all processors, in words; empty for one processor."""
+    """The cost of shootdowns on all processors, in words. Empty if there is one processor."""
     if not document.get("processors"):
         return ""
     found = document["shootdowns"]
@@ -255,7 +266,7 @@ def shootdowns(document: "plain.Document") -> str:
 
 
 def switches(document: "plain.Document") -> list[str]:
-    """The turns of several programs, in words; empty for one program."""
+    """How several programs took turns, in words. Empty if there is one program."""
     found = document.get("switches")
     if not found:
         return []
@@ -294,7 +305,7 @@ def broken(counts: Mapping[str, int]) -> str:
 
 
 def nodes(document: "plain.Document") -> str:
-    """Local and remote references, and moved pages; empty if memory is one node."""
+    """Local and remote references, and moved pages. Empty if there is only one node of memory."""
     found = document.get("numa")
     if found is None:
         return ""
@@ -326,7 +337,7 @@ def nodes(document: "plain.Document") -> str:
 
 
 def promoted(document: "plain.Document") -> str:
-    """Charges and promotions of on-line promotion, in a sentence; empty if there is none."""
+    """Charges and promotions of on-line promotion, in a sentence. Empty if there is none."""
     found = document.get("promotion")
     if found is None:
         return ""

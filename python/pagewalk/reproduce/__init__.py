@@ -1,4 +1,4 @@
-r"""The papers' experiments, run anew: their numbers and claims beside ours.
+r"""The papers' experiments, run again: the papers' numbers and claims, and our numbers.
 
 ```
  B10/fig4.14/experiment.toml --> Experiment --method--> Table --claims--> Outcome
@@ -6,8 +6,9 @@ r"""The papers' experiments, run anew: their numbers and claims beside ours.
  designs.toml  --> settings ----------------------- Lab --/     text, JSON, HTML, last.json
 ```
 
-An experiment is data: what to run, what the paper printed, and what it claims. A method says how to
-measure; each method is one file, shared by all experiments that are measured in this way.
+An experiment is data: what to run, what the paper printed, and what the paper claims. A method
+defines how to measure. Each method is one file, which is used by all experiments that are measured
+in this way.
 """
 
 from pagewalk.reproduce.experiment import Experiment, find, root

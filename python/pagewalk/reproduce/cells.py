@@ -1,10 +1,12 @@
-"""A paper's table and ours, cell by cell.
+"""Compares a paper's table with ours, cell by cell.
 
-Averages can agree where no cell does. So each table is also compared as a whole: by how much a
-cell is off on average, and whether the cells that are large in the paper are large in ours.
+Averages may agree although no cell does. So the cells of each table are also compared: how much
+they differ on average, and whether the cells that are large in the paper are also large in our
+table.
 
-The cells that both tables have are compared. Rows that are averages of other rows are excluded. So
-are columns to which the other columns are normalised, because all numbers in them are equal.
+All cells that both tables have are compared. Two kinds of cells are excluded: rows that are
+averages of other rows, and columns to which the other columns are normalised, because all of their
+numbers are equal.
 """
 
 from collections.abc import Sequence
@@ -22,7 +24,7 @@ class Agreement:
         cells: The number of cells that both tables have.
         error: The mean absolute difference, in the unit of the table.
         paper_mean: The mean of the paper's cells, for comparison with the error.
-        correlation: Spearman's rank correlation; `None` where all ranks of a table are equal.
+        correlation: Spearman's rank correlation. `None` if all ranks of a table are equal.
     """
 
     cells: int
@@ -63,7 +65,7 @@ def compare(paper: Table, ours: Table, aggregates: Sequence[str] = ()) -> Agreem
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """The rank of each value; those that are equal share the mean of their ranks."""
+    """The rank of each value. Equal values have the mean of their ranks."""
     ordered = sorted(values)
     return [ordered.index(value) + (ordered.count(value) - 1) / 2 for value in values]
 

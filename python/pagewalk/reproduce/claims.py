@@ -10,27 +10,28 @@ A claim is a number or an order that can be computed from a table:
 * `least = CELL` or `greatest = CELL` and `among = [CELLS]`: it is smaller, or larger, than each of
   them.
 
-An order is strict: two equal numbers are in no order. `slack` is the share by which neighbours may
-be in the wrong order; the last number of an ascending order must still exceed the first by more
-than that share. With `ties = true`, for a paper that says "no less" or "at least", neighbours may
-be equal. If all numbers are equal, no order is reached.
+An order is strict: two equal numbers do not satisfy it. `slack` is the share by which neighbours
+may be in the wrong order. The last number of an ascending order must still exceed the first by more
+than this share. With `ties = true`, for a paper that says "no less" or "at least", neighbours may
+be equal. If all numbers are equal, the order is never reached.
 
 `unit` says what our number measures, if that is neither the unit of the table nor a plain ratio of
 two cells.
 
-A cell is `[row, column]`, or one name where the claim names the `row` or `column` of all.
+A cell is `[row, column]`. If the claim names the `row` or the `column` of all cells, a cell is only
+the other name.
 
 The band comes from the paper. Around a printed number, `published`, it is 10 % of the number to
-either side, or half a `digit`, the last one printed, where that is more. If the paper has words,
-`within = [low, high]` (`inf`: no bound) or `slack` translates them into numbers, and `band` gives
-the reason for these numbers. A band wider than 10 % around a printed number says why in `wide`, and
-is counted apart.
+either side, or half of the last printed `digit`, if that is more. If the paper makes the claim in
+words, `within = [low, high]` (`inf`: no bound) or `slack` translates the words into numbers, and
+`band` gives the reason for these numbers. If a band is wider than 10 % around a printed number,
+`wide` gives the reason, and the claim is counted separately.
 
-The `kind` of a claim says how it is counted: `paper`; `fitted`, if a parameter of ours was chosen
-so that the number comes out, which `fitted` names; `arithmetic`, if nothing is measured; `own`, if
-no paper makes the claim; `goal`, if the paper says what a design should achieve, or what is
-expected of a design that it did not build, without a measurement. Only claims of the kind `paper`
-count as the papers' claims.
+The `kind` of a claim says how it is counted. `paper` is a claim of a paper. `fitted`: one of our
+parameters was chosen so that the number agrees; the key `fitted` names it. `arithmetic`: nothing is
+measured. `own`: no paper makes the claim. `goal`: the paper says, without a measurement, what a
+design should achieve, or what is expected of a design that was not built. Only claims of the kind
+`paper` count as claims of the papers.
 """
 
 import math
@@ -52,7 +53,7 @@ KEYS = {
     "ties", "band", "wide", "kind", "fitted", "timed", "reason", "unit",
 }  # fmt: skip
 KINDS = ("paper", "wide", "fitted", "arithmetic", "goal", "own")
-"""The kinds of claims; a claim of the kind `paper` with a wide band is `wide`."""
+"""The kinds of claims. A claim of the kind `paper` with a wide band is counted as `wide`."""
 TOLERANCE = 0.1
 """The band around a printed number, as a share of it to either side."""
 
@@ -60,7 +61,7 @@ REACHED, MISSED, UNSTABLE, UNMEASURED = "reached", "missed", "unstable", "not me
 
 
 def shown(value: float) -> str:
-    """A number with three digits, as people read it: no exponents."""
+    """A number with three digits and without an exponent."""
     return (
         f"{value:.3g}" if 1e-4 <= abs(value) < 1000 or value == 0 else text.count(round(value, 9))
     )
@@ -75,11 +76,11 @@ class Verdict:
         kind: How it is counted: one of `KINDS`.
         verdict: `reached`, `missed`, `unstable` (some placements reach it and others do not), or
             `not measured`.
-        ours: Our number, or the numbers that should be in order; for several placements the median,
-            with the least and the greatest.
+        ours: Our number, or the numbers that should be in order. For several placements it is the
+            median, with the least and the greatest number.
         paper: The paper's number, or the order.
-        reason: Why it is not reached, if the reason is known.
-        remark: Why the band is what it is, or what was fitted.
+        reason: Why the claim is not reached, if the reason is known.
+        remark: Why the band was chosen, or what was fitted.
         timed: Whether the number is a time on the host, which differs on another host.
     """
 
@@ -114,8 +115,8 @@ class Claim:
     """One claim as an experiment's file states it.
 
     Raises:
-        Error: The claim states nothing that can be checked, or a band without its reason; `where`
-            names the file.
+        Error: The claim cannot be checked, or it has a band without a reason. `where` names the
+            file.
     """
 
     def __init__(self, stated: dict[str, Any], where: str) -> None:
@@ -146,11 +147,11 @@ class Claim:
 
     @property
     def reason(self) -> str:
-        """Why it was not reached, if the reason is known."""
+        """Why the claim was not reached, if the reason is known."""
         return str(self._stated.get("reason", ""))
 
     def quantity(self, unit: str) -> str:
-        """The quantity of our number, in words; `unit` is the unit of the experiment's table."""
+        """What our number measures, in words. `unit` is the unit of the experiment's table."""
         if "unit" in self._stated:
             return str(self._stated["unit"])
         if self._check == "ratio":
@@ -161,13 +162,13 @@ class Claim:
         return "" if self._check in SHARES or self._check == "reaching" else unit
 
     def stated(self) -> dict[str, Any]:
-        """The part of the file's entry that decides about the verdict: all but words and kind."""
+        """The part of the file's entry that determines the verdict: all except words and kind."""
         return {key: value for key, value in self._stated.items()
                 if key not in ("says", "reason", "band", "wide", "kind", "fitted", "unit")
                 }  # fmt: skip
 
     def relabelled(self, saved: dict[str, Any]) -> Verdict:
-        """The saved verdict on this claim, with the words and the kind that the claim has now."""
+        """The saved verdict on this claim, with the claim's current words and kind."""
         return self._verdict(saved["verdict"], saved["ours"])
 
     def cells(self) -> list[Cell]:
@@ -180,7 +181,7 @@ class Claim:
         return [self._cell(cell) for cell in stated]
 
     def judge(self, tables: Sequence[Table]) -> Verdict:
-        """The verdict on the claim from `tables`, one for each placement."""
+        """The verdict on the claim, from `tables`. There is a table for each placement."""
         if self._check in ORDERS:
             return self._order(tables)
         numbers = [self._number(table) for table in tables]
@@ -210,7 +211,10 @@ class Claim:
         return kind
 
     def _band(self) -> tuple[float, float]:
-        """The band in which the number counts as reached; refuses a band without its reason."""
+        """The band in which the number counts as reached.
+
+        Raises an error for a band without a reason.
+        """
         stated = self._stated
         published = stated.get("published")
         if "within" not in stated:
@@ -233,7 +237,7 @@ class Claim:
         return low, high
 
     def _margin(self) -> float:
-        """How far a number may be from the printed one."""
+        """How far a number may be from the printed number."""
         published, digit = float(self._stated["published"]), float(self._stated.get("digit", 0))
         return max(TOLERANCE * abs(published), digit / 2)
 
@@ -257,7 +261,7 @@ class Claim:
         return max(known) / min(known) if min(known) > 0 else None
 
     def _share(self, shares: Sequence[float]) -> str:
-        """How many of the cells lie in the band: `2 of 4 values in [0, 1.01]`."""
+        """How many of the cells are in the band, as in `2 of 4 values in [0, 1.01]`."""
         low, high = self._within
         count = len(self.cells())
         band = f"in [{low:g}, {high:g}]" if high < math.inf else f"of at least {low:g}"
@@ -302,7 +306,7 @@ class Claim:
         return band if published is None else f"{published:g} (taken as reached: {band})"
 
     def _holds(self, values: list[float]) -> bool:
-        """Whether `values` are in order; equal values are in no order."""
+        """Whether `values` are in order. Equal values are not in order."""
         factor = 1 + float(self._stated.get("slack", 0))
         if self._check == "ascending":
             pairs = list(pairwise(values))
@@ -344,7 +348,7 @@ class Claim:
 
 
 def _bound(value: float) -> str:
-    """A bound of a band with four digits, and no exponent."""
+    """A bound of a band, with four digits and without an exponent."""
     return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
 
 

@@ -32,7 +32,9 @@ KEYS = {
 
 
 def root(folder: str | Path | None = None) -> Path:
-    """The folder of the experiments: `folder`, that of the source tree, or that of the package.
+    """The folder of the experiments:
+
+    `folder`, or the folder of the source tree, or that of the package.
 
     Raises:
         Error: The folder was not found.
@@ -57,21 +59,21 @@ class Experiment:
     """One table or figure of a paper.
 
     Attributes:
-        name: Its name, as in `B10/fig4.14`.
+        name: Its name, such as `B10/fig4.14`.
         folder: The folder of its files.
         title: What is measured.
         source: Its place in the paper.
-        method: How it is measured: a module of `pagewalk.reproduce.methods`.
+        method: The method of measurement: a module of `pagewalk.reproduce.methods`.
         unit: The unit of our numbers.
         notes: Differences from the paper's setting.
         placements: The number of placements of frames, or of sequences of addresses, with which it
-            is measured; a claim is reached if it is reached with each of them.
+            is measured. A claim is reached if it is reached with each of them.
         parameters: The parameters of the method.
-        smoke: The parameters that a smoke run has in place of these.
+        smoke: The parameters of a smoke run, which replace these parameters.
         published: The numbers that the paper prints, if it prints any.
         aggregates: Rows of `published` that are averages of its other rows.
-        plot: How it is drawn: `kind` (`lines` over the columns, or `bars`), `x`, `y`, `log`,
-            `rows`, `columns`; if empty, only its table is shown.
+        plot: How the experiment is drawn: `kind` (`lines` over the columns, or `bars`), `x`, `y`,
+            `log`, `rows`, `columns`. If it is empty, only the table is shown.
         claims: The claims of the paper.
     """
 
@@ -132,7 +134,7 @@ class Experiment:
         )
 
     def last(self) -> dict[str, Any] | None:
-        """Our last numbers, as `Outcome.document` wrote them, if there are any."""
+        """Our last numbers, as `Outcome.document` has written them. `None` if there are none."""
         path = self.folder / "last.json"
         if not path.is_file():
             return None
@@ -141,7 +143,7 @@ class Experiment:
 
 
 def find(folder: Path, names: Sequence[str] = ()) -> list[Experiment]:
-    """The experiments in `folder` with these names or of these papers; all if none is named.
+    """The experiments in `folder` with these names or of these papers. If none is named, all.
 
     Raises:
         Error: There is no experiment of a given name.
@@ -178,7 +180,7 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
     """The TOML document `text`, which comes from `where`.
 
     Raises:
-        Error: The text is no TOML.
+        Error: The text is not TOML.
     """
     try:
         return tomllib.loads(text)
@@ -198,7 +200,7 @@ def _published(data: dict[str, Any], path: Path) -> Table:
 
 
 def _order(folder: Path) -> tuple[str, bool, list[float]]:
-    """By paper, tables and figures by number: `fig9` comes before `fig10`."""
+    """The order of experiments: by paper, then by number. So `fig9` comes before `fig10`."""
     digits = "".join(c if c.isdigit() or c == "." else " " for c in folder.name).strip(". ")
     numbers = [float(part) for part in digits.replace(".", " ").split()]
     return folder.parent.name, not folder.name.startswith("table"), numbers

@@ -1,4 +1,4 @@
-r"""The origin of saved numbers: their commit, their sources, and whether they still hold.
+r"""The origin of saved numbers: their commit, their sources, and whether they are up to date.
 
 ```
  commit A   bands, from the paper        experiment.toml
@@ -8,8 +8,9 @@ r"""The origin of saved numbers: their commit, their sources, and whether they s
  commit C   last.json is committed       A is before B: the bands were not made for the numbers
 ```
 
-Saved numbers are *stale* if the sources that the experiment uses have changed and its smoke run
-gives another result than when they were saved.
+Saved numbers are *stale*, that is, out of date, if two conditions hold. The sources that the
+experiment uses have changed; and its smoke run gives another result than when the numbers were
+saved.
 """
 
 import hashlib
@@ -24,17 +25,17 @@ from pagewalk.reproduce.experiment import Experiment, parse_toml, read_toml
 
 BENCH: tuple[str, ...] = ("addr", "pagetable", "physmem", "hat", "vm", "mmu", "description",
                           "ram", "hardware", "machine", "python")  # fmt: skip
-"""Crates that operations on a page table alone use."""
+"""The crates that are used by operations on a page table alone."""
 LAYER = ("addr", "pagetable", "physmem", "hat", "vm", "smp", "python")
-"""Crates that loads on memory management and clients in small spaces use."""
+"""The crates that are used by loads on memory management, and by clients in small spaces."""
 RUN = (*BENCH, "trace", "results", "os", "managers", "run")
-"""Crates that a run of a generated trace uses."""
+"""The crates that are used by a run of a generated trace."""
 RECORD = (*RUN, "ring", "recorder", "capture")
-"""Crates that a run of a recorded trace uses."""
+"""The crates that are used by a run of a recorded trace."""
 
 
 def git(folder: Path, *arguments: str) -> str | None:
-    """The output of `git` in `folder`; `None` if git fails or is not installed."""
+    """The output of `git` in `folder`. `None` if git fails or is not installed."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False
@@ -45,12 +46,12 @@ def git(folder: Path, *arguments: str) -> str | None:
 
 
 def commit(experiment: Experiment) -> str | None:
-    """The commit that is checked out, if the experiment lies in a clone."""
+    """The commit that is checked out, if the experiment is in a git clone."""
     return git(experiment.folder, "rev-parse", "HEAD")
 
 
 def check_saving(experiment: Experiment) -> None:
-    """Checks that numbers measured now may be saved: their bands must be committed.
+    """Checks that numbers that are measured now may be saved. Their bands must be committed.
 
     Raises:
         Error: The bands are not committed, or there is no commit.
@@ -68,7 +69,7 @@ def check_saving(experiment: Experiment) -> None:
 
 
 def complaint(experiment: Experiment) -> str:
-    """Why the saved numbers do not count, or ""; each band must be older than the numbers."""
+    """Why the saved numbers do not count, or "". Each band must be older than the numbers."""
     last = experiment.last()
     if last is None:
         return "not measured yet"
@@ -88,7 +89,7 @@ def complaint(experiment: Experiment) -> str:
 
 
 def as_measured(experiment: Experiment, measured: str) -> Experiment | None:
-    """The experiment as described by its file in the commit `measured`, if there is one."""
+    """The experiment as its file in the commit `measured` describes it, if there is such a file."""
     path = f"{measured}:./experiment.toml"
     stated = git(experiment.folder, "show", path)
     if stated is None:
@@ -97,7 +98,7 @@ def as_measured(experiment: Experiment, measured: str) -> Experiment | None:
 
 
 def as_labelled(experiment: Experiment) -> Experiment | None:
-    """The experiment as its file was when `last.json` was last written, if that is committed."""
+    """The experiment as its file was when `last.json` was last written, if that was committed."""
     written = git(experiment.folder, "log", "-1", "--format=%H", "--", "last.json")
     return as_measured(experiment, written) if written else None
 
@@ -113,7 +114,7 @@ def sources(experiment: Experiment) -> dict[str, str]:
 
 
 def definition(experiment: Experiment, smoke: bool = False) -> str:
-    """A digest of what is measured: parameters, and all that they name."""
+    """A digest of what is measured: the parameters, and everything that they name."""
     top = experiment.folder.parents[2]
     folder = top / "experiments"
     parameters = experiment.smoke if smoke else experiment.parameters
@@ -134,7 +135,7 @@ def definition(experiment: Experiment, smoke: bool = False) -> str:
 
 
 def _made_of(experiment: Experiment) -> list[Experiment]:
-    """The experiment itself, then those whose numbers it puts side by side."""
+    """The experiment itself, and then the experiments whose numbers it summarises."""
     rows = experiment.parameters["rows"].values() if experiment.method == "order" else ()
     folder = experiment.folder.parents[1]
     return [experiment, *(Experiment.load(folder / row["experiment"]) for row in rows)]
@@ -150,7 +151,10 @@ def _crates(experiment: Experiment) -> tuple[str, ...]:
 
 
 def _named(parameters: Any) -> set[str]:
-    """Names that the parameters may contain; of `fastcgi@20` the program without its value."""
+    """The names that the parameters contain.
+
+    For `fastcgi@20`, the name of the program without the value.
+    """
     return {name for text in _texts(parameters) for name in (text, text.partition("@")[0])}
 
 

@@ -1,4 +1,7 @@
-"""Inputs for the programs that are recorded: the same bytes everywhere, from a seed."""
+"""Inputs for the programs that are recorded.
+
+They are made from a seed, with the same bytes everywhere.
+"""
 
 import random
 import sqlite3
@@ -9,7 +12,7 @@ LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
 
 
 def text(path: Path, bytes_: int, seed: int = 1) -> None:
-    """Words of a made-up language, as unequally frequent as those of a real one."""
+    """Words of an invented language, whose frequencies differ as in a real language."""
     path.write_text("".join(_words(bytes_, random.Random(seed))), encoding="ascii")
 
 
@@ -48,7 +51,7 @@ def xml(path: Path, records: int, seed: int = 1) -> None:
 
 
 def graph(path: Path, nodes: int, seed: int = 1) -> None:
-    """A directed graph in DOT: a tree with some edges more."""
+    """A directed graph in DOT: a tree with some additional edges."""
     rng = random.Random(seed)
     lines = ["digraph g {"]
     lines += [f"  n{rng.randrange(max(node // 2, 1))} -> n{node};" for node in range(1, nodes)]
@@ -75,7 +78,10 @@ def linear_program(path: Path, rows: int, columns: int, seed: int = 1) -> None:
 
 
 def clauses(path: Path, variables: int, ratio: float = 4.2, seed: int = 1) -> None:
-    """A random 3-SAT problem in DIMACS; hardest where clauses are 4.27 times the variables."""
+    """A random 3-SAT problem in DIMACS.
+
+    It is hardest if there are 4.27 times as many clauses as variables.
+    """
     rng = random.Random(seed)
     count = int(variables * ratio)
     lines = [f"p cnf {variables} {count}"]
@@ -110,7 +116,7 @@ def stock(path: Path, rows: int, seed: int = 1) -> None:
 
 
 def script(path: Path, lines: list[str]) -> None:
-    """A text that the description itself has: a program's commands."""
+    """A text that is given in the description itself: the commands of a program."""
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -128,7 +134,7 @@ MAKERS: dict[str, Callable[..., None]] = {
 
 
 def _words(bytes_: int, rng: random.Random) -> Iterator[str]:
-    """Words and line breaks: `bytes_` bytes or a few more."""
+    """Words and line breaks. In total they have `bytes_` bytes or a few more."""
     vocabulary = _vocabulary(rng)
     weights = [1 / (rank + 1) for rank in range(len(vocabulary))]
     made = 0

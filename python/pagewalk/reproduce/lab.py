@@ -1,13 +1,13 @@
-r"""`Lab`: where an experiment gets its traces and its runs, each made once and kept.
+r"""`Lab`: the traces and runs of experiments. Each is made once and kept in a cache.
 
 ```
  program --> CACHE/traces/NAME-CONTENT.pwt --> machine, settings --> CACHE/runs/CONTENT.json
              program, version, inputs, length    trace, machine, this build of Pagewalk
 ```
 
-The name of each file is a digest of all that determines its contents, so no file is ever stale.
-Each file's CPU seconds are stored beside it, so that the time that an experiment takes without a
-cache is known.
+The name of each file contains a digest of everything that determines its contents, so no file is
+ever out of date. The CPU seconds for making a file are stored beside it. So it is known how long an
+experiment takes without a cache.
 """
 
 import functools
@@ -37,13 +37,13 @@ from pagewalk.reproduce.experiment import read_toml
 from pagewalk.trace import Trace
 
 SMALL = 10_000_000
-"""Accesses that are recorded for a smoke run."""
+"""The number of accesses that are recorded for a smoke run."""
 
 PLACE = "/tmp/lab-"
-"""The path of a program in the cache when it is started, without its last eight characters."""
+"""The path by which a program in the cache is started, without its last eight characters."""
 
 Results = dict[str, Any]
-"""A results document as `Results.data` has it, without counts by region or over time."""
+"""A results document as in `Results.data`, but without counts by region or over time."""
 
 
 class Lab:
@@ -51,11 +51,12 @@ class Lab:
 
     Args:
         experiments: The folder of the experiments.
-        cache: Where to keep traces and runs; `~/.cache/pagewalk` if not given.
+        cache: The folder for traces and runs. If it is not given, `~/.cache/pagewalk`.
         install: Whether to install packages that are missing.
 
     Attributes:
-        placement: The seed of the order in which frames are given out; `None`: lowest first.
+        placement: The seed of the order in which frames are allocated. `None`: the lowest frame
+            first.
         folder: The folder of the experiments.
         used: The programs used since `clear`, with their versions and lengths.
         inputs: The digest of each trace that was used.
@@ -82,7 +83,7 @@ class Lab:
         self.kept_seconds = 0.0
 
     def bench(self, machine: str, design: str, *, metered: bool = True) -> PageTable:
-        """The page table of `machine` under a design, with frames as they are placed now.
+        """The page table of `machine` with a design, and with the current placement of frames.
 
         Raises:
             Error: There is no such machine or design.
@@ -93,10 +94,10 @@ class Lab:
         return [] if self.placement is None else [f"memory.placement={self.placement}"]
 
     def program(self, name: str) -> programs.Program:
-        """The program `name`; `fastcgi@20` is `fastcgi` with 20 in place of its `{value}`.
+        """The program `name`. `fastcgi@20` stands for `fastcgi` with 20 in place of its `{value}`.
 
         Raises:
-            Error: `programs.toml` has none of that name.
+            Error: `programs.toml` has no program with this name.
         """
         base, _, value = name.partition("@")
         if base not in self._programs:
@@ -107,7 +108,7 @@ class Lab:
         """The settings of a design for a machine, as for `--set`.
 
         Raises:
-            Error: `designs.toml` has none of that name.
+            Error: `designs.toml` has no design with this name.
         """
         if design not in self._designs:
             raise Error(f"there is no design `{design}` in experiments/designs.toml")
@@ -116,7 +117,7 @@ class Lab:
                 for key, value in self._designs[design].items()]  # fmt: skip
 
     def trace(self, name: str, accesses: int, fetches: bool = True) -> Trace:
-        """The trace of a program's first `accesses` accesses after those it skips.
+        """The trace of a program's first `accesses` accesses after those that it skips.
 
         `name` may also be a generator, as in `generate:join,table=16G`.
 
@@ -131,7 +132,7 @@ class Lab:
         command, stdin, version = program.ready(self.cache, self._sources, self.install)
         if accesses >= SMALL:
             accesses = max(accesses, program.accesses)
-        # A small recording does not wait for what it would skip.
+        # A small recording skips no accesses, so that it does not take long.
         skip = program.skip if accesses >= SMALL else min(program.skip, accesses)
         root = program.root(self.cache, self.install)
         known = programs.digest(version, program, accesses, skip, fetches, PLACE, *program.confined)
@@ -148,7 +149,7 @@ class Lab:
                 recording = Recording(
                     words, skip=skip, max_accesses=accesses, ends=True, fetches=fetches,
                     calls=program.calls, small=program.small, sysroot=sysroot,
-                    # Saved numbers are of programs in QEMU, whose processor has no AVX.
+                    # The saved numbers are from programs in QEMU, whose processor has no AVX.
                     one_cpu=bool(program.i386), engine="qemu",
                 )  # fmt: skip
                 _check_whole(recording.record(part, True, progress), name, accesses)
@@ -163,10 +164,10 @@ class Lab:
         return trace
 
     def warmed(self, trace: Trace, accesses: int, spread: int | None = None) -> Trace:
-        """The trace, whose first `accesses` run without being counted.
+        """The trace, whose first `accesses` accesses are simulated without being counted.
 
-        If the trace has fewer than twice `accesses`, its first half is not counted. With `spread`
-        its mappings are moved apart by this number of bytes.
+        If the trace has fewer than two times `accesses` accesses, its first half is not counted.
+        With `spread`, its mappings are moved apart by this number of bytes.
         """
         if not accesses and spread is None:
             return trace
@@ -210,7 +211,7 @@ class Lab:
         return [kept[path]["results"] for path in paths]
 
     def _kept_at(self, trace: Trace, device: Machine) -> Path:
-        # What is not counted is no part of a trace's contents.
+        # How many accesses are not counted is not a part of a trace's contents.
         window = [trace.options["warmup"]] if trace.options["warmup"] else []
         known = programs.digest(trace.digest or trace.source, device.digest, _build(), *window)
         return self.cache / "runs" / f"{known}.json"
@@ -232,7 +233,7 @@ def _write(text: str, path: Path) -> None:
 
 @contextmanager
 def _streams(stdin: str) -> Iterator[None]:
-    """Within it, programs that are started read `stdin`, and their output is discarded."""
+    """A context within which programs that are started read `stdin`. Their output is discarded."""
     sys.stdout.flush()
     kept = [os.dup(0), os.dup(1)]
     try:
@@ -249,13 +250,13 @@ def _streams(stdin: str) -> Iterator[None]:
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """Within it, programs are started with the same few variables on every computer.
+    """A context within which programs are started with the same few variables on every computer.
 
     The length of the variables determines where the stack of a program begins.
     """
     kept = dict(os.environ)
     named = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/", "LC_ALL": "C"}
-    # Recording finds a QEMU and a plugin that are not the package's through these variables.
+    # By these variables, recording finds a QEMU and a plugin other than those of the package.
     named |= {name: kept[name] for name in ("PAGEWALK_PLUGIN", "PAGEWALK_QEMU_DIR") if name in kept}
     try:
         os.environ.clear()
@@ -270,7 +271,9 @@ def _environment() -> Iterator[None]:
 def _reached(
     cache: Path, command: Sequence[str], root: Path | None
 ) -> Iterator[tuple[list[str], Path | None]]:
-    """`command` and `root`, with paths in `cache` replaced by paths of equal length everywhere.
+    """`command` and `root`, with paths in `cache` replaced.
+
+    The new paths have the same length everywhere.
 
     A program's path and arguments are stored at the beginning of its stack, like its environment.
     The program is copied, because QEMU resolves links and passes the resulting path to it.
@@ -290,18 +293,18 @@ def _reached(
 
 
 def _tools(cache: Path, command: Sequence[str]) -> list[Path]:
-    """The folders of the tools that `command` names, in a script of its shell for instance."""
+    """The folders of the tools that `command` names, for instance in a shell script."""
     names = re.findall(rf"{re.escape(str(cache))}/tools/([\w-]+)/", " ".join(command))
     return [cache / "tools" / name for name in dict.fromkeys(names)]
 
 
 def cpu_seconds() -> float:
-    """Seconds of CPU of this process, its threads, and the processes that it has waited for."""
+    """The CPU seconds of this process, its threads, and the processes for which it has waited."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
 @functools.cache
 def _build() -> str:
-    """A digest of the native module: another build may count differently."""
+    """A digest of the native module, because another build may count differently."""
     return hashlib.sha256(Path(_native.__file__).read_bytes()).hexdigest()[:12]

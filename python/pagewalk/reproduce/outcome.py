@@ -1,4 +1,4 @@
-"""`Outcome`: the result of reproducing an experiment, beside the paper's numbers."""
+"""`Outcome`: the result of reproducing an experiment, with the paper's numbers."""
 
 import datetime
 import hashlib
@@ -24,12 +24,12 @@ from pagewalk.reproduce.table import Table, over
 
 @dataclass
 class Outcome:
-    """Our numbers, and the verdicts on the paper's claims.
+    """Our numbers, and the verdicts on the paper's claims, for one experiment.
 
     Attributes:
         experiment: The experiment that was reproduced.
-        tables: Our numbers, a table for each placement.
-        verdicts: The verdict on each claim; none after a smoke run.
+        tables: Our numbers: a table for each placement.
+        verdicts: The verdict on each claim. Empty after a smoke run.
         smoke: Whether this was a smoke run, so that the numbers mean nothing.
         used: The programs and traces behind the numbers: versions and lengths by name.
         inputs: The digest of each of these traces.
@@ -46,19 +46,19 @@ class Outcome:
 
     @property
     def table(self) -> Table:
-        """Our numbers; over several placements the median of each."""
+        """Our numbers. For several placements, the median of each."""
         return over(self.tables)
 
     @property
     def agreement(self) -> Agreement | None:
-        """The agreement of our table with the paper's, if the paper has one."""
+        """How well our table agrees with the paper's table, if the paper has one."""
         experiment = self.experiment
         if experiment.published is None or self.smoke:
             return None
         return compare(experiment.published, self.table, experiment.aggregates)
 
     def digest(self) -> str:
-        """A digest of the numbers, without times on the host, and of the programs behind them."""
+        """A digest of the numbers, except times on the host, and of the programs behind them."""
         timed = self.experiment.parameters.get("timed", [])
         tables = [table.document() for table in self.tables]
         for table in tables:
@@ -98,7 +98,7 @@ class Outcome:
 
 
 def reproduce(experiment: Experiment, lab: Lab, smoke: bool = False) -> Outcome:
-    """Measures `experiment`, with each of its placements unless it is a smoke run.
+    """Measures `experiment`, with each of its placements. A smoke run measures only one.
 
     Args:
         experiment: What to measure.
@@ -128,15 +128,15 @@ def measure(experiment: Experiment, parameters: dict[str, Any], lab: Lab) -> Tab
     """The table that the experiment's method computes from `parameters`.
 
     Raises:
-        Error: As `reproduce`.
-        WorkError: Likewise.
+        Error: As for `reproduce`.
+        WorkError: As for `reproduce`.
     """
     table: Table = _method(experiment).measure(parameters, lab)
     return table
 
 
 def saved(outcome: Outcome, small: Outcome) -> str:
-    """The text of `last.json` for `outcome`; `small` is a smoke run by the same build."""
+    """The text of `last.json` for `outcome`. `small` is a smoke run by the same build."""
     document = outcome.document()
     experiment = outcome.experiment
     document["measured_on"]["definition"] = history.definition(experiment)
@@ -146,7 +146,7 @@ def saved(outcome: Outcome, small: Outcome) -> str:
 
 
 def relabelled(experiment: Experiment) -> str:
-    """The text of `last.json` with the words and kinds that the claims have now.
+    """The text of `last.json` with the current words and kinds of the claims.
 
     A claim keeps the verdict of the claim that was checked in the same way when the numbers were
     measured. Numbers, their commit and their CPU seconds stay as they are.
@@ -165,7 +165,7 @@ def relabelled(experiment: Experiment) -> str:
     verdicts = []
     before = [*then.claims, *(labelled.claims if labelled else [])]
     for claim in experiment.claims:
-        # Its words when it was measured, or those that it has been given since.
+        # The words that the claim had when it was measured, or the words that it got since then.
         words = [each.says for each in before if each.stated() == claim.stated()]
         known = [saved[says] for says in (*words, claim.says) if says in saved]
         if not known:
@@ -192,7 +192,7 @@ def stale(experiment: Experiment, lab: Lab) -> str:
 
 def _text(document: dict[str, Any]) -> str:
     text = json.dumps(document, indent=1, ensure_ascii=False)
-    # A row of numbers in a line.
+    # Each row of numbers is in one line.
     return re.sub(r"\[\s+([^\[\]{}\"]*?)\s+\]", _in_a_line, text) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Outcomes as one HTML page: the scoreboard, then each experiment with its plot and claims."""
+"""Outcomes as one HTML page: the scoreboard, and then each experiment with its plot and claims."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -117,11 +117,11 @@ def chart(made: Outcome, figure: Figure) -> Chart:
         )
     whose = list(dict.fromkeys(row["row"] for row in figure.rows))
     bars = alt.Chart(alt.InlineData(values=figure.rows))
-    # A bar has no foot on a logarithmic scale.
+    # Bars cannot begin at zero on a logarithmic scale.
     bars = bars.mark_point(filled=True, size=70) if plot.get("log") else bars.mark_bar()
     names = list(dict.fromkeys(row["name"] for row in figure.rows))
     if len(names) > 1 and len(whose) > len(names):
-        # A row has one colour, pale where the number is the paper's.
+        # A row has one colour, which is pale for the paper's numbers.
         bars = bars.encode(
             opacity=alt.Opacity("whose:N")
             .scale(domain=["paper", "ours"], range=[0.45, 1])
@@ -152,7 +152,7 @@ def chart(made: Outcome, figure: Figure) -> Chart:
 
 
 def _axis(figure: Figure, plot: dict[str, Any]) -> alt.Axis:
-    """The axis of a figure over sizes; sizes in bytes are marked at each."""
+    """The axis of a figure over sizes. If they are sizes in bytes, each has a label."""
     if not plot.get("bytes"):
         return alt.Axis(grid=False, format="~s", labelOverlap=True)
     words = "datum.value < 1048576 ? datum.value / 1024 + ' KB' : datum.value / 1048576 + ' MB'"
@@ -190,7 +190,7 @@ def _figure(made: Outcome) -> Figure:
 
 
 def _points(table: Numbers, plot: dict[str, Any], whose: str) -> list[dict[str, Any]]:
-    """The points of a table in a plot, one per row; empty if no plot is requested."""
+    """The points of a table in a plot, one list per row. Empty if no plot is requested."""
     if not plot:
         return []
     wanted = plot.get("rows") or list(table.rows)

@@ -1,4 +1,4 @@
-"""Programs to record: our own stand-ins, built from C on demand, and installed ones.
+"""Programs to record: our own programs, which are built from C on demand, and installed programs.
 
 ```
  [heapsort]  source = "heapsort.c" --cc--> CACHE/bin/heapsort-1f3a --record--> CACHE/traces/...
@@ -35,21 +35,23 @@ class Program:
     Attributes:
         name: Its name there.
         what: What it is and does.
-        source: A file of `workloads/`, or nothing.
+        source: A source file in `workloads/`, or nothing.
         package: The Debian package that contains it, or nothing.
-        command: The command, without its first word if there is a source; `{name}` stands for an
-            input's path.
-        inputs: Inputs that are made before it runs: by name a function of the module `inputs` and
-            its parameters.
-        stdin: Which input it reads as its standard input, or nothing.
-        skip: Accesses that are skipped, so that the program's start is not recorded.
-        accesses: The least number of accesses that touch all of its memory; no recording is
+        command: The command, without its first word if there is a source. `{name}` stands for the
+            path of an input.
+        inputs: The inputs that are made before it runs. Each has a name, a function of the module
+            `inputs`, and its parameters.
+        stdin: The input that it reads as its standard input, or nothing.
+        skip: The number of accesses that are skipped, so that the program's start is not recorded.
+        accesses: The number of accesses after which all of its memory was touched. No recording is
             shorter.
-        i386: Debian packages for i386 that contain it, unpacked in a separate folder; or none.
-        small: The bytes of addresses to which it is confined (MiB in the file), or `None`.
-        calls: Whether its calls are recorded.
-        tools: Further files that a command of 32-bit programs needs: a name, and a file of
-            `workloads/`.
+        i386: The Debian packages for i386 that contain it, which are unpacked into a separate
+            folder; or none.
+        small: The size in bytes of the address range to which it is confined (in MiB in the file),
+            or `None`.
+        calls: Whether its file calls and blocking calls are recorded.
+        tools: Other files that a command of 32-bit programs needs. Each has a name, and a source
+            file in `workloads/`.
     """
 
     name: str
@@ -73,11 +75,14 @@ class Program:
 
     @property
     def confined(self) -> list[object]:
-        """Settings of the recording of a 32-bit program, part of its trace's name; else empty."""
+        """The settings of the recording of a 32-bit program, as a part of its trace's name.
+
+        Otherwise empty.
+        """
         return [self.i386, self.small, self.calls, "one processor"] if self.i386 else []
 
     def root(self, folder: Path, install: bool) -> Path | None:
-        """The folder in which its 32-bit packages are unpacked, if it has any.
+        """The folder into which its 32-bit packages are unpacked, if it has any.
 
         Raises:
             Error: The packages are missing and may not be downloaded.
@@ -86,9 +91,9 @@ class Program:
         return sysroot.unpacked(folder, self.i386, install)[0] if self.i386 else None
 
     def ready(self, folder: Path, sources: Path, install: bool) -> tuple[list[str], str, str]:
-        """Its command line, its standard input's path, and which version it is.
+        """Its command line, the path of its standard input, and its version.
 
-        Builds it and makes its inputs in `folder` where they are not there yet.
+        Builds the program and makes its inputs in `folder`, if they do not exist yet.
 
         Raises:
             Error: The program is not installed.
@@ -120,7 +125,7 @@ def load(path: Path) -> dict[str, Program]:
     """The programs that a `programs.toml` describes.
 
     Raises:
-        Error: A program there is described wrongly.
+        Error: The description of a program is invalid.
     """
     programs = {}
     for name, entry in read_toml(path).items():
@@ -147,12 +152,12 @@ def load(path: Path) -> dict[str, Program]:
 
 
 def digest(*parts: object) -> str:
-    """A short name for the contents `parts`."""
+    """A short name that is computed from the contents `parts`."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
 def kept(path: Path, make: Callable[[Path], None]) -> Path:
-    """`path`, made under another name first if it is not there yet.
+    """`path`. If the file does not exist yet, it is made under another name and then renamed.
 
     If several processes request it, one makes it and the others wait.
     """
@@ -172,11 +177,14 @@ def kept(path: Path, make: Callable[[Path], None]) -> Path:
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[None]:
-    """Holds a lock file, so that one process runs the block; it is removed at the end."""
+    """Holds a lock file, so that only one process runs the block.
+
+    The file is removed at the end.
+    """
     while True:
         with lock.open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            # Who was in here before has removed the file that was waited for.
+            # The process that held the lock before has removed the lock file.
             try:
                 is_there = os.path.samestat(os.fstat(file.fileno()), lock.stat())
             except FileNotFoundError:
@@ -212,7 +220,7 @@ def _build(folder: Path, source: Path) -> tuple[Path, str]:
 
 
 def _tool(folder: Path, source: Path) -> Path:
-    """The 32-bit program built from `source`, under its own name, which a machine can use."""
+    """The 32-bit program that is built from `source`, under the given name."""
     compiler = shutil.which("i686-linux-gnu-gcc")
     if compiler is None:
         raise Error("there is no i686-linux-gnu-gcc: `apt-get install gcc-i686-linux-gnu`")
@@ -229,7 +237,7 @@ def _compile(compiler: str, source: Path, part: Path) -> None:
 
 
 def _version(package: str, path: str) -> str:
-    """The installed version of `package`; where dpkg does not know, the binary's contents."""
+    """The installed version of `package`. If dpkg does not know it, a digest of the binary."""
     if package and shutil.which("dpkg-query"):
         asked = subprocess.run(
             ["dpkg-query", "-W", "-f", "${Version}", package],

@@ -1,8 +1,8 @@
 """Outcomes as text: one experiment, a list of them, the scoreboard of all.
 
-Claims of papers whose band is 10 % or the paper's words are counted together. Claims of other kinds
-are counted apart: those with a wider band, those that something was fitted to, arithmetic, and our
-own.
+Claims of papers are counted together if their band is 10 % or follows from the paper's words. Four
+other kinds are counted separately: claims with a wider band, claims to which something was fitted,
+arithmetic, and our own claims.
 """
 
 import textwrap
@@ -22,7 +22,7 @@ COLUMNS_MAX = 10
 
 @dataclass
 class Score:
-    """The number of claims of one kind by verdict."""
+    """The numbers of claims of one kind, by verdict."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
 
@@ -43,7 +43,7 @@ class Score:
 
 
 def scores(verdicts: Iterable[tuple[str, str]]) -> dict[str, Score]:
-    """The score of each kind of claim, from claims' kinds and verdicts."""
+    """The score of each kind of claim, computed from the kinds and verdicts of claims."""
     made = {kind: Score() for kind in KINDS}
     for kind, verdict in verdicts:
         made[kind].verdicts[verdict] += 1
@@ -51,7 +51,7 @@ def scores(verdicts: Iterable[tuple[str, str]]) -> dict[str, Score]:
 
 
 def apart(counted: Mapping[str, Score]) -> str:
-    """The scores of the kinds of claims that are counted apart."""
+    """The scores of the kinds of claims that are counted separately."""
     return "; ".join(f"{kind} {counted[kind]}" for kind in KINDS[1:] if counted[kind].all)
 
 
@@ -67,7 +67,7 @@ def sentence(counted: Mapping[str, Score]) -> str:
 
 
 def outcome(made: Outcome) -> str:
-    """The paper's numbers, ours, and the claims."""
+    """One experiment as text: the paper's numbers, our numbers, and the claims."""
     experiment = made.experiment
     unit = f", {made.table.unit}" if made.table.unit else ""
     parts = [f"{experiment.name}: {experiment.title} ({experiment.source}{unit})"]
@@ -86,7 +86,7 @@ def outcome(made: Outcome) -> str:
 
 
 def side_by_side(paper: Table | None, ours: Table) -> str:
-    """Both tables in one: for each name the paper's row, then ours."""
+    """Both tables as one. For each name, it has the paper's row and then our row."""
     columns, rows = merged(paper, ours)
     shown = _thinned(columns)
     form = formatter(rows)
@@ -99,7 +99,10 @@ def side_by_side(paper: Table | None, ours: Table) -> str:
 def merged(
     paper: Table | None, ours: Table
 ) -> tuple[list[str], list[tuple[str, list[float | None]]]]:
-    """The columns of both tables, and their rows: under each name the paper's, then ours."""
+    """The columns of both tables, and their rows.
+
+    For each name there is the paper's row and then our row.
+    """
     columns = list(dict.fromkeys([*ours.columns, *(paper.columns if paper else [])]))
     rows = []
     for name in dict.fromkeys([*(paper.rows if paper else []), *ours.rows]):
@@ -111,7 +114,7 @@ def merged(
 
 
 def listing(experiments: Sequence[tuple[str, str, Mapping[str, Any] | None, str]]) -> str:
-    """Names and titles; below each the saved verdicts, and why these do not count if so."""
+    """Names and titles. Below each are the saved verdicts and, if they do not count, the reason."""
     lines = []
     width = _width(name for name, *_ in experiments)
     for name, title, last, complaint in experiments:
@@ -130,7 +133,7 @@ def listing(experiments: Sequence[tuple[str, str, Mapping[str, Any] | None, str]
 
 
 def summary(outcomes: Sequence[Outcome], failures: Mapping[str, str]) -> str:
-    """The scoreboard."""
+    """The scoreboard as text."""
     rows = []
     missed = []
     width = _width([*(made.experiment.name for made in outcomes), *failures])
@@ -161,7 +164,7 @@ def counts(outcomes: Iterable[Outcome]) -> dict[str, Score]:
 
 
 def formatter(rows: Sequence[tuple[str, list[float | None]]]) -> Callable[[float | None], str]:
-    """How the numbers of a table are shown: without decimals if none has any."""
+    """A function that shows the numbers of a table. It shows no decimals if no number has any."""
     known = [value for _, values in rows for value in values if value is not None]
     return _whole if all(value == int(value) for value in known) else _number
 
@@ -202,7 +205,10 @@ def _paragraph(words: str, indent: str = "  ") -> str:
 
 
 def _thinned(columns: list[str]) -> list[str]:
-    """At most as many columns of a figure over sizes as a terminal shows, including the last."""
+    """The columns of a figure over sizes, at most as many as fit on a terminal.
+
+    The last one is included.
+    """
     if len(columns) <= 2 * COLUMNS_MAX:
         return columns
     step = -(-len(columns) // COLUMNS_MAX)

@@ -5,7 +5,8 @@
  CACHE/roots/i386-1f3a/   what `dpkg-deb -x` makes of the packages and of all they depend on
 ```
 
-Nothing is installed: the system's own packages and lists stay as they are, and no root is needed.
+Nothing is installed. The system's own packages and lists do not change, and the rights of root are
+not needed.
 """
 
 import os
@@ -20,7 +21,7 @@ ARCHITECTURE = "i386"
 
 
 def unpacked(folder: Path, packages: Sequence[str], install: bool) -> tuple[Path, str]:
-    """The folder that has `packages` and what they depend on, and the versions of all.
+    """The folder with `packages` and the packages on which they depend, and the versions of all.
 
     Raises:
         Error: The packages are missing and may not be downloaded, or this system has no apt.
@@ -70,11 +71,12 @@ def _downloaded(apt: Path, packages: Sequence[str]) -> list[Path]:
         encoding="utf-8",
     )
     environment = {"APT_CONFIG": str(apt / "apt.conf")}
-    # Lists that cannot be had anew may be there from before.
+    # If the lists cannot be downloaded again, lists from an earlier download may exist.
     _run(["apt-get", "update", "-qq"], environment)
     asked = ["apt-get", "install", "-y", "-qq", *packages]
     _done([*asked, "--download-only"], environment)
-    # Of archives from other times only those that these packages need.
+    # The cache may contain archives of other packages. Only those that these packages need are
+    # used.
     planned = _done([*asked, "--simulate"], environment)
     wanted = {line.split()[1] for line in planned.splitlines() if line.startswith("Inst ")}
     archives = sorted((apt / "cache" / "archives").glob("*.deb"))

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 Cell = tuple[str, str]
-"""A row's name and a column's."""
+"""The name of a row, and the name of a column."""
 
 
 @dataclass
@@ -14,11 +14,11 @@ class Table:
     """Numbers by row and column.
 
     Attributes:
-        columns: The columns' names; those of a figure over sizes are numbers as text.
-        rows: The numbers of each row, one per column; `None` if there is none.
+        columns: The names of the columns. In a figure over sizes they are numbers as text.
+        rows: The numbers of each row, one per column. `None` stands for a missing number.
         unit: The unit of the numbers.
-        drawings: Pictures that belong to the table, as SVG: a title and the picture. The document
-            has no pictures.
+        drawings: Pictures that belong to the table, each with a title and an SVG. They are not in
+            the document.
     """
 
     columns: list[str]
@@ -27,7 +27,7 @@ class Table:
     drawings: dict[str, str] = field(default_factory=dict)
 
     def value(self, cell: Cell) -> float | None:
-        """The number in a cell, `None` if there is no such cell."""
+        """The number in a cell. `None` if there is no such cell."""
         row, column = cell
         if row not in self.rows or column not in self.columns:
             return None
@@ -55,7 +55,7 @@ class Table:
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> "Table":
-        """The table in data of `document`, or in the `published` of an experiment's file."""
+        """The table in the data of `document`, or in `published` in an experiment's file."""
         return cls(
             [str(column) for column in document["columns"]],
             {name: list(values) for name, values in document["rows"].items()},
@@ -64,7 +64,10 @@ class Table:
 
 
 def over(tables: Sequence[Table], number: Callable[[list[float]], float] = median) -> Table:
-    """For tables with the same rows and columns, the median of each cell, or another `number`."""
+    """A table of the medians of several tables' cells, or of another `number`.
+
+    All must have equal rows and columns.
+    """
     first = tables[0]
     rows: dict[str, list[float | None]] = {}
     for name in first.rows:

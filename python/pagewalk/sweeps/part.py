@@ -4,9 +4,9 @@ r"""The finished designs of a sweep, in a file beside its output.
  fig.parquet.part    one JSON text a line: {"key": hash of trace and machine, "row": {...}}
 ```
 
-A line is added when its design is done, so an interrupted sweep loses only the pass that was under
-way. A design whose key is in the file is not run again. The file is removed when the output is
-complete.
+A line is added when its design is done, so an interrupted sweep loses only the pass that was
+running. If the key of a design is in the file, the design is not run again. The file is removed
+when the output is complete.
 """
 
 import hashlib
@@ -21,7 +21,10 @@ from pagewalk.trace import Trace
 
 
 class Part:
-    """The rows that are done, by key; kept in a file if there is an output to keep it beside."""
+    """The rows that are done, by key.
+
+    They are stored in a file beside the output, if there is an output.
+    """
 
     def __init__(self, output: str | os.PathLike[str] | None) -> None:
         self._path = None if output is None else Path(f"{os.fspath(output)}.part")
@@ -30,11 +33,11 @@ class Part:
             self._rows = dict(_lines(self._path))
 
     def get(self, key: str) -> Row | None:
-        """The row of the design with `key`, if it is done."""
+        """The row of the design with `key`, if this design is done."""
         return self._rows.get(key)
 
     def add(self, done: Iterable[tuple[str, Row]]) -> None:
-        """Keeps rows that are done.
+        """Stores rows that are done.
 
         Raises:
             WorkError: The system refused to write.
@@ -55,20 +58,20 @@ class Part:
             ) from error
 
     def remove(self) -> None:
-        """Removes the file, when the output is complete."""
+        """Removes the file. Called when the output is complete."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
 
 def key(trace: Trace, digest: str) -> str:
-    """The inputs of a row: the trace, the machine after its settings, the version."""
+    """A hash of the inputs of a row: the trace, the machine after its settings, and the version."""
     identity = trace.digest or _unstored(trace)
     text = "\n".join([_native.version(), identity, digest])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _unstored(trace: Trace) -> str:
-    """The property that identifies a generator's trace, or a file of another tool."""
+    """A text that identifies a generator's trace, or a file of another tool."""
     if trace.source.startswith("generate:"):
         return json.dumps(trace.header.get("command"))
     path = trace.source.split(":", 1)[-1] if ":" in trace.source else trace.source
@@ -80,7 +83,10 @@ def _unstored(trace: Trace) -> str:
 
 
 def _lines(path: Path) -> Iterable[tuple[str, Row]]:
-    """The whole lines of the file; what a killed sweep left of the last line is ignored."""
+    """The complete lines of the file.
+
+    An incomplete last line, which a killed sweep may leave, is ignored.
+    """
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             entry = json.loads(line)

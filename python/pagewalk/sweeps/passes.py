@@ -1,4 +1,7 @@
-"""Passes over a trace, each with some of the designs; here or in the workers of an executor."""
+"""Passes over a trace, each with some of the designs.
+
+They run in this process or in the workers of an executor.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,54 +16,54 @@ from pagewalk.sweeps import part, rows
 from pagewalk.trace import Trace
 
 DESIGNS_PER_PASS = 512
-"""Designs that share one pass over the trace in this process, if they are small enough."""
+"""The number of designs in one pass over the trace in this process, if they are small enough."""
 
 PASS_BYTES = 2 << 30
-"""Most memory of the data caches of a pass, unless the number of its designs is given."""
+"""The maximum memory for the data caches of a pass, unless the number of its designs is given."""
 
 BYTES_PER_LINE = 24
-"""Bytes per line of a simulated data cache: its tag, age, fingerprint and shortcut."""
+"""The bytes per line of a simulated data cache: tag, age, fingerprint and shortcut."""
 
 DESIGNS_PER_TASK = 32
-"""Designs per task of an executor."""
+"""The number of designs per task of an executor."""
 
 FRONTS_PER_PASS = 16
-"""Fronts (TLBs, page tables, mapped pages) that are in memory at once."""
+"""The number of fronts (TLBs, page tables, mapped pages) that are in memory at once."""
 
 TRIES = 3
-"""How often a pass is tried in an executor whose workers die while they run it."""
+"""How often a pass is tried in an executor if workers die while they run it."""
 
 Outcome = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True)
 class Design:
-    """A point of the sweep that can be built."""
+    """A design of the sweep that can be built."""
 
     digest: str
-    """Digest of the machine after its settings; equal digests give equal counts."""
+    """The digest of the machine after its settings. Equal digests give equal counts."""
     settings: dict[str, str]
     machine: Machine
     base: Sequence[str] = ()
-    """The settings before its own."""
+    """The settings before the design's own."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """The parts that all passes over a trace share.
+    """The data that all passes over a trace have in common.
 
-    A worker gets them with the designs' settings.
+    A worker gets these data with the designs' settings.
     """
 
     trace: Trace
     machine: str
-    """The machine of designs that do not vary over machines."""
+    """The machine, for designs that do not vary over machines."""
     threads: int | None
 
     def outcomes(
         self, designs: list[tuple[str, list[str]]], progress: Progress | None = None
     ) -> tuple[list[Outcome], list[str]]:
-        """One pass, in the process where it is called."""
+        """Runs one pass in this process."""
         machines = [_native.Machine(name, assigned) for name, assigned in designs]
         threads = self.threads or 0
         trace = self.trace
@@ -68,11 +71,11 @@ class Task:
 
 
 OPTIONAL = "mmu_cache.optional=true"
-"""The setting by which a machine without upper levels in its page table has no MMU cache."""
+"""The setting for a machine whose page table has no upper levels: no MMU cache."""
 
 
 def built(machine: str, base: Sequence[str], settings: dict[str, str]) -> Design | str:
-    """The design with `settings` after those of `base`, or why it cannot be built.
+    """The design with the settings of `base` and then `settings`, or why it cannot be built.
 
     A design whose page table has no upper levels is built without its MMU cache, so that page
     tables of all formats are in one sweep.
@@ -102,11 +105,12 @@ def count(
 
     Args:
         task: The trace, and what the designs have in common.
-        designs: One of each digest.
-        done: Rows by key.
-        executor: Where passes run; this process if absent.
-        size: Designs per pass; as many as fit into memory if absent.
-        progress: Called with accesses done in this process, or with designs done in an executor.
+        designs: The designs. There is one for each digest.
+        done: The rows that are done, by key.
+        executor: The executor in which passes run. If absent, this process.
+        size: The number of designs per pass. If absent, as many as fit into memory.
+        progress: Called with the number of accesses done in this process, or of designs done in an
+            executor.
     """
     trace = task.trace
     waiting = [one for one in designs if done.get(part.key(trace, one.digest)) is None]
@@ -130,7 +134,7 @@ def count(
 def described(
     machine: str, base: Sequence[str], settings: Mapping[str, str]
 ) -> tuple[str, list[str]]:
-    """The machine of a design, `machine` unless that varies, and what is changed in it."""
+    """The machine of a design, which is `machine` if machines do not vary, and its settings."""
     assigned = [f"{key}={value}" for key, value in settings.items() if key != MACHINE]
     return settings.get(MACHINE, machine), [*base, *assigned]
 
@@ -143,7 +147,7 @@ def _row(settings: Mapping[str, str], digest: str, outcome: Outcome) -> rows.Row
 
 
 def _fitting(most: int, designs: Iterable[Design]) -> int:
-    """How many of the designs, `most` at most, have data caches that fit into memory at once."""
+    """How many of the designs have data caches that fit into memory at once. At most `most`."""
     largest = max(
         sum(
             size_bytes(cache["size"]) // size_bytes(cache["line"])
@@ -155,12 +159,12 @@ def _fitting(most: int, designs: Iterable[Design]) -> int:
 
 
 def size_bytes(text: str) -> int:
-    """The bytes of a size as machines' files write them."""
+    """The bytes of a size as in machine files."""
     return int(text[:-1]) << 10 * "BKMGT".index(text[-1])
 
 
 def _passes(designs: Sequence[Design], size: int) -> Iterator[list[Design]]:
-    """The designs in passes, those of one front together."""
+    """Divides the designs into passes. Designs with the same front are together."""
     fronts: dict[str, list[Design]] = {}
     for one in designs:
         fronts.setdefault(one.machine.front, []).append(one)
@@ -188,7 +192,7 @@ def _here(task: Task, passes: list[list[Design]], progress: Progress | None) -> 
 
 
 def _part_of(progress: Progress, index: int, count: int) -> Progress:
-    """Progress of the pass `index` of `count` as progress of all."""
+    """The progress of pass `index` of `count` passes, as the progress of all passes."""
 
     def report(done: int, total: int | None) -> object:
         return progress(
@@ -202,7 +206,7 @@ def _part_of(progress: Progress, index: int, count: int) -> Progress:
 def _there(
     task: Task, passes: list[list[Design]], executor: Executor, progress: Progress | None
 ) -> Finished:
-    """Passes in the workers of `executor`, as they are done."""
+    """Runs passes in the workers of `executor`. Yields each when it is done."""
     task = Task(task.trace, task.machine, task.threads or 1)
     total, finished = sum(len(designs) for designs in passes), 0
 
@@ -214,7 +218,8 @@ def _there(
         try:
             futures = {submit(designs): designs for designs in passes}
         except BrokenExecutor:
-            # A pool of processes is lost with one of them: what is left is done here.
+            # A pool of processes cannot be used after one of them has died. The rest is done in
+            # this process.
             yield from _here(task, passes, None)
             return
         passes = []
@@ -239,7 +244,7 @@ def _there(
 
 
 def _died(error: Exception) -> bool:
-    """Whether it was the worker that failed, not the work."""
+    """Whether the worker has failed, rather than the work."""
     return isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker"
 
 

@@ -1,4 +1,4 @@
-"""`Sweep`: the designs of a sweep as a table, with the data to show them."""
+"""`Sweep`: the designs of a sweep as a table, with the data for showing them."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ class Sweep(TableLike):
         """The content of the files that `save` writes.
 
         Args:
-            view: Which designs are in the tables for people.
+            view: The designs that are in the tables for people.
             drawn: The layout of the charts.
             width_mm: The width of pictures in millimetres.
         """
@@ -90,7 +90,7 @@ class Sweep(TableLike):
 
         Args:
             y: The measure: `misses`, `references`, `from_memory`, `hit_rate_3`, `hit_rate_2` or
-                `time`; the first in which the designs differ if absent.
+                `time`. If absent, the first measure in which the designs differ.
             x: The key along the x axis.
             color: The key whose values are series.
             facet: The key whose values have a chart each.

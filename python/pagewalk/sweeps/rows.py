@@ -1,4 +1,4 @@
-"""From the results of designs to the rows and columns of a table."""
+"""Converts the results of designs into the rows and columns of a table."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,13 +9,15 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 _NAMED_BY = {"by_level": "level"}
-"""Lists of tables have a column for each table and number, called by this key, or by `name`."""
+"""A list of records becomes a column for each record and number. A record is named by this key, or
+by `name`.
+"""
 
 _LEFT_OUT = {"schema", "pagewalk", "not_modelled", "checked", "level", "name"}
 
 
 def row(settings: Mapping[str, str], digest: str | None, document: Mapping[str, Any]) -> Row:
-    """The row of a design: its parameters, then its counts."""
+    """The row of a design: its parameters, and then its counts."""
     return {**settings, "machine_digest": digest, **_flat(document), "error": None}
 
 
@@ -40,7 +42,7 @@ def table(rows: Sequence[Row], keys: Sequence[str]) -> "pa.Table":
 
 
 def _flat(thing: Mapping[str, Any], prefix: str = "") -> Row:
-    """The numbers of a document by their path, as in `tlbs.l1d.misses`."""
+    """The numbers of a document by their paths, such as `tlbs.l1d.misses`."""
     flat: Row = {}
     for key, value in thing.items():
         path = f"{prefix}{key}"
@@ -67,7 +69,10 @@ def _parameter(values: list[str]) -> "pa.Array[Any]":
 
 
 def _counts(values: list[Any]) -> "pa.Array[Any]":
-    """Whole numbers as uint64, however large; others as floating point, or text."""
+    """A column.
+
+    Whole numbers are uint64, other numbers are floating point, and everything else is text.
+    """
     import pyarrow as pa
 
     known = [value for value in values if value is not None]

@@ -1,4 +1,4 @@
-"""`sweep`: traces through every combination of some parameters of a machine, as one table."""
+"""`sweep`: simulates traces on every combination of some parameters of a machine, as one table."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,10 +42,10 @@ def sweep(
     threads: int | None = None,
     progress: "Progress | bool | None" = None,
 ) -> "Sweep":
-    """Runs a trace, or each of several, through every combination of some parameters of a machine.
+    """Simulates one or several traces on every combination of some parameters of a machine.
 
-    Each design counts exactly what `Machine.run` counts for it alone; what designs have in common
-    is simulated once.
+    The counts of each design are exactly those of `Machine.run` for this design. Parts that designs
+    have in common are simulated only once.
 
     Args:
         trace: A trace, or a value that `Trace` accepts, or several of these. With several, the
@@ -117,7 +117,7 @@ def sweep(
     names = list(dict.fromkeys(design.get(MACHINE, first) for design in settings))
     bases = {name: _whole(name, base, settings) for name in names}
 
-    # Nothing tells what comes through a pipe from what came the last time.
+    # It is not known whether a pipe delivers the same trace as the last time.
     done = Part(None if any(one.is_pipe for one in traces) else output)
     built: list[list[passes.Design | str]] = []
     given: list[dict[str, list[str]]] = []
@@ -155,7 +155,7 @@ def sweep(
         named = {TRACE: _names(traces)[traces.index(of)]} if len(traces) > 1 else {}
         if isinstance(design, str):
             return rows.failed({**named, **parameters}, None, design)
-        # Designs that only their parameters tell apart have been run once.
+        # Designs that differ only in their parameters, but describe equal machines, were run once.
         counted = done.get(key(of, design.digest)) or {}
         return {**named, **counted, **parameters}
 
@@ -198,7 +198,7 @@ def _traces(
 
 
 def _names(traces: "Sequence[Trace]") -> list[str]:
-    """The traces' names or, if two of them have the same name, the traces' paths."""
+    """The names of the traces. If two traces have the same name, the paths of the traces."""
     names = [one.name for one in traces]
     return names if len({*names}) == len(names) else [one.source for one in traces]
 
@@ -206,7 +206,7 @@ def _names(traces: "Sequence[Trace]") -> list[str]:
 def _base(
     given: Mapping[str, object], mean: str, designs: Sequence[Mapping[str, str]]
 ) -> dict[str, str]:
-    """The values of the design with which others are compared.
+    """The values of the design with which the other designs are compared.
 
     Raises:
         Error: A key does not vary, or not over that value, or there is no such mean.
@@ -228,7 +228,9 @@ def _base(
 
 
 def _whole(name: str, base: list[str], settings: Sequence[dict[str, str]]) -> list[str]:
-    """Settings that make `name` whole: `base`, or those of its first design that can be built.
+    """Settings that complete the machine `name`:
+
+    `base`, or those of its first design that can be built.
 
     A part of the machine may be described by `base` and by the varying keys together.
 
@@ -271,7 +273,7 @@ def _swept(
 
 
 def _memory(given: Mapping[str, list[str]]) -> dict[str, Any]:
-    """The memory of a trace by machine, if `memory` was requested."""
+    """The settings of memory for a trace on each machine, if `memory` was requested."""
     return {"memory_settings": dict(given)} if any(given.values()) else {}
 
 

@@ -1,4 +1,4 @@
-"""The varied keys of a sweep, each with its values."""
+"""The keys that vary in a sweep, each with its values."""
 
 import itertools
 import re
@@ -15,8 +15,8 @@ _POWERS = re.compile(r"2\^(\d+)\.\.2\^(\d+)")
 def values(text: str) -> list[str]:
     """The values that `text` names, separated by commas.
 
-    `1..64` are whole numbers from 1 to 64, `1..64:3` every third of them from 1 on, and
-    `2^0..2^10` the powers of two from 1 to 1024; anything else is a value as `--set` takes it.
+    `1..64` stands for the whole numbers from 1 to 64, `1..64:3` for every third of these from 1 on,
+    and `2^0..2^10` for the powers of two from 1 to 1024. Anything else is a value as for `--set`.
 
     Raises:
         Error: There is no value, or a range is empty or too long.
@@ -28,7 +28,7 @@ def values(text: str) -> list[str]:
 
 
 def combinations(vary: Mapping[str, "str | Iterable[object]"]) -> list[dict[str, str]]:
-    """Every combination of the values of each key, the last key varying fastest.
+    """Every combination of the values of all keys. The last key varies fastest.
 
     Raises:
         Error: There are no values for a key, or too many combinations.

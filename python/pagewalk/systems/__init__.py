@@ -1,4 +1,4 @@
-r"""Whole systems to record: a Linux that boots, runs one command, and ends.
+r"""Whole systems to record. A system is a Linux that boots, runs one command, and ends.
 
 ```
  packages   the distribution's kernel, busybox and firmware, fetched once

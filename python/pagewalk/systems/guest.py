@@ -6,7 +6,8 @@
  /pw/run      of the payload: begins the recording, runs the command, ends it, writes its output
 ```
 
-A marker is a long NOP, which QEMU's recorder knows; the programs of the markers do nothing else.
+A marker is a long NOP that the recorder in QEMU recognises. The programs of the markers execute
+only this NOP.
 """
 
 import lzma
@@ -17,7 +18,7 @@ from pagewalk._native import Error
 from pagewalk.systems.packages import Packages
 
 BEGIN, END, PAUSE = 1, 2, 3
-"""The numbers of the markers, which the recorder has too (`crates/recorder/src/machine.rs`)."""
+"""The numbers of the markers. The recorder contains them too (`crates/recorder/src/machine.rs`)."""
 
 INIT = """\
 #!/pw/busybox sh
@@ -52,7 +53,7 @@ tar xf /dev/vda -C /
 
 
 def marker(number: int) -> bytes:
-    """A program for Linux that runs a marker and ends."""
+    """A program for Linux that executes a marker and ends."""
     code = bytes([0x0F, 0x1F, 0x84, 0x00, number, 0x00, 0x57, 0x50])  # nop [rax + rax + 0x505700NN]
     code += bytes([0xB8, 60, 0, 0, 0, 0x31, 0xFF, 0x0F, 0x05])  # exit(0)
     base, start = 0x400000, 64 + 56
@@ -89,7 +90,7 @@ def initial(packages: Packages) -> bytes:
     modules = _modules(packages.modules)
     for name, content in modules.items():
         files[f"pw/modules/{name}"] = (0o100644, content)
-    # The disk may be another one after a snapshot is restored: its driver looks at it then.
+    # After a snapshot is restored, the disk may be another one. So its driver is loaded only then.
     last = [name for name in modules if name == "virtio_blk.ko"]
     first = [name for name in modules if name not in last]
     files["pw/modules/first"] = (0o100644, "\n".join(first).encode())
@@ -98,7 +99,10 @@ def initial(packages: Packages) -> bytes:
 
 
 def _modules(folder: Path | None) -> dict[str, bytes]:
-    """The modules for a virtio disk, each after those that it needs; none if all are built in."""
+    """The modules for a virtio disk, each after the modules that it needs.
+
+    Empty if all are built into the kernel.
+    """
     if folder is None:
         return {}
     found = {path.name.split(".")[0].replace("-", "_"): path for path in folder.rglob("*.ko*")}

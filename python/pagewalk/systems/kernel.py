@@ -18,12 +18,14 @@ _TYPE = struct.Struct("<III")
 _MEMBER = struct.Struct("<III")
 _STRUCT, _UNION = 4, 5
 _EXTRA = {1: 4, 3: 12, 14: 4, 17: 4}
-"""Bytes after a type of some kinds: INT, ARRAY, VAR, DECL_TAG."""
+"""The number of bytes after a type of the kinds INT, ARRAY, VAR and DECL_TAG."""
 _EACH = {4: 12, 5: 12, 6: 8, 13: 8, 15: 12, 19: 12}
-"""Bytes for each of its elements: STRUCT, UNION, ENUM, FUNC_PROTO, DATASEC, ENUM64."""
+"""The number of bytes for each element of the kinds STRUCT, UNION, ENUM, FUNC_PROTO, DATASEC and
+ENUM64.
+"""
 
 FUNCTIONS = {"switch_to": "__switch_to", "pgd_free": "pgd_free", "set_comm": "__set_task_comm"}
-"""Functions at whose entry the recorder acts: its names and the kernel's."""
+"""The functions whose entry the recorder records: the recorder's names and the kernel's names."""
 FIELDS = {
     "mm": ("task_struct", "mm"),
     "active_mm": ("task_struct", "active_mm"),
@@ -32,7 +34,7 @@ FIELDS = {
     "comm": ("task_struct", "comm"),
     "pgd": ("mm_struct", "pgd"),
 }
-"""The recorder's names of fields, and the structures that have them."""
+"""The recorder's names of fields, with the structures that contain these fields."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,14 @@ class _Known:
     name: str
     kind: int
     members: tuple[tuple[str, int, int], ...]
-    """Name, number of the type, and position in bits of each."""
+    """For each member: its name, the number of its type, and its position in bits."""
 
 
 def facts(types: bytes, symbols: str) -> list[str]:
-    """Arguments for the recorder.
+    """The recorder's arguments with facts about the kernel.
 
     Raises:
-        Error: The kernel has no type information, or not all functions and fields.
+        Error: The kernel has no type information, or lacks a function or a field.
     """
     if not types:
         raise Error(
@@ -65,7 +67,7 @@ def facts(types: bytes, symbols: str) -> list[str]:
         )
     said = {name: addresses[wanted] for name, wanted in FUNCTIONS.items()}
     places = dict(_all(symbols))
-    # Of versions from 6.2 to 6.14 it is the first of what they have together.
+    # In versions from 6.2 to 6.14 it is the first member of a common structure.
     current = places.get("current_task", places.get("pcpu_hot", 0))
     said |= {"current": current} if current else {}
     said |= {name: offsets[field] for name, field in FIELDS.items()}
@@ -73,7 +75,7 @@ def facts(types: bytes, symbols: str) -> list[str]:
 
 
 def functions(symbols: str) -> Iterator[tuple[str, int]]:
-    """The functions that the text of `/proc/kallsyms` has, without those of modules."""
+    """The functions in the text of `/proc/kallsyms`, without functions of modules."""
     for line in symbols.splitlines():
         parts = line.split()
         if len(parts) == 3 and parts[1] in "tTwW":
@@ -81,7 +83,7 @@ def functions(symbols: str) -> Iterator[tuple[str, int]]:
 
 
 def _offsets(types: bytes) -> dict[tuple[str, str], int]:
-    """The offset in bytes of each of `FIELDS` that there is."""
+    """The offset in bytes of each of `FIELDS` that exists."""
     known = _parsed(types)
     wanted = {structure for structure, _ in FIELDS.values()}
     found: dict[tuple[str, str], int] = {}
@@ -136,10 +138,11 @@ REGIONS = (
     ("modules", 0xFFFFFFFFA0000000, 1520 << 20, 7),
     ("fixed mappings", 0xFFFFFFFFFF000000, 0x600000, 3),
 )
-"""Name, address, bytes and rights of the regions of Linux's half of the addresses.
+"""The name, address, size in bytes and rights of the regions in Linux's half of the addresses.
 
-These are Linux's for page tables of four levels, without randomisation
-(`Documentation/arch/x86/x86_64/mm.rst`)."""
+These are Linux's regions for page tables with four levels, without randomisation
+(`Documentation/arch/x86/x86_64/mm.rst`).
+"""
 _ENTRY = struct.Struct("<IBBHQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _TEXT_AT = 0x1000
@@ -162,7 +165,7 @@ def _all(symbols: str) -> Iterator[tuple[str, int]]:
 def symbol_file(symbols: str, to: Path) -> None:
     """Writes a file with the symbols of the kernel's functions, in place of a vmlinux.
 
-    Its segment is the kernel's image, whose contents it does not have.
+    It has a segment for the kernel's image, without the contents of the image.
     """
     start, size = image(symbols)
     found = sorted((place, name) for name, place in functions(symbols) if 0 <= place - start < size)

@@ -6,7 +6,8 @@
  file   ----descriptor--> QEMU                       a snapshot to go on from
 ```
 
-Snapshots are the user's own (0600), in the cache, under a hash of all that went into them.
+Snapshots can be read only by the user (0600). They are in the cache, under a hash of everything
+that determines them.
 """
 
 import hashlib
@@ -27,16 +28,20 @@ from pagewalk.systems.packages import Packages, cache
 
 FOLDER_VARIABLE = "PAGEWALK_QEMU_DIR"
 PROCESSOR = "max,la57=off,-erms,-fsrm,-rdrand,-rdseed"
-"""The guest's processor: no pages of five levels, no random numbers of hardware."""
+"""The guest's processor, without page tables of five levels and without random numbers from
+hardware.
+"""
 APPEND = "console=ttyS0 quiet panic=-1 nokaslr no_timer_check rdinit=/pw/init"
 ICOUNT = "shift=1,sleep=off,align=off"
-"""One processor's clock: each instruction takes 2 ns."""
+"""The clock of a single processor: each instruction takes 2 ns."""
 PATIENCE = 600.0
-"""Seconds without a marker after which a guest counts as hung."""
+"""If a guest reaches no marker for this number of seconds, it counts as hung."""
 OUTPUT_BYTES = 1 << 30
-"""Bytes of the disk for the command's output, of which a file takes only what is written."""
+"""The size in bytes of the disk for the command's output. Its file takes only as much space as is
+written.
+"""
 KEPT = 6
-"""Snapshots that are kept: those that were used last."""
+"""The number of snapshots that are kept. They are those that were used last."""
 
 
 def qemu() -> Path:
@@ -49,8 +54,8 @@ def qemu() -> Path:
     path = Path(folder) / "system" / "qemu-system-x86_64"
     if not path.is_file():
         raise Error(
-            f"{path}: there is no QEMU for whole systems, which no wheel contains: `make "
-            "qemu-system` in Pagewalk's source tree builds it"
+            f"{path}: there is no QEMU for whole systems; wheels do not contain it: run "
+            "`make qemu-system` in Pagewalk's source tree to build it"
         )
     return path
 
@@ -66,7 +71,10 @@ class Machine:
     append: str = ""
 
     def arguments(self, how: str) -> list[str]:
-        """QEMU's arguments; `how` is passed to the guest's script, to select what it runs."""
+        """QEMU's arguments.
+
+        `how` is passed to the guest's script and selects what the script runs.
+        """
         folder = qemu().parent
         line = [
             "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
@@ -84,7 +92,7 @@ class Machine:
     def key(self) -> str:
         """A hash of all properties of the machine."""
         files = (qemu(), self.packages.firmware, self.packages.kernel, self.initrd)
-        # Where they lie is no part of it.
+        # The paths of files are not a part of the key.
         places = {*map(str, files), str(qemu().parent)}
         words = [word for word in self.arguments("restored") if word not in places]
         about = hashlib.sha256(json.dumps(words).encode())
@@ -95,7 +103,7 @@ class Machine:
 
 @dataclass
 class Session:
-    """A QEMU that runs, or is to be run by another: its monitor and its serial line."""
+    """A QEMU that is running or will be started by other code: its monitor and its serial line."""
 
     line: list[str]
     name: str
@@ -103,7 +111,7 @@ class Session:
     _kept: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Makes the monitor and the serial line."""
+        """Creates the monitor and the serial line."""
         self._monitor, monitor = socket.socketpair()
         self._serial, serial = socket.socketpair()
         self._ends = [monitor, serial]
@@ -115,7 +123,7 @@ class Session:
         self._reader = threading.Thread(target=self._listen, daemon=True)
 
     def disks(self, payload: Path, output: Path) -> None:
-        """Gives the guest its two disks, of which it may write to the second."""
+        """Gives the guest its two disks. The guest may write only to the second one."""
         for name, path, only in (("payload", payload, "on"), ("output", output, "off")):
             drive = f"if=none,id={name},format=raw,read-only={only},file={_escaped(path)}"
             self.line += ["-drive", drive, "-device", f"virtio-blk-pci,drive={name}"]
@@ -132,7 +140,7 @@ class Session:
         return tuple(one.fileno() for one in [*self._ends, *self._kept])
 
     def begun(self) -> None:
-        """Called when QEMU runs: begins to read the serial line."""
+        """Called when QEMU is running. Begins to read the serial line."""
         self._reader.start()
 
     def _listen(self) -> None:
@@ -142,7 +150,7 @@ class Session:
                 del self._said[: -(1 << 20)]
 
     def let_go(self) -> None:
-        """Closes this process's copies of QEMU's descriptors, so that QEMU's end is noticed."""
+        """Closes this process's copies of QEMU's descriptors, so that it detects QEMU's end."""
         for end in self._ends:
             end.close()
 
@@ -177,13 +185,13 @@ class Session:
         return message
 
     def why(self, what: str) -> str:
-        """An error with the last line that the kernel has said."""
+        """An error that contains the last line that the kernel has printed."""
         lines = [line for line in self.serial.splitlines() if line.strip()]
         last = f"; the last line of its console is `{lines[-1].strip()[:200]}`" if lines else ""
         return f"the guest {what} ({self.name}){last}"
 
     def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
-        """Gives QEMU's monitor a command, and returns the answer."""
+        """Gives a command to QEMU's monitor, and returns the answer."""
         request: dict[str, Any] = {"execute": command}
         if arguments:
             request["arguments"] = arguments
@@ -205,7 +213,7 @@ class Session:
         self.ask("qmp_capabilities")
 
     def go(self) -> None:
-        """Lets a restored machine run."""
+        """Continues a restored machine."""
         until = time.monotonic() + PATIENCE
         while (status := self.ask("query-status").get("status")) == "inmigrate":
             if time.monotonic() > until:
@@ -215,7 +223,7 @@ class Session:
             self.ask("cont")
 
     def wait(self) -> None:
-        """Waits until the guest comes to its next pause."""
+        """Waits until the guest reaches its next pause."""
         until = time.monotonic() + PATIENCE
         while self._message(until).get("event") != "STOP":
             pass
@@ -253,7 +261,7 @@ def _free(folder: Path) -> int:
 
 
 def _escaped(path: Path) -> str:
-    """A path as the value of an option of QEMU."""
+    """A path, escaped for use as the value of an option of QEMU."""
     return str(path).replace(",", ",,")
 
 
@@ -265,7 +273,10 @@ def snapshots() -> Path:
 
 
 def snapshot(key: str) -> Path:
-    """The snapshot of that key, which need not exist; the oldest others are removed."""
+    """The path of the snapshot with this key, which may not exist yet.
+
+    The oldest other snapshots are removed.
+    """
     folder = snapshots()
     wanted = folder / key
     if wanted.exists():
@@ -285,7 +296,7 @@ def snapshot(key: str) -> Path:
 
 
 def run(session: Session, plugin: bool = True) -> "subprocess.Popen[bytes]":
-    """Starts QEMU without a recording; with `plugin` it stops at the guest's pauses."""
+    """Starts QEMU without a recording. With `plugin`, QEMU stops at the guest's pauses."""
     line = [str(qemu()), *session.line]
     if plugin:
         line += ["-plugin", "pagewalk,markers=on"]

@@ -1,6 +1,9 @@
-"""The kernel, the busybox and the firmware of a system: packages of the distribution, fetched once.
+"""The kernel, the busybox and the firmware of a system.
 
-Elsewhere variables name the files: `PAGEWALK_KERNEL`, `PAGEWALK_BUSYBOX`, `PAGEWALK_FIRMWARE`.
+They are from packages of the distribution, which are downloaded once.
+
+On other distributions, variables name the files: `PAGEWALK_KERNEL`, `PAGEWALK_BUSYBOX`,
+`PAGEWALK_FIRMWARE`.
 """
 
 import os
@@ -18,15 +21,16 @@ FETCHED = {
     BUSYBOX: ("busybox-static", ("*/bin/busybox",)),
     FIRMWARE: ("seabios", ("./usr/share/seabios/bios-256k.bin",)),
 }
-"""Variables that name a file, and the package and the files in it that are fetched otherwise.
+"""For each file: the variable that may name it, and otherwise the package and the files in it that
+are downloaded.
 
-The first pattern is that of the file which the variable names.
+The first pattern is for the file that the variable names.
 """
 
 
 @dataclass(frozen=True)
 class Packages:
-    """The files of a system, and the folder with the modules of its kernel, if it has any."""
+    """The files of a system, and the folder with the modules of its kernel, if there are any."""
 
     kernel: Path
     busybox: Path
@@ -35,7 +39,7 @@ class Packages:
 
 
 def cache() -> Path:
-    """The folder for packages and snapshots, which is the user's own."""
+    """The folder for packages and snapshots, which only the user may access."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(home) / "pagewalk" / "system"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -46,7 +50,7 @@ def find(kernel: str | None) -> Packages:
     """The files of a system with its own kernel or with that of the distribution.
 
     Raises:
-        Error: A file is missing, or cannot be fetched.
+        Error: A file is missing, or cannot be downloaded.
     """
     busybox, firmware = _file(BUSYBOX), _file(FIRMWARE)
     if kernel is not None:
@@ -61,7 +65,10 @@ def find(kernel: str | None) -> Packages:
 
 
 def _modules_of(kernel: Path) -> Path | None:
-    """The folder with modules of the kernel's version: beside the kernel, or installed here."""
+    """The folder with modules for the kernel's version.
+
+    It is beside the kernel, or installed on this system.
+    """
     version = version_of(kernel)
     for root in (kernel.parent.parent, kernel.parent, Path("/")):
         folder = root / "lib" / "modules" / version
@@ -74,7 +81,7 @@ def version_of(kernel: Path) -> str:
     """The version that a bzImage names in its header.
 
     Raises:
-        Error: The file is no kernel for x86-64.
+        Error: The file is not a kernel for x86-64.
     """
     head = kernel.read_bytes()[: 1 << 16]
     if head[0x202:0x206] != b"HdrS":
@@ -104,7 +111,7 @@ def _fetch(package: str, patterns: tuple[str, ...], to: Path) -> None:
     to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=to.parent) as scratch:
         found = _said("apt-cache", "depends", "--important", package).splitlines()
-        # The newest kernel is what this package depends on.
+        # This package depends on the newest kernel.
         images = [line.split()[-1] for line in found if "Depends: linux-image-" in line]
         _said("apt-get", "download", *(images or [package])[:1], cwd=Path(scratch))
         [file] = Path(scratch).glob("*.deb")
@@ -122,7 +129,10 @@ def _said(*command: object, cwd: Path | None = None) -> str:
     )
     line = list(map(str, command))
     if shutil.which(line[0]) is None:
-        raise Error(f"{line[0]} is missing, which fetches the packages of a system: {by_hand}")
+        raise Error(
+            f"{line[0]} is not installed, but is needed to download the packages of a system: "
+            f"{by_hand}"
+        )
     done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=cwd)
     if done.returncode != 0:
         why = (done.stderr.strip() or "no reason given").splitlines()[-1]

@@ -1,4 +1,4 @@
-"""The command of a guest and the files that it needs, as a tar that the guest unpacks.
+"""The command of a guest and the files that it needs. They are a tar that the guest unpacks.
 
 ```
  program   --> itself, its interpreter if it is a script, the libraries that `ldd` names
@@ -7,7 +7,7 @@
  --with    --> further files and folders
 ```
 
-All files keep their paths. The tar has equal bytes for equal files.
+All files keep their paths. Equal files give a tar with equal bytes.
 """
 
 import io
@@ -25,9 +25,11 @@ from pagewalk import text
 from pagewalk._native import Error
 
 MOST_BYTES = 384 << 20
-"""Bytes of a payload: the guest unpacks it into its memory."""
+"""The maximum size of a payload in bytes. The guest unpacks it into its memory."""
 _EXTENSIONS = {"site-packages", "dist-packages"}
-"""Folders of software that was installed later; `--with` names the parts that a command needs."""
+"""Folders of software that was installed apart from the distribution. `--with` must name the parts
+of it that a command needs.
+"""
 _LIBRARY = re.compile(r"\s*(?:(\S+) => )?(/\S+) \(0x")
 _MISSING = re.compile(r"\s*(\S+) => not found")
 
@@ -103,7 +105,7 @@ def _add_program(path: Path, files: set[Path], depth: int = 0) -> None:
 
 
 def _add_file(path: Path, files: set[Path]) -> None:
-    """A file, and what it leads to if it is a link."""
+    """Adds a file. If it is a link, also adds its target."""
     files.add(path)
     for _ in range(16):
         if not path.is_symlink():
@@ -135,7 +137,7 @@ def _add_tree(path: Path, files: set[Path], without: Collection[str] = ()) -> No
 
 
 def _installed_with(program: Path) -> list[Path]:
-    """The folders with the rest of the program's installation."""
+    """The folders that were installed together with the program."""
     found = []
     for path in {program, program.resolve()}:
         prefix, name = path.parent.parent, path.name
@@ -147,8 +149,8 @@ def _installed_with(program: Path) -> list[Path]:
 
 
 def _add_libraries(files: set[Path]) -> None:
-    """The libraries of all programs and libraries among `files`."""
-    # One of the names of each file.
+    """Adds the libraries of all programs and libraries among `files`."""
+    # Each file is examined under only one of its names.
     existing = [path for path in sorted(files, reverse=True) if path.is_file()]
     inodes = {(path.stat().st_ino, path.stat().st_dev): path for path in existing}
     binaries = [path for path in sorted(inodes.values()) if _is_elf(path)]
@@ -188,10 +190,10 @@ def _add(tar: tarfile.TarFile, path: Path) -> None:
         info = tar.gettarinfo(str(path), str(path).lstrip("/"))
     except OSError as error:
         raise Error(f"{path}: cannot be read: {error.strerror}") from error
-    # The guest has one user, whose the files are.
+    # The guest has only one user, who owns all files.
     info.uid = info.gid = 0
     info.uname = info.gname = ""
-    # A folder in the path may be a link here, and is none in the guest.
+    # A folder in the path may be a link on this system, but it is not a link in the guest.
     if info.isreg():
         with path.open("rb") as file:
             tar.addfile(info, file)

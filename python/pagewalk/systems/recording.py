@@ -1,4 +1,4 @@
-"""A recording of a whole system: its kernel and its programs, while they run one command."""
+"""A recording of a whole system: the kernel and all programs, while one command runs."""
 
 import contextlib
 import hashlib
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 _IMAGE = "kernel"
 """The name of the file with the kernel's symbols, and of its region."""
 LEAST, MOST = 256 << 20, 3 << 30
-"""The least and the most bytes of a guest's memory: with more, a PC has memory above its
-devices."""
+"""The limits of a guest's memory in bytes. With more memory, a PC has some of it above its
+devices.
+"""
 CPUS_MAX = 8
 
 
@@ -37,18 +38,21 @@ class SystemRecording:
 
     Args:
         command: The command and its arguments.
-        kernel: The kernel, a bzImage; by default that of the distribution's package for clouds.
-        initrd: An initial file system whose files the guest has too.
-        memory: Bytes of the guest's memory.
-        cpus: Its processors. With one processor, two recordings of the same command are equal.
-        more: Files and folders that the guest has at the same paths, besides the command's own.
+        kernel: The kernel, a bzImage. The default is the kernel of the distribution's package for
+            clouds.
+        initrd: An initial file system, whose files are added to those of the guest.
+        memory: The size of the guest's memory in bytes.
+        cpus: The number of the guest's processors. With one processor, two recordings of the same
+            command are equal.
+        more: Other files and folders that the guest gets at the same paths.
         boot: Whether the boot of the kernel is recorded too.
         fetches: Whether to record instruction fetches.
         skip: Number of accesses to leave out at the beginning.
         max_accesses: Number of accesses after which recording ends.
-        callbacks: Whether the recorder uses only callbacks: the same trace, more slowly.
-        append: Further words for the kernel's command line.
-        check: Whether each load and store is compared with QEMU's own TLB, which takes long. A note
+        callbacks: Whether the recorder uses only callbacks. The trace is the same, but recording
+            takes longer.
+        append: More words for the kernel's command line.
+        check: Whether each load and store is compared with QEMU's own TLB. This takes long. A note
             says how many differ in physical address or page size.
     """
 
@@ -97,7 +101,7 @@ class SystemRecording:
     ) -> dict[str, Any]:
         """Runs the command in a guest and writes the trace of the whole system.
 
-        The command's standard input is this process's; its output is given when it has ended.
+        The command has this process's standard input. Its output is returned when it has ended.
 
         Returns:
             As `Recording.record`, with the `exit_status` of the command, and its output: `stdout`
@@ -130,7 +134,8 @@ class SystemRecording:
         _empty(written)
         initrd = folder / "initrd"
         own = b"" if self.initrd is None else _read("--initrd", self.initrd)
-        # Linux unpacks archives one after the other; each begins at a multiple of four bytes.
+        # Linux unpacks several archives one after the other. Each must begin at a multiple of four
+        # bytes.
         initrd.write_bytes(own + b"\0" * (-len(own) % 4) + guest.initial(packages))
         made = machine.Machine(packages, initrd, self.memory, self.cpus, self.append)
         known = _kernel(made, folder)
@@ -209,7 +214,7 @@ def _empty(disk: Path) -> None:
 
 @dataclass(frozen=True)
 class _Kernel:
-    """The known facts of a kernel: arguments for the recorder, and the file with its symbols."""
+    """The known facts about a kernel: the recorder's arguments, and the file with its symbols."""
 
     facts: list[str]
     image: Path
@@ -217,7 +222,7 @@ class _Kernel:
 
 
 def _kernel(made: machine.Machine, folder: Path) -> _Kernel:
-    """The known facts of the kernel, from the kernel itself, which runs once for this."""
+    """The known facts about the kernel. The kernel runs once to report them."""
     key = hashlib.sha256(made.packages.kernel.read_bytes() + guest.INIT.encode()).hexdigest()[:32]
     kept = cache() / "kernels" / key
     if not (kept / "symbols").is_file():
@@ -244,7 +249,7 @@ def _kernel(made: machine.Machine, folder: Path) -> _Kernel:
 
 
 def _snapshots(made: machine.Machine, disk: Path, folder: Path) -> Path:
-    """The snapshot of the machine before the command: it has booted, and has the payload."""
+    """The snapshot of the machine before the command. It has booted, and contains the payload."""
     booted = machine.snapshot(made.key())
     if not booted.exists():
         none = folder / "empty"

@@ -1,5 +1,5 @@
-//! Counting of accesses that are guaranteed to hit the first-level TLBs of the machine that is simulated at the
-//! same time. Other accesses are recorded.
+//! Counting of the accesses that are guaranteed to hit the first-level TLBs of the machine that is
+//! simulated at the same time. All other accesses are recorded.
 //!
 //! ```text
 //!   translated code    its page's entry is held: count and time     ([`crate::translate::counted`], [`crate::table`])
@@ -9,16 +9,16 @@
 //!                      its page is held from here on
 //! ```
 //!
-//! The rules are those of the recorder in QEMU (`crates/recorder/src/sure.rs`), and so are the reports: which
-//! pages are held, which page is evicted, and the reports before a system call. With LRU, a set of n entries
-//! has the n pages of it that were used last.
+//! The rules are those of the recorder in QEMU (`crates/recorder/src/sure.rs`), and so are the
+//! reports: which pages are held, which page is evicted, and the reports before a system call. With
+//! LRU, a set of n entries contains the n pages of this set that were used last.
 //!
-//! Unlike in QEMU, accesses are checked before they are made, and all earlier accesses are complete then. So nothing
-//! has to be undone, except after a fault ([`crate::counting`]): a page is probed before an access is
-//! reported.
+//! Unlike in QEMU, accesses are checked before they are made, and all earlier accesses are complete
+//! at this time. So nothing has to be undone, except after a fault ([`crate::counting`]). A page is
+//! probed before an access to it is reported.
 //!
-//! The *clock* is in r11 while translated code runs: two steps for each access. It is set back at the end of an
-//! interval, when it comes to the end of [`table::POLL`].
+//! The *clock* is in r11 while translated code runs. It advances by two for each access. It is set
+//! back at the end of an interval, when it reaches the end of [`table::POLL`].
 
 mod string;
 
@@ -40,20 +40,21 @@ use crate::translate::Log;
 use crate::translate::counted::{Counting, Whole, rows};
 
 pub(crate) const PAGE_BYTES: u64 = 1 << 12;
-/// The fewest ways of a TLB that has both code and data: a block could replace its own page of code.
+/// The minimum number of ways of a TLB for both code and data. With fewer ways, a block could evict
+/// the page with its own code.
 const TOGETHER_WAYS_MIN: usize = 8;
-/// Counts of an entry are reported before they come near to their limit.
+/// The counts of an entry are reported when they reach this number, before they can overflow.
 const COUNT_MAX: u32 = 1 << 30;
-/// The time at the beginning of an interval in which no page has one.
+/// The time at the beginning of an interval in which no page has a time yet.
 const BEGIN: u64 = 2;
 
 /// An access that is counted or recorded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Access {
     pub(crate) address: u64,
-    /// Its instruction, size and kinds.
+    /// The access's instruction, size and kinds.
     pub(crate) tag: Tag,
-    /// The rows of its block before it, with the fetch.
+    /// The number of rows of its block before it, including the fetch.
     pub(crate) before: u32,
 }
 
@@ -72,13 +73,14 @@ struct Run {
 pub(crate) struct Uncounted {
     /// The number of accesses before the group.
     pub(crate) begun: u64,
-    /// One bit for each access that was recorded.
+    /// A set with one bit for each access that was recorded.
     pub(crate) told: u128,
-    /// The index of the first access that would fault, if any; it and those after it were not counted.
+    /// The index of the first access that would fault, if any. This access and the accesses after
+    /// it were not counted.
     pub(crate) stopped: Option<usize>,
 }
 
-/// The sequence of random replacement, which is not supported.
+/// Stands for the sequence of random replacement, which the engine does not support.
 struct NoSequence;
 
 impl held::Sequence for NoSequence {
@@ -96,7 +98,8 @@ pub(crate) struct Counter {
     state: State,
     pub(crate) table: Table,
     pub(crate) is_on: bool,
-    /// The pages that are held for fetches and for data; only the first is used if both use one TLB.
+    /// The held pages for fetches and those for data. If both use one TLB, only the first list is
+    /// used.
     lists: [List<NoSequence>; 2],
     together: bool,
     /// While the engine runs: the clock. While translated code runs: the address of the next record.
@@ -108,7 +111,7 @@ pub(crate) struct Counter {
     begin: u64,
     accesses: u64,
     instructions: u64,
-    /// The accesses and instructions that were reported.
+    /// The numbers of accesses and instructions that were reported.
     accesses_told: u64,
     instructions_told: u64,
     run: Option<Run>,
@@ -117,20 +120,21 @@ pub(crate) struct Counter {
     pub(crate) assisted: Vec<(u64, Tag, bool)>,
     /// The number of accesses before the repeated instruction that is being executed.
     pub(crate) string_begun: u64,
-    /// The numbers of blocks that consist of one access: by block, tag, and its instructions, with
-    /// [`FETCHES`] if they have a fetch.
+    /// The numbers of the blocks that consist of one access. The key is the block, the access's
+    /// tag, and the number of instructions, with [`WITH_FETCH`] if the block has a fetch.
     parts: BTreeMap<Part, u32>,
-    /// Some of them, by a hash: a look-up in a tree takes as long as the rest of a miss.
+    /// Some of these parts, by a hash, because a look-up in the tree takes as long as all other
+    /// work of a miss.
     recent: Vec<(Part, u32)>,
 }
 
 /// A part of a block: see [`Counter::parts`].
 type Part = (Whole, u16, u32);
 
-/// The number of parts that are found at once; a power of two.
+/// The number of parts that can be found by the hash. It is a power of two.
 const RECENT: usize = 1 << 12;
 
-/// The place of a part among those that are found at once.
+/// The place of a part in [`Counter::recent`].
 fn place((whole, bits, instructions): Part) -> usize {
     let word = whole.pc ^ u64::from(bits) << 20 ^ u64::from(instructions) << 40;
     (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize % RECENT
@@ -140,7 +144,7 @@ fn place((whole, bits, instructions): Part) -> usize {
 const WITH_FETCH: u32 = 1 << 16;
 
 impl Counter {
-    /// Counts nothing.
+    /// A counter that counts nothing.
     pub(crate) fn off(state: State) -> Counter {
         Counter {
             state,
@@ -165,7 +169,8 @@ impl Counter {
         }
     }
 
-    /// Counts if the session requests that and it is supported here, and if no other process is recorded.
+    /// A counter that counts if the session requests this, if it is supported here, and if no other
+    /// process is recorded.
     pub(crate) fn new(session: &Session, state: State) -> Counter {
         let pages = session.sure_pages.map(|pages| pages as usize);
         let sets = session.sure_sets.map(|sets| sets as usize);
@@ -199,7 +204,7 @@ impl Counter {
         self.is_on.then(|| Counting { together: self.together, missed: detour::missed() })
     }
 
-    /// Called when the engine is entered by way of its exits: r11 was the clock.
+    /// Called when the engine is entered by an exit of translated code, in which r11 was the clock.
     pub(crate) fn leave(&mut self) {
         if self.is_on && core::mem::take(&mut self.is_inside) {
             self.clock = self.state.get(RING);
@@ -207,7 +212,7 @@ impl Counter {
         }
     }
 
-    /// Called before translated code is entered: r11 will be the clock.
+    /// Called before translated code is entered, in which r11 will be the clock.
     pub(crate) fn enter(&mut self) {
         if self.is_on {
             self.is_inside = true;
@@ -225,7 +230,7 @@ impl Counter {
         usize::from(of != HitsOf::Fetch && !self.together)
     }
 
-    /// The kinds of accesses whose pages are in the list of that index, as bits of an entry.
+    /// The kinds of accesses whose pages are in the list with this index, as bits of an entry.
     fn bits(&self, index: usize) -> u8 {
         match (self.together, index) {
             (true, _) => LOADED | STORED | BOTH | RUN,
@@ -234,7 +239,7 @@ impl Counter {
         }
     }
 
-    /// The time of the last use of a page, as the list of that index sees it.
+    /// The time of a page's last use by the kinds of accesses of the list with this index.
     fn last_use(table: Table, together: bool, index: usize, page: u64) -> u64 {
         let entry = table.get(page);
         let last = match (together, index) {
@@ -245,7 +250,8 @@ impl Counter {
         last.into()
     }
 
-    /// Holds `page`, which is in no list yet. Reports the page that it replaces, if any.
+    /// Adds `page` to the list with this `index`. It must not be in the list yet. Reports the page
+    /// that was replaced, if any.
     fn admit(&mut self, recorder: &mut Recorder, page: u64, index: usize) {
         recorder.process().counting.store(1, Ordering::Release);
         let (table, together) = (self.table, self.together);
@@ -260,8 +266,8 @@ impl Counter {
         }
     }
 
-    /// The counts in the entry of `page` for the kinds of the list of that index that it is held for; they are
-    /// 0 from here on.
+    /// The counts in the entry of `page`, for those kinds of accesses of the list with this index
+    /// for which the page is held. Sets the counts to 0.
     fn take_counts(
         &mut self,
         page: u64,
@@ -296,7 +302,8 @@ impl Counter {
         self.table.get(page).kinds &= !self.bits(index);
     }
 
-    /// Reports all that was counted, in the order of the last uses. No page is held any more.
+    /// Reports all counted accesses, in the order of the pages' last uses. Afterwards no page is
+    /// held.
     pub(crate) fn settle(&mut self, recorder: &mut Recorder) {
         if !self.is_on {
             return;
@@ -311,9 +318,10 @@ impl Counter {
         recorder.process().counting.store(0, Ordering::Release);
     }
 
-    /// Reports the counts of all pages, and the number of accesses before the time `clock`. No page is held any more.
-    /// If the fetch of a run of a block was counted, and `current` is this block and the number of accesses before
-    /// it, then the fetch is recorded: what follows belongs to it.
+    /// Reports the counts of all pages, and the number of accesses before the time `clock`.
+    /// Afterwards no page is held. `current` may be a block that is being executed and the number
+    /// of accesses before it. If this block's fetch was counted, the fetch is recorded, since the
+    /// following accesses belong to it.
     fn report(&mut self, recorder: &mut Recorder, clock: u64, current: Option<(Whole, u64)>) {
         for index in 0..self.lists.len() {
             let mut uses = [(0, 0); PAGES_MAX];
@@ -424,8 +432,8 @@ impl Counter {
         }
     }
 
-    /// Counts or records an access of a block at the time `clock`. Returns whether it was counted; `None` if it
-    /// would fault, as `can_access` says.
+    /// Counts or records an access of a block at the time `clock`. Returns whether it was counted.
+    /// `None` if `can_access` says that it would fault.
     pub(crate) fn access(
         &mut self,
         recorder: &mut Recorder,
@@ -457,8 +465,8 @@ impl Counter {
         Some(false)
     }
 
-    /// Holds these pages for such accesses, which use them at the time `clock`. Accesses to data belong to the
-    /// run `current` of a block: see [`Counter::report`].
+    /// Makes these pages held pages for accesses of this kind, which use them at the time `clock`.
+    /// Accesses to data belong to the execution `current` of a block: see [`Counter::report`].
     fn hold(
         &mut self,
         recorder: &mut Recorder,
@@ -469,13 +477,13 @@ impl Counter {
     ) {
         let index = self.index(of);
         if pages.iter().flatten().any(|&page| !is_low(page)) {
-            // There are no entries for it, but one in the TLB.
+            // The table has no entries for this page, but the TLB has one.
             self.settle_at(recorder, current, clock);
             return;
         }
         if let [Some(first), Some(second)] = pages {
-            // If both are new and only one entry is free, it is unknown whether the first page
-            // needs it.
+            // If both pages are new and only one entry is free, it is unknown whether the first
+            // page needs this entry.
             let list = &self.lists[index];
             let set = |page: u64| list.set_of(page / PAGE_BYTES);
             let is_new = |page: u64| self.table.get(page).kinds & self.bits(index) == 0;
@@ -505,8 +513,8 @@ impl Counter {
         }
     }
 
-    /// Reports all that was counted, in the middle of a run of a block, whose page of code stays held if code and
-    /// data have TLBs of their own.
+    /// Reports all counted accesses, in the middle of an execution of a block. If code and data
+    /// have separate TLBs, the page with the block's code stays held.
     fn settle_at(&mut self, recorder: &mut Recorder, current: Option<(Whole, u64)>, clock: u64) {
         let is_told = |&(whole, begun): &(Whole, u64)| {
             self.run.is_some_and(|run| run.whole == whole && run.begun == begun)
@@ -516,7 +524,7 @@ impl Counter {
         let page = page.filter(is_held).filter(|_| !self.together);
         self.report(recorder, clock, current.filter(|current| !is_told(current)));
         let Some(page) = page else { return };
-        // It is the last one that was used.
+        // This page was used last.
         let set = self.lists[0].set_of(page / PAGE_BYTES);
         self.lists[0].add(set, page);
         let entry = self.table.get(page);
@@ -536,7 +544,7 @@ impl Counter {
         let Access { address, tag, .. } = access;
         let (now, instruction) = (self.accesses_at(clock), tag.instruction());
         let before = self.run.filter(|run| run.whole == whole && run.begun == begun);
-        // The fetch is recorded with it, and is no longer counted.
+        // The fetch is recorded together with the access, and is no longer counted.
         let is_counted = is_low(whole.pc) && before.is_none() && {
             let entry = self.table.get(whole.pc);
             entry.kinds & RUN != 0 && entry.uncount_fetch()
@@ -629,8 +637,8 @@ impl Counter {
         self.clock += 2;
     }
 
-    /// Takes note that a block that was about to run at the time `clock` does not: if its fetch was recorded, it has
-    /// been one.
+    /// Called if a block that was about to run at the time `clock` does not run. If its fetch was
+    /// recorded, this counts as an execution of the block.
     pub(crate) fn run_not(&mut self, whole: Whole, clock: u64) {
         let begun = self.accesses_at(clock);
         if self.run.is_some_and(|run| run.whole == whole && run.begun == begun) {
@@ -640,8 +648,8 @@ impl Counter {
         }
     }
 
-    /// Takes back the accesses of the last assisted instruction that were not made, as it has faulted. Returns
-    /// the clock without them.
+    /// Called if the last assisted instruction has faulted. Takes those of its accesses that were
+    /// not made back from the counts. Returns the clock without them.
     pub(crate) fn take_back_assisted(&mut self, clock: u64, fault: Option<u64>) -> u64 {
         let assisted = core::mem::take(&mut self.assisted);
         let faults = |&(address, tag, _): &(u64, Tag, bool)| {

@@ -1,5 +1,5 @@
-//! Counting of the accesses that the engine makes or computes itself: those of repeated and of assisted
-//! instructions.
+//! Counting of the accesses that the engine itself makes or computes: the accesses of repeated
+//! instructions and of assisted instructions.
 
 use ring::Tag;
 
@@ -24,7 +24,7 @@ pub(crate) struct Piece {
     pub(crate) is_first: bool,
     pub(crate) is_down: bool,
     pub(crate) elements: u64,
-    /// The address of a fault in the element behind these.
+    /// The address of a fault in the element after these elements.
     pub(crate) fault: Option<u64>,
 }
 

@@ -85,8 +85,9 @@ fn is_masked(instruction: &Instruction) -> bool {
 }
 
 impl Engine {
-    /// Handles a fault at `at` in translated code, for `address`, that is not the program's. Returns whether it was
-    /// one; then the code goes on as `context` says.
+    /// Handles a fault at `at` in translated code, for an access to `address`, if the fault is not
+    /// one of the program. Returns whether it was handled. In this case the code continues as
+    /// `context` says.
     pub(crate) fn resolve_counted(&mut self, context: &mut Context, at: u64, address: u64) -> bool {
         resolve(self, context, at, address)
     }
@@ -143,7 +144,7 @@ fn renew(engine: &mut Engine, clock: u64) -> u64 {
     engine.state.set(RING, clock);
     engine.counter.leave();
     engine.counter.renew(&mut engine.recorder);
-    // The host may need no more.
+    // The host may need no more records.
     engine.recorder.mark();
     engine.counter.enter();
     engine.state.get(RING)
@@ -190,7 +191,7 @@ fn take_back(
     let checked = block.groups.iter().filter(|group| group.instruction <= here).count();
     let groups = &block.groups[..checked];
     let own = own_addresses(engine, found);
-    // Those of the instruction, which are as many as its accesses have parts.
+    // The accesses of the instruction. Each access may have several parts.
     let first =
         block.accesses.iter().position(|access| usize::from(access.tag.instruction()) == here);
     let of = |index: usize| first.and_then(|first| own.get(index.checked_sub(first)?).copied());

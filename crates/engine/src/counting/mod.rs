@@ -22,7 +22,7 @@ extern "C" fn pagewalk_count_missed() -> u64 {
     unsafe { Engine::get() }.miss()
 }
 
-/// Called on the way back to translated code if a signal waits: the next block stops.
+/// Called on the way back to translated code if a signal waits. Makes the next block stop.
 #[unsafe(no_mangle)]
 extern "C" fn pagewalk_count_waits() {
     // SAFETY: as above.
@@ -79,7 +79,8 @@ impl Engine {
         tail
     }
 
-    /// Begins to count, if the session requests that and it is supported here. Nothing has been translated.
+    /// Begins to count, if the session requests this and it is supported here. Must be called
+    /// before anything is translated.
     pub(crate) fn begin_counting(&mut self) {
         self.counter = Counter::new(self.recorder.session(), self.state);
         self.recorder.counts = self.counter.is_on();
@@ -89,7 +90,7 @@ impl Engine {
         }
     }
 
-    /// Reports all that was counted, before something that is not counted.
+    /// Reports all counted accesses. Called before events that cannot be counted.
     pub(crate) fn settle_counts(&mut self) {
         self.counter.settle(&mut self.recorder);
     }
@@ -97,7 +98,7 @@ impl Engine {
     /// Called before a system call of the program. `is_told` says whether the call is reported.
     pub(crate) fn count_before_call(&mut self, number: u64, is_told: bool) {
         match number {
-            // Others may run from here on.
+            // Other processes or threads may run from now on.
             nr::CLONE | nr::CLONE3 | nr::FORK | nr::VFORK | nr::EXECVE | nr::EXECVEAT => {
                 self.stop_counting();
             }
@@ -106,7 +107,7 @@ impl Engine {
         }
     }
 
-    /// Records everything from here on.
+    /// From now on, all accesses are recorded.
     pub(crate) fn stop_counting(&mut self) {
         if !self.counter.is_on {
             return;

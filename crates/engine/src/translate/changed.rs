@@ -8,11 +8,12 @@
 //!   retired block   jmp out ----> Exit::Gone ----> the block that is there now     jmp to that from then on
 //! ```
 //!
-//! A program that makes code at run time either changes the rights of its memory before and after it writes, or
-//! keeps the memory writable, or writes through another mapping of the same pages. In the first case the engine
-//! sees the system call. In the other cases it sees nothing: such a block begins with a comparison of its code
-//! with the code that was translated, and ends behind each instruction that stores, so that a program may
-//! change the instruction that it executes next. Neither flags nor registers change by the comparison.
+//! A program that makes code at run time either changes the rights of its memory before and after
+//! it writes, or keeps the memory writable, or writes through another mapping of the same pages. In
+//! the first case the engine sees the system call. In the other cases it sees nothing. So a block
+//! in writable or shared memory begins with a comparison of its code with the code that was
+//! translated. The block ends after each instruction that stores, so that a program may change the
+//! instruction that it executes next. The comparison changes no flags and no registers.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -27,7 +28,8 @@ use crate::sys;
 const BLOCK_BYTES_MAX: u64 = (INSTRUCTIONS_MAX * BYTES_MAX) as u64;
 /// The bytes of a block's first instruction that a jump replaces; no first instruction is shorter.
 const HEAD_BYTES: usize = 5;
-/// The most retired blocks of one address that are kept to be used again.
+/// The maximum number of retired blocks at one address that are kept so that they can be used
+/// again.
 const PAST_MAX: usize = 4;
 /// The processor's number of rcx.
 const RCX_NUMBER: u8 = 1;
@@ -55,14 +57,14 @@ struct Retired {
 }
 
 impl Changed {
-    /// Drops what refers to translated code.
+    /// Drops all data that refer to translated code.
     pub(super) fn forget(&mut self) {
         self.retired.clear();
         self.past.clear();
         self.refused.clear();
     }
 
-    /// Takes note of a mapping that is shared with others, or is not.
+    /// Remembers whether a mapping is shared.
     fn set_shared(&mut self, start: u64, end: u64, is_shared: bool) {
         let old = core::mem::take(&mut self.shared);
         for part in old {
@@ -94,14 +96,14 @@ pub(crate) fn is_shared(flags: u64) -> bool {
 }
 
 impl Translator {
-    /// Takes note of a new mapping with these rights.
+    /// Called for a new mapping with these rights.
     pub(crate) fn mapped(&mut self, start: u64, bytes: u64, rights: u64, is_shared: bool) {
         let end = start.saturating_add(bytes).saturating_add(4095) & !4095;
         self.changed.set_shared(start, end, is_shared);
         self.set_rights(start, bytes, rights);
     }
 
-    /// Takes note that a mapping of `old` bytes at `from` was moved to `to`, with `new` bytes.
+    /// Called if a mapping of `old` bytes at `from` was moved to `to`, where it has `new` bytes.
     pub(crate) fn moved(&mut self, from: u64, old: u64, to: u64, new: u64, stays: bool) {
         let rights = self.executable.iter().find(|part| part.start <= from && from < part.end);
         let rights = rights.map_or(0, |part| {
@@ -127,7 +129,8 @@ impl Translator {
         let found: Vec<(u64, u64)> =
             self.map.range(from..end).map(|(&pc, &host)| (pc, host)).collect();
         if self.counting.is_some() && !found.is_empty() {
-            // Blocks are entered behind their beginning, too.
+            // Counted blocks are also entered after their beginning, so a jump there is not
+            // sufficient.
             return self.forget();
         }
         let forgotten = self.forgotten;
@@ -154,10 +157,10 @@ impl Translator {
             Some(retired) => retired.stub,
             None => {
                 if self.is_alone && !has_room(&self.regions[region].cold) {
-                    // Nothing that was translated is used again.
+                    // There is no room for the exit, so all translated code is dropped.
                     return self.forget();
                 }
-                // Other regions are near, too.
+                // Other regions may be near enough too.
                 let from = host + HEAD_BYTES as u64;
                 let fits = |at: &usize| {
                     let cold = &self.regions[*at].cold;
@@ -190,7 +193,7 @@ impl Translator {
         }
     }
 
-    /// A block at `pc` that was retired and whose code is there again; it is in use from now on.
+    /// Finds a retired block at `pc` whose code is there again. The block is used from now on.
     pub(super) fn revive(&mut self, pc: u64) -> Option<u64> {
         let past = self.changed.past.get(&pc)?;
         let is_same = |host: &u64| {
@@ -217,14 +220,14 @@ impl Translator {
         holds(start) && holds(end - 1)
     }
 
-    /// Takes note that the instruction at `pc` was refused.
+    /// Remembers that the instruction at `pc` was refused.
     pub(super) fn note_refused(&mut self, pc: u64) {
         if let Some(hash) = self.hash_here(pc) {
             self.changed.refused.insert(pc, hash);
         }
     }
 
-    /// Whether the instruction at `pc`, which was refused, is another one now.
+    /// Whether the instruction at `pc`, which was refused, has changed since then.
     pub(crate) fn is_another(&self, pc: u64) -> bool {
         let before = self.changed.refused.get(&pc);
         before.is_some() && self.hash_here(pc) != before.copied()

@@ -43,11 +43,13 @@ use crate::table::{
 };
 
 const PAGE_BYTES: u64 = 1 << 12;
-/// The most bytes from the first to the last of a group's accesses.
+/// The maximum distance in bytes from the first to the last access of a group.
 const SPAN_MAX: i64 = 512;
-/// The most accesses of a group, as rows of a trace: an operand of a byte.
+/// The maximum number of accesses of a group, counted as rows of a trace. It must fit into an
+/// operand of one byte.
 const ROWS_MAX: u32 = 100;
-/// The most instructions that are examined behind a block for whether they use flags.
+/// The maximum number of instructions after a block that are examined to find out whether they use
+/// flags.
 const AHEAD_MAX: usize = 6;
 
 const BELOW_OR_EQUAL_NOT: u8 = 7;
@@ -59,22 +61,22 @@ const EQUAL_NOT: u8 = 5;
 pub(crate) struct Counting {
     /// Whether code and data share a TLB.
     pub(crate) together: bool,
-    /// The address that a check which fails jumps to.
+    /// The address to which a failed check jumps.
     pub(crate) missed: u64,
 }
 
 /// A check in translated code.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Check {
-    /// The first address of its code, and the address behind it.
+    /// The first address of its code, and the address after its code.
     pub(crate) start: u64,
     pub(crate) back: u64,
-    /// The code for a miss, and the code behind the engine's part of it.
+    /// The address of the code for a miss, and the address after the engine's part of this code.
     pub(crate) stub: u64,
     pub(crate) tail: u64,
 }
 
-/// Accesses in a row that are checked together.
+/// Consecutive accesses that are checked together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group {
     /// The index of the first access in its block, and their number.
@@ -82,10 +84,11 @@ pub(crate) struct Group {
     pub(crate) count: usize,
     /// The index of the instruction before which they are checked.
     pub(crate) instruction: usize,
-    /// The rows of the block before them, with its fetch, and their own.
+    /// The number of rows of the block before them, including its fetch, and the number of their
+    /// own rows.
     pub(crate) before: u32,
     pub(crate) rows: u32,
-    /// The distance of the lowest and behind the highest byte from the first access.
+    /// The distances from the first access to the lowest byte, and to the end of the highest byte.
     low: i64,
     high: i64,
     pub(crate) check: Check,
@@ -129,20 +132,20 @@ impl CountedBlock {
     }
 }
 
-/// The check that a miss is of: its block, and its group or, for the fetch, `None`.
+/// The check that has failed: its block, and its group. `None` if it is the check of the fetch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Site {
     pub(crate) block: u32,
     pub(crate) group: Option<u32>,
 }
 
-/// The number of rows of an access: two if it is a load and a store at once.
+/// The number of rows of an access: two if it is both a load and a store.
 pub(crate) fn rows(tag: Tag) -> u32 {
     u32::from(tag.loads()) + u32::from(tag.stores())
 }
 
-/// The base from which an access's address is derived: the record's word of that index, or an address that is
-/// known when the block is translated.
+/// The base from which an access's address is derived: the record's word with this index, or an
+/// address that is known when the block is translated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Root {
     Word(u16),
@@ -155,7 +158,7 @@ fn groups(start: u64, insns: &[Insn], follows: &Follows) -> (Vec<Group>, Vec<Cou
     let mut groups: Vec<Group> = Vec::new();
     let mut accesses: Vec<Counted> = Vec::new();
     let (mut words, mut before) = (0u16, 1);
-    // Of the current group.
+    // The base and the first address of the current group.
     let (mut root, mut origin) = (None, 0u64);
     for (index, (told, operand)) in follows.told.iter().zip(&follows.operands).enumerate() {
         let (of, distance) = match told.derived {
@@ -218,7 +221,7 @@ fn is_one_page(first: u64, last: u64) -> bool {
     first / PAGE_BYTES == last / PAGE_BYTES
 }
 
-/// The operand at this distance from an access; `None` if it cannot be written.
+/// The operand at this distance from an access. `None` if it cannot be encoded.
 fn first_place(operand: &Operand, distance: i64) -> Option<Place> {
     let disp = i64::from(operand.place.disp) + operand.more as i64 + distance;
     i32::try_from(disp).ok().map(|disp| Place { disp, ..operand.place })
@@ -256,7 +259,7 @@ impl Emit {
         }
     }
 
-    /// As [`Emit::address`], after it was emitted once and flags were kept.
+    /// As [`Emit::address`], but it was emitted once before, and the flags have been saved.
     fn address_again(&self, code: &mut Code) {
         match self.keeps {
             true => code.get_slot(self.scratch, MISS_AT),
@@ -268,7 +271,7 @@ impl Emit {
         self.clock == 0 || self.scratch == 0
     }
 
-    /// Keeps the flags, if they matter.
+    /// Emits code that saves the flags, if they matter.
     fn keep(&self, code: &mut Code) {
         if !self.keeps {
         } else if self.lends_rax() {
@@ -281,7 +284,7 @@ impl Emit {
         }
     }
 
-    /// Takes the flags back.
+    /// Emits code that restores the flags.
     fn give_back(&self, code: &mut Code) {
         if !self.keeps {
         } else if self.lends_rax() {
@@ -361,7 +364,8 @@ impl Emit {
 }
 
 impl Translator {
-    /// Counts accesses from here on, or records them. Nothing may be translated.
+    /// Sets whether code that is translated from now on counts accesses or records them. Nothing
+    /// may have been translated yet.
     pub(crate) fn count(&mut self, counting: Option<Counting>) {
         self.counting = counting;
     }
@@ -371,7 +375,8 @@ impl Translator {
         self.counted.get(block.counted as usize)
     }
 
-    /// The status flags that matter behind a block whose last instruction is `insn` and that ends before `pc`.
+    /// The status flags that matter after a block whose last instruction is `insn` and that ends
+    /// before `pc`.
     fn flags_after(&mut self, insn: &Insn, pc: u64) -> u32 {
         match insn.flow {
             Flow::Next => self.flags_at(pc),
@@ -394,7 +399,7 @@ impl Translator {
     fn flags_behind(&self, insn: &Insn) -> u32 {
         let is_between = match insn.flow {
             Flow::Return(_) | Flow::Indirect { call: true } => true,
-            // A jump to a function by a table of them.
+            // A jump to a function through a table of functions.
             Flow::Indirect { call: false } => insn.instruction.is_ip_rel_memory_operand(),
             Flow::Next
             | Flow::Jump(_)
@@ -430,15 +435,16 @@ impl Translator {
         flags::needed(&insns, 0).first().is_some_and(|&needed| needed != 0)
     }
 
-    /// Takes note that the program goes to `pc` from another function. If flags matter there, code that was
-    /// translated so far may not keep them: it has to be dropped.
+    /// Called if the program goes to `pc` from another function. If flags matter there, the code
+    /// that was translated so far must be dropped, since it may not save them.
     pub(super) fn note_entry(&mut self, pc: u64) {
         if self.counting.is_some() && !self.passes_flags && self.reads_flags(pc) {
             (self.passes_flags, self.is_stale) = (true, true);
         }
     }
 
-    /// Drops all code if that has to be: see [`Translator::note_entry`]. Returns whether it was dropped.
+    /// Drops all code if this is necessary: see [`Translator::note_entry`]. Returns whether it was
+    /// dropped.
     pub(super) fn drop_stale(&mut self) -> bool {
         let is_stale = core::mem::take(&mut self.is_stale);
         if is_stale {
@@ -494,7 +500,7 @@ impl Translator {
         let after = self.flags_after(&insns[last], pc);
         let needed = flags::needed(insns, after);
         self.rotation += 1;
-        // rax is lent only if nothing else is left, as flags are kept there.
+        // rax is lent only if no other register is left, since flags are saved in it.
         let is_scarce = (used | 1 << RSP | 1 << RECORD | 1 << SCRATCH | 1).count_ones() > 14;
         let lent = Lent::choose(if is_scarce { used } else { used | 1 }, self.rotation);
         let (clock, scratch) = (lent.record, lent.scratch);
@@ -699,7 +705,7 @@ impl Translator {
                 if bytes > 1 && group.count == 1 {
                     hot.test_low(scratch, bytes as u8 - 1);
                     hot.jump_if(EQUAL_NOT, cold.at);
-                    // Not aligned: it may still be in one page.
+                    // An access that is not aligned may still be in one page.
                     cold.mask_low(scratch, PAGE_BYTES as i32 - 1);
                     cold.compare_low(scratch, crosses);
                     let at = cold.jump_if(BELOW_OR_EQUAL_NOT, start);

@@ -1,1 +1,4 @@
-"""The methods of measurement: one per file, as `measure(parameters, lab) -> Table`."""
+"""The methods of measurement.
+
+Each file has one, as a function `measure(parameters, lab) -> Table`.
+"""
