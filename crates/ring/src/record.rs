@@ -346,6 +346,12 @@ pub enum EventCode {
     /// The entry of QEMU's own TLB for the previous access: its address, its physical address, the logarithm of
     /// the page's size. Only in a check of the recorder.
     Physical = 21,
+    /// What the thread has left out since its last record: the numbers of accesses and of instructions.
+    LeftOut = 22,
+    /// The sign that begins the windows has come in this thread.
+    Begins = 23,
+    /// The process waits for [`crate::Process::places`], as its mappings have changed.
+    Places = 24,
 }
 
 impl EventCode {
@@ -373,6 +379,9 @@ impl EventCode {
             19 => EventCode::Named,
             20 => EventCode::SpaceEnd,
             21 => EventCode::Physical,
+            22 => EventCode::LeftOut,
+            23 => EventCode::Begins,
+            24 => EventCode::Places,
             _ => return None,
         })
     }
