@@ -4,7 +4,6 @@ A program's whole recording is cut here in the places where `--skip`, symbols, m
 """
 
 import itertools
-import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -81,17 +80,6 @@ def rows(trace: Path) -> Rows:
             yield from zip(batch["addr"].to_pylist(), batch["kind"].to_pylist(), strict=True)
 
     return list(each())
-
-
-def left_out(trace: Path) -> int:
-    """The number of accesses that a trace does not have, as it says itself."""
-    info = json.loads(
-        subprocess.run(
-            ["pagewalk", "info", "--json", trace], capture_output=True, check=True
-        ).stdout
-    )
-    found: int = info["skipped"]["accesses"]
-    return found
 
 
 def test_what_is_skipped_and_the_rest_are_the_whole(folder: Path, recorded) -> None:
