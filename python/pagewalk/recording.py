@@ -87,6 +87,8 @@ class Recording(Options):
             `to_symbol`.
         instructions: Number of instructions of each process after which its recording ends, at the
             end of the basic block.
+        sample: The lengths of a window and of a period in accesses: of each process, only the
+            first accesses of every period are recorded.
         one_cpu: Whether the program, and the programs that it starts, run on one processor of this
             computer.
         fetches: Whether to record instruction fetches.
@@ -126,6 +128,7 @@ class Recording(Options):
     from_marker: int | None = None
     to_marker: int | None = None
     instructions: int | None = None
+    sample: Sequence[int] | None = None
     one_cpu: bool = False
     fetches: bool = True
     filter: str = "none"
@@ -210,6 +213,7 @@ class Recording(Options):
             from_marker=self.from_marker is not None,
             to_marker=self.to_marker is not None,
             instructions=self.instructions,
+            sample=self.sample,
             end_with_window=self.ends,
             process=self.process,
             no_follow=not self.follow,

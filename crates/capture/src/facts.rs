@@ -50,6 +50,19 @@ pub(crate) struct Facts {
     unwinder: Unwinder,
     /// Whether the program runs in a process of its own, without QEMU.
     pub(crate) is_native: bool,
+    /// What the process reported about its windows in the current segment.
+    pub(crate) windows: Reported,
+}
+
+/// What a process reports about its windows.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Reported {
+    /// The accesses and instructions that it has left out.
+    pub(crate) left_out: (u64, u64),
+    /// Whether the sign has come that begins them.
+    pub(crate) begins: bool,
+    /// Whether it waits for the addresses of the sign.
+    pub(crate) asks: bool,
 }
 
 /// The maximum number of calls that are recorded for one allocation.
@@ -120,6 +133,13 @@ impl Facts {
             (EventCode::ThreadStart, &[tid]) => {
                 sink.event(thread, Event::ThreadStart { tid: tid as i64 })?;
             }
+            (EventCode::LeftOut, &[accesses, instructions]) => {
+                let left_out = &mut self.windows.left_out;
+                left_out.0 = left_out.0.saturating_add(accesses);
+                left_out.1 = left_out.1.saturating_add(instructions);
+            }
+            (EventCode::Begins, []) => self.windows.begins = true,
+            (EventCode::Places, []) => self.windows.asks = true,
             (EventCode::ThreadEnd, []) => sink.event(thread, Event::ThreadEnd)?,
             (EventCode::Region, &[start, end, flags]) if start < end => {
                 self.regions.push((start, end, flags));

@@ -13,7 +13,7 @@ use crate::inject;
 use crate::library::{self, Library};
 use crate::options::Engine;
 use crate::qemu::Qemu;
-use crate::session::{Session, Settings};
+use crate::session::{LeftOut, Session, Settings};
 use crate::signals::Guard;
 use crate::{Error, Options, tracee};
 
@@ -130,6 +130,11 @@ impl Prepared {
             // If the window begins with an event, the host itself counts the accesses to skip after
             // it.
             skip_accesses: if options.from.is_some() { 0 } else { options.skip_accesses },
+            left_out: options.leaves_out().then(|| LeftOut {
+                from: options.from.clone(),
+                skip: options.skip_accesses,
+                sample: options.sample.unwrap_or_default(),
+            }),
             pages: options.pages,
             sure: options.sure,
             patience: patience(),
@@ -409,6 +414,11 @@ pub(crate) fn header(options: &Options, engine: Engine, first: &trace::Program) 
         notes.push(format!(
             "the recording of each process begins after {} of its accesses",
             options.skip_accesses
+        ));
+    }
+    if let Some([window, period]) = options.sample {
+        notes.push(format!(
+            "each process is recorded in windows: the first {window} of every {period} accesses"
         ));
     }
     if let Some(max) = options.accesses_max {

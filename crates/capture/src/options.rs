@@ -58,6 +58,9 @@ pub struct Options {
     /// block.
     #[serde(rename = "instructions")]
     pub instructions_max: Option<u64>,
+    /// The lengths of a window and of a period in accesses: of each process, only the first accesses of each period are
+    /// recorded, from `skip_accesses` and `from` on.
+    pub sample: Option<[u64; 2]>,
     /// Whether the program is killed after the window has ended: after `accesses_max` accesses of
     /// each process were recorded, or after another end in one process. Otherwise it runs on.
     pub ends: bool,
@@ -131,6 +134,7 @@ impl Options {
             from: None,
             to: None,
             instructions_max: None,
+            sample: None,
             ends: false,
             one_cpu: false,
             follow: true,
@@ -167,11 +171,22 @@ impl Options {
                 self.skip_accesses != 0
                     || self.accesses_max.is_some()
                     || self.bytes_max.is_some()
+                    || self.sample.is_some()
                     || self.watches(),
                 "a window is recorded",
             ),
         ];
         reasons.into_iter().find(|&(holds, _)| holds).map(|(_, why)| why)
+    }
+
+    /// Whether the engine leaves out what is outside of the windows, rather than to have it dropped here. Here are seen the
+    /// calls of functions that end a window, what a filter keeps, and which process is recorded.
+    pub(crate) fn leaves_out(&self) -> bool {
+        let begins_late = self.from.is_some() || self.skip_accesses != 0 || self.sample.is_some();
+        let ends_outside = matches!(self.to, Some(Sign::Symbol(_)))
+            && (self.skip_accesses != 0 || self.sample.is_some());
+        let is_of_one = self.process.is_some() && self.sample.is_some();
+        begins_late && self.filter == Filter::None && !ends_outside && !is_of_one
     }
 
     /// Whether windows begin or end with anything other than a number of accesses.

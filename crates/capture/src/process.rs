@@ -528,10 +528,10 @@ impl<S: Sink> Process<S> {
                 let skipped = self.slot.skipped_accesses.load(Ordering::Relaxed);
                 if skipped != self.skip_told {
                     let instructions = self.slot.skipped_instructions.load(Ordering::Relaxed);
-                    window.dropped(
+                    window.left_out(
                         skipped - self.skip_told,
                         instructions.saturating_sub(self.skip_instructions_told),
-                    );
+                    )?;
                     (self.skip_told, self.skip_instructions_told) = (skipped, instructions);
                 }
                 window.thread(attached.thread);
@@ -551,6 +551,17 @@ impl<S: Sink> Process<S> {
                 if self.has_times {
                     window.stamp(ns);
                 }
+                let reported = std::mem::take(&mut world.facts.windows);
+                if reported.left_out != (0, 0) {
+                    window.left_out(reported.left_out.0, reported.left_out.1)?;
+                }
+                if reported.begins {
+                    window.sign_came();
+                }
+                if reported.asks {
+                    tell_places(&self.slot, window.places());
+                    wake_writer(&attached.ring);
+                }
                 let accesses = window.accesses();
                 let forked = world.facts.forked.drain(..).map(|pid| (pid, accesses));
                 self.forks.extend(forked);
@@ -560,7 +571,13 @@ impl<S: Sink> Process<S> {
                 used as u64
             }
             Output::Muted => {
-                self.decoder.segment(records, whole, rest, world, &mut Nowhere)? as u64
+                let used = self.decoder.segment(records, whole, rest, world, &mut Nowhere)? as u64;
+                let reported = std::mem::take(&mut world.facts.windows);
+                if reported.asks {
+                    tell_places(&self.slot, &[]);
+                    wake_writer(&attached.ring);
+                }
+                used
             }
             Output::Kept(_) | Output::Dropped => length,
         };
@@ -612,6 +629,15 @@ impl<S: Sink> Process<S> {
         };
         position.map_or(published, |position| position.max(published))
     }
+}
+
+/// Tells a process the addresses of the sign that begins its windows.
+fn tell_places(slot: &ring::Process, places: &[u64]) {
+    for (to, &place) in slot.places.iter().zip(places) {
+        to.store(place, Ordering::Relaxed);
+    }
+    slot.places_count.store(places.len() as u32, Ordering::Relaxed);
+    slot.places_answered.fetch_add(1, Ordering::Release);
 }
 
 /// The parts of an ended process that are kept for children that are found later.

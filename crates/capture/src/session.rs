@@ -28,7 +28,7 @@ use ring::{
 
 use trace::{Replaces, SurePages};
 
-use crate::Error;
+use crate::{Error, Sign};
 
 /// The session, mapped.
 #[derive(Debug)]
@@ -101,6 +101,8 @@ pub(crate) struct Settings<'a> {
     /// Whether programs wait at their end for a last snapshot of their pages.
     pub(crate) pages: bool,
     pub(crate) skip_accesses: u64,
+    /// What the engine leaves out, if it does.
+    pub(crate) left_out: Option<LeftOut>,
     pub(crate) sure: Option<SurePages>,
     /// The number of blocks that a process records before it asks for the contents of the TLBs, if they
     /// cannot be known otherwise.
@@ -113,6 +115,29 @@ pub(crate) struct Settings<'a> {
     /// The path of the library that marks allocations, up to the name of the architecture; empty
     /// for none.
     pub(crate) allocations: &'a [u8],
+}
+
+/// What the engine leaves out of a recording.
+#[derive(Clone, Default)]
+pub(crate) struct LeftOut {
+    /// What begins the first window.
+    pub(crate) from: Option<Sign>,
+    /// The number of accesses before the first window, from there on.
+    pub(crate) skip: u64,
+    /// The lengths of windows and periods, or zeros.
+    pub(crate) sample: [u64; 2],
+}
+
+impl LeftOut {
+    /// The sign, and the number of its marker, as the session has them.
+    fn sign(&self) -> (ring::Sign, u64) {
+        match self.from {
+            None => (ring::Sign::None, 0),
+            Some(Sign::Symbol(_)) => (ring::Sign::Symbol, 0),
+            Some(Sign::Marker(None)) => (ring::Sign::AnyMarker, 0),
+            Some(Sign::Marker(Some(number))) => (ring::Sign::Marker, number),
+        }
+    }
 }
 
 impl Session {
@@ -139,6 +164,8 @@ impl Session {
             let base = map(ptr::null_mut(), SESSION_BYTES, fd, 0).ok_or_else(|| failed("mmap"))?;
             (file, base)
         };
+        let left_out = settings.left_out.clone().unwrap_or_default();
+        let (sign, sign_number) = left_out.sign();
         let head = Head {
             magic: MAGIC,
             version: VERSION,
@@ -171,6 +198,12 @@ impl Session {
             lost: 0.into(),
             refused_at: 0.into(),
             refused: [const { std::sync::atomic::AtomicU8::new(0) }; ring::REFUSED_BYTES_MAX],
+            leaves_out: settings.left_out.is_some().into(),
+            sign: sign as u32,
+            sign_number,
+            leave_out: left_out.skip,
+            sample: left_out.sample,
+            begun: 0.into(),
         };
         // SAFETY: the mapping is large and aligned enough, and nobody else has it yet.
         unsafe { base.cast::<Head>().write(head) };
@@ -425,6 +458,7 @@ mod tests {
             fetches: true,
             pages: false,
             skip_accesses: 0,
+            left_out: None,
             sure: None,
             patience: 0,
             strays: false,

@@ -185,6 +185,11 @@ impl Lookout {
         }
     }
 
+    /// The addresses of the symbol that begins the window.
+    pub(crate) fn beginnings(&self) -> &[u64] {
+        &self.places[0]
+    }
+
     /// Whether the window begins with this block.
     pub(crate) fn begins_with(&self, id: ShapeId) -> bool {
         self.blocks[0].contains(&id)

@@ -79,6 +79,7 @@ pub(crate) struct Supervisor<O: Outputs> {
     arguments: bool,
     skip: u64,
     max: Option<u64>,
+    sample: Option<[u64; 2]>,
     /// The events at which its windows begin and end, and whether there are any.
     pub(crate) signs: Arc<Signs>,
     pub(crate) watches: bool,
@@ -147,6 +148,7 @@ impl<O: Outputs> Supervisor<O> {
             arguments: options.arguments,
             skip: options.skip_accesses,
             max: options.accesses_max,
+            sample: options.sample,
             signs: Arc::new(Signs::new(options)),
             watches: options.watches(),
             instructions: options.instructions_max,
@@ -560,6 +562,12 @@ impl<O: Outputs> Supervisor<O> {
                 match self.outputs.open(&told) {
                     Ok(sink) => {
                         let window = Window::new(sink, self.skip, self.max);
+                        let window = match self.sample {
+                            Some([window_accesses, period]) => {
+                                window.sampling(window_accesses, period)
+                            }
+                            None => window,
+                        };
                         output = Output::Kept(Box::new(if self.watches {
                             window.watching(&self.signs, &world.facts.images, self.instructions)
                         } else {

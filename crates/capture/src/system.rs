@@ -72,6 +72,7 @@ pub fn record_system(
 ) -> Result<Outcome, Error> {
     tracee::check_host()?;
     let session = Session::new(&Settings {
+        left_out: None,
         filter_page16: false,
         follow: false,
         calls: false,

@@ -1,5 +1,14 @@
-//! `--skip`, `--max-accesses`, `--instructions` and events: a window of the accesses.
+//! `--skip`, `--max-accesses`, `--instructions`, `--sample` and events: windows of the accesses.
+//!
+//! ```text
+//!   --skip S --max-accesses M    S left out | M passed on | nothing more
+//!   --sample W/P                 S left out | W passed on | P - W left out | W passed on | ...
+//! ```
+//!
+//! The engine leaves most accesses before a window out itself, and reports how many ([`Window::left_out`]). They count as
+//! if they had come here.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -20,14 +29,27 @@ pub(crate) struct Window<S> {
     to: u64,
     /// The index of the next access.
     at: u64,
-    /// Instructions before the window that were not passed on.
+    /// The index of the first access that was not passed on since the last window, and the instructions since then.
+    gap_from: u64,
     instructions: u64,
+    /// The lengths of windows and periods, if there are several windows.
+    sample: Option<Sample>,
     entered: bool,
     /// Whether nothing is passed on any more, wherever the window ends.
     ended: bool,
     thread: u32,
     shapes: FxHashMap<ShapeId, Shape>,
     signs: Option<Watch>,
+}
+
+/// Windows that come again.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    window: u64,
+    period: u64,
+    /// The index of the beginning of the current period, and the accesses that may still be passed on from there on.
+    begin: u64,
+    max: u64,
 }
 
 /// The beginning or end of a window that is given in another way than by a number of accesses.
@@ -53,13 +75,24 @@ impl<S: Sink> Window<S> {
             from: skip,
             to,
             at: 0,
+            gap_from: 0,
             instructions: 0,
+            sample: None,
             entered: skip == 0,
             ended: false,
             thread: 0,
             shapes: FxHashMap::default(),
             signs: None,
         }
+    }
+
+    /// Passes on only the first `window` accesses of each `period`, beginning where the window would begin; all of them
+    /// together are limited.
+    pub(crate) fn sampling(mut self, window: u64, period: u64) -> Window<S> {
+        let max = if self.to == u64::MAX { u64::MAX } else { self.to - self.from };
+        self.sample = Some(Sample { window, period, begin: self.from, max });
+        self.to = self.from.saturating_add(window.min(max));
+        self
     }
 
     /// Also begins and ends by `signs`, and ends with the block that completes this number of
@@ -70,7 +103,10 @@ impl<S: Sink> Window<S> {
         images: &[Image],
         instructions: Option<u64>,
     ) -> Window<S> {
-        let max = Some(self.to - self.from).filter(|_| self.to != u64::MAX);
+        let max = match self.sample {
+            Some(sample) => Some(sample.max).filter(|&max| max != u64::MAX),
+            None => Some(self.to - self.from).filter(|_| self.to != u64::MAX),
+        };
         let (skip, waits) = (self.from, !signs.has_begun());
         if waits {
             (self.from, self.to, self.entered) = (u64::MAX, u64::MAX, false);
@@ -109,6 +145,10 @@ impl<S: Sink> Window<S> {
         self.from = self.at.saturating_add(watch.skip);
         self.entered = self.from == 0;
         self.to = watch.max.map_or(u64::MAX, |max| self.from.saturating_add(max));
+        if let Some(sample) = &mut self.sample {
+            sample.begin = self.from;
+            self.to = self.from.saturating_add(sample.window.min(sample.max));
+        }
         if !watch.signs.has_end() && watch.instructions.is_none() {
             // Nothing else is looked for.
             self.signs = None;
@@ -122,7 +162,7 @@ impl<S: Sink> Window<S> {
 
     /// Whether the last access was passed on.
     pub(crate) fn is_over(&self) -> bool {
-        self.at >= self.to || self.ended
+        self.ended || self.sample.is_none() && self.at >= self.to
     }
 
     /// Passes on nothing more.
@@ -130,10 +170,88 @@ impl<S: Sink> Window<S> {
         self.ended = true;
     }
 
-    /// Takes note of accesses that were dropped before they came here.
-    pub(crate) fn dropped(&mut self, accesses: u64, instructions: u64) {
+    /// Takes note of accesses that were left out before they came here. Accesses that another thread has left out before a
+    /// window which has begun are no part of the window.
+    pub(crate) fn left_out(&mut self, accesses: u64, instructions: u64) -> Result<(), Error> {
+        if self.is_over() {
+            return Ok(());
+        }
+        let is_inside = self.entered && self.at >= self.from && self.at < self.to;
+        if is_inside {
+            self.sink.event(self.thread, Event::Gap { accesses, instructions })?;
+            if self.sample.is_none() {
+                let later = |at: u64| at.saturating_add(accesses);
+                (self.at, self.from, self.to) = (later(self.at), later(self.from), later(self.to));
+                return Ok(());
+            }
+        } else {
+            self.instructions += instructions;
+        }
         self.at += accesses;
-        self.instructions += instructions;
+        if is_inside && self.at < self.to {
+            return Ok(());
+        }
+        if is_inside {
+            if let Some(sample) = &mut self.sample {
+                let passed = self.at - accesses - self.from;
+                sample.max = sample.max.saturating_sub(passed);
+            }
+            // What is passed on next is behind all of this.
+            self.gap_from = self.at;
+            self.entered = false;
+        }
+        self.next_windows();
+        Ok(())
+    }
+
+    /// Begins the window, as the process has reported its sign.
+    pub(crate) fn sign_came(&mut self) {
+        if self.signs.as_ref().is_some_and(|watch| watch.waits) {
+            self.begin();
+        }
+    }
+
+    /// The addresses of the symbol that begins the window, if it has not begun.
+    pub(crate) fn places(&self) -> &[u64] {
+        match &self.signs {
+            Some(watch) if watch.waits => watch.lookout.beginnings(),
+            _ => &[],
+        }
+    }
+
+    /// Goes on to the first window of a sample that does not end before the next access.
+    fn next_windows(&mut self) {
+        let Some(sample) = &mut self.sample else { return };
+        while self.at >= self.to && !self.ended && self.to != u64::MAX {
+            if self.entered {
+                sample.max = sample.max.saturating_sub(self.to - self.from);
+                (self.gap_from, self.instructions, self.entered) = (self.to, 0, false);
+            }
+            let periods = ((self.at - sample.begin) / sample.period).max(1);
+            sample.begin = sample.begin.saturating_add(periods * sample.period);
+            self.from = sample.begin;
+            self.to = self.from.saturating_add(sample.window.min(sample.max));
+            self.ended = sample.max == 0;
+        }
+    }
+
+    /// Passes on the parts of a block that are in windows of a sample.
+    #[cold]
+    fn parts(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error> {
+        let rows = u64::from(self.shapes[&shape].fetch) + addrs.len() as u64;
+        let (begin, mut done) = (self.at, 0);
+        while done < rows && !self.ended {
+            self.at = begin + done;
+            self.next_windows();
+            let is_inside = (self.from..self.to).contains(&self.at);
+            let until = if is_inside { self.to } else { self.from };
+            let end = rows.min(done + until.saturating_sub(self.at).max(1));
+            self.piece(shape, addrs, done as usize..end as usize, is_inside)?;
+            done = end;
+        }
+        self.at = begin + rows;
+        self.next_windows();
+        Ok(())
     }
 
     /// Reports the skipped accesses if the window was never reached, and returns the sink.
@@ -146,19 +264,34 @@ impl<S: Sink> Window<S> {
 
     fn enter(&mut self) -> Result<(), Error> {
         self.entered = true;
-        let gap = Event::Gap { accesses: self.at.min(self.from), instructions: self.instructions };
+        let accesses = self.at.min(self.from).saturating_sub(self.gap_from);
+        let gap = Event::Gap { accesses, instructions: self.instructions };
         self.sink.event(self.thread, gap)
     }
 
     /// The part of a block that is in the window.
     #[cold]
     fn part(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error> {
-        let whole = &self.shapes[&shape];
-        let rows = usize::from(whole.fetch) + addrs.len();
+        let rows = usize::from(self.shapes[&shape].fetch) + addrs.len();
         let clip = |index: u64| index.saturating_sub(self.at).min(rows as u64) as usize;
         let (first, end) = (clip(self.from), clip(self.to));
         self.at += rows as u64;
+        self.piece(shape, addrs, 0..first, false)?;
+        self.piece(shape, addrs, first..end, true)
+    }
+
+    /// Rows of a block, which are passed on if they are `inside`.
+    fn piece(
+        &mut self,
+        shape: ShapeId,
+        addrs: &[u64],
+        own: Range<usize>,
+        inside: bool,
+    ) -> Result<(), Error> {
+        let whole = &self.shapes[&shape];
         let fetch = usize::from(whole.fetch);
+        let rows = fetch + addrs.len();
+        let Range { start: first, end } = own;
         let fetched = first < fetch;
         let ops = first.saturating_sub(fetch)..end.saturating_sub(fetch);
         // Instructions that began before the first row, and before the end.
@@ -168,8 +301,16 @@ impl<S: Sink> Window<S> {
             // A block of 0 instructions goes on with one that has begun before.
             begun.min(whole.instructions)
         };
-        let before = if fetched { 0 } else { begun(ops.start) };
-        let after = if end == rows { whole.instructions } else { begun(ops.end) };
+        let before = if first == 0 { 0 } else { begun(ops.start) };
+        let after = match end {
+            0 => 0,
+            end if end == rows => whole.instructions,
+            _ => begun(ops.end),
+        };
+        if !inside {
+            self.instructions += u64::from(after - before);
+            return Ok(());
+        }
         let mut part = Shape {
             pc: whole.pc,
             bytes: whole.bytes,
@@ -181,7 +322,6 @@ impl<S: Sink> Window<S> {
             op.address = Address::Said;
             op.instruction = op.instruction.saturating_sub(before as u16);
         }
-        self.instructions += u64::from(before);
         if !self.entered {
             self.enter()?;
         }
@@ -218,6 +358,19 @@ impl<S: Sink> Sink for Window<S> {
         // Every shape that runs was made known here.
         let whole = &self.shapes[&shape];
         let end = self.at + u64::from(whole.fetch) + addrs.len() as u64;
+        if self.sample.is_some() {
+            // Most blocks are in a window, or between two.
+            if self.ended || end <= self.from {
+                self.instructions += u64::from(whole.instructions);
+                self.at = end;
+                return Ok(());
+            }
+            if !(self.entered && self.at >= self.from && end < self.to) {
+                return self.parts(shape, addrs);
+            }
+            self.at = end;
+            return self.sink.execute(shape, addrs);
+        }
         if end <= self.from || self.at >= self.to || self.ended {
             self.instructions += u64::from(whole.instructions);
             self.at = end;
@@ -245,6 +398,9 @@ impl<S: Sink> Sink for Window<S> {
         let left = usize::try_from(left).unwrap_or(usize::MAX);
         let taken = self.sink.execute_words(&words[..words.len().min(left)])?;
         self.at += taken.accesses;
+        if self.at >= self.to {
+            self.next_windows();
+        }
         Ok(taken)
     }
 
@@ -258,7 +414,7 @@ impl<S: Sink> Sink for Window<S> {
     }
 
     fn advance(&mut self, instructions: u64) {
-        if self.at >= self.from {
+        if self.at >= self.from && (self.sample.is_none() || self.entered) {
             self.sink.advance(instructions);
         } else {
             self.instructions += instructions;

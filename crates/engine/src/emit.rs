@@ -1,7 +1,5 @@
 //! A small assembler for the code that the engine adds. This code does not change flags.
 
-use crate::state::TABLE;
-
 /// No register.
 pub(crate) const NONE: u8 = 0xff;
 
@@ -190,13 +188,13 @@ impl Code {
         self.dword(value as i32);
     }
 
-    /// Jumps to the translated code for the program's address in r10, as the table of targets has it. The
+    /// Jumps to the translated code for the program's address in r10, as the table of targets at `gs:table` has it. The
     /// program's rcx is then in its slot.
-    pub(crate) fn indirect(&mut self) {
+    pub(crate) fn indirect(&mut self, table: i32) {
         self.put_slot(1, crate::state::RCX);
         self.bytes(&[0x41, 0x0f, 0xb7, 0xca]); // movzx ecx, r10w
         self.bytes(&[GS, 0xff, 0x24, 0xcd]); // jmp gs:[rcx * 8 + TABLE]
-        self.dword(TABLE);
+        self.dword(table);
     }
 
     /// Continues after itself if r10 is `target`, and loads rcx from its slot; otherwise jumps to `fail`,
@@ -249,6 +247,12 @@ impl Code {
     pub(crate) fn peek(&mut self, to: u8, at: u8, disp: i32) {
         self.byte(0x67);
         self.with_gs(false, MOV_FROM_MEMORY, to, at, disp);
+    }
+
+    /// Loads the byte at `gs:[at + disp]` into `to`, with the lower half of `at`.
+    pub(crate) fn peek_byte(&mut self, to: u8, at: u8, disp: i32) {
+        self.bytes(&[0x67, GS, 0x40 | (to >> 3) << 2 | at >> 3, 0x0f, 0xb6]); // movzx
+        self.modrm(to, Place::behind(at, disp));
     }
 
     fn with_constant(&mut self, rex: u8, opcode: u8, extension: u8, register: u8) {

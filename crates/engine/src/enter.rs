@@ -71,6 +71,8 @@ impl Recorder {
             is_hidden: false,
             hidden_at: 0,
             counts: false,
+            walked: 0,
+            span: SPAN,
         };
         let session = recorder.session();
         if session.magic != MAGIC || session.version != VERSION {
@@ -94,13 +96,13 @@ impl Recorder {
     /// Begins the recording of a child, which until now has its parent's ring. False if there is no room for
     /// it.
     pub(crate) fn enter_child(&mut self, parent: Parent) -> bool {
-        self.is_hidden = false;
+        (self.is_hidden, self.counts, self.span) = (false, false, SPAN);
         self.take_slot(Some(parent)).is_some() && self.attach().is_ok()
     }
 
     /// The recorder of a new thread, with the thread's shared data and room for its ring at `view`.
     pub(crate) fn of_thread(&self, state: State, view: u64) -> Recorder {
-        Recorder { state, view, is_hidden: false, ..*self }
+        Recorder { state, view, is_hidden: false, counts: false, span: SPAN, ..*self }
     }
 
     /// Begins the recording of a new thread, by the thread itself.
@@ -134,24 +136,29 @@ impl Recorder {
         let pid = unsafe { sys::call(nr::GETPID, [0; 6]) } as u32;
         let session = self.session();
         let high = session.processes_high.load(Ordering::Acquire) as usize;
-        let was_recorded = (0..high).any(|slot| {
+        let mut earlier = (0..high).filter(|&slot| {
             let process = self.process_at(slot);
             process.state.load(Ordering::Acquire) == ProcessState::Live as u32
                 && process.pid.load(Ordering::Relaxed) == pid
         });
+        let earlier = earlier.next();
         let entrant = Entrant {
             pid,
             machine: MACHINE,
             origin: match parent {
                 Some(_) => Origin::Forked,
-                None if was_recorded => Origin::Executed,
+                None if earlier.is_some() => Origin::Executed,
                 None => Origin::Started,
             },
             parent: parent.map(|parent| parent.slot),
             blocks_inherited: parent.map_or(0, |parent| parent.blocks),
             fork_flags: parent.map_or(0, |parent| parent.flags),
         };
+        let position = earlier.map(|slot| self.process_at(slot).position.load(Ordering::Relaxed));
         self.slot = session.claim_process(|slot| self.process_at(slot), &entrant, sys::now)?;
+        if let (None, Some(position)) = (parent, position) {
+            self.process().position.store(position, Ordering::Relaxed);
+        }
         self.announce();
         Some(())
     }

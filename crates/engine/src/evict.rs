@@ -95,6 +95,13 @@ impl Engine {
         sys::futex(stop.as_ptr(), FUTEX_WAKE, i32::MAX as u32, core::ptr::null());
     }
 
+    /// Makes the other threads look whether they are to run another kind of code.
+    pub(crate) fn kick_others(&self) {
+        if self.shared.is_shared.load(Ordering::Relaxed) {
+            self.are_others_safe();
+        }
+    }
+
     /// Whether all other threads are safe. Each that is not gets a signal, and leaves translated code.
     fn are_others_safe(&self) -> bool {
         let all = self.shared.all.lock();

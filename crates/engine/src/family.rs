@@ -18,6 +18,7 @@ use core::sync::atomic::Ordering;
 use ring::{CLONE_VFORK, CLONE_VM, Call};
 
 use crate::heap;
+use crate::record::SIZES;
 use crate::run::Engine;
 use crate::state::FS_BASE;
 use crate::sys::{self, nr};
@@ -41,21 +42,29 @@ impl Engine {
         let session = self.recorder.session();
         // In the child, no other thread exists that could give these locks back.
         let shared = self.shared;
-        let mut translator = self.code();
+        let mut translator = shared.translator.lock();
+        let mut bare = shared.bare.lock();
+        let sizes = SIZES.lock();
         let parent = self.recorder.parent(flags);
         let Ok(code) = translator.copy() else { return sys::ENOMEM };
+        let Ok(bare_code) = bare.copy() else {
+            code.close();
+            return sys::ENOMEM;
+        };
         let (actions, ended) = (shared.actions.lock(), shared.ended.lock());
         let (known, all) = (shared.known.lock(), shared.all.lock());
+        let windows = shared.windows.hold();
         let ends = Awaited::begin(real & CLONE_VFORK != 0 && shared.has_others());
         let real = if ends.is_some() { real & !CLONE_VFORK } else { real };
         session.running.fetch_add(1, Ordering::Relaxed);
         heap::LOCK.take();
         let result = self.call(nr::CLONE, [real, 0, parent_tid, child_tid, base, 0]);
         heap::LOCK.give_back();
-        drop((actions, known, all));
+        drop((actions, known, all, sizes, windows));
         if result != 0 {
-            drop((translator, ended));
+            drop((translator, bare, ended));
             code.close();
+            bare_code.close();
             if let Some(ends) = ends {
                 ends.wait(result > 0);
             }
@@ -85,13 +94,16 @@ impl Engine {
         let is_followed = session.follow != 0 && session.over.load(Ordering::Relaxed) == 0;
         if !is_followed || self.recorder.is_off || !self.recorder.enter_child(parent) {
             code.close();
-            drop(translator);
+            bare_code.close();
+            drop((translator, bare));
             session.running.fetch_sub(1, Ordering::Release);
             self.let_go();
         }
-        let taken = translator.take(code, state);
-        drop(translator);
+        let taken = translator.take(code, state).and(bare.take(bare_code, state));
+        drop((translator, bare));
         self.register_alone();
+        self.bare = self.bare.renewed();
+        self.begin_windows();
         if let Err(why) = taken {
             self.refuse(self.pc, why);
         }

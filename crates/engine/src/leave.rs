@@ -26,7 +26,9 @@ impl Engine {
             // SAFETY: the mapping is the engine's, which has no more use for it.
             unsafe { sys::call(nr::MUNMAP, [at, bytes, 0, 0, 0, 0]) };
         }
-        self.code().unmap();
+        for code in self.shared.codes() {
+            code.lock().unmap();
+        }
         let base = self.state.get(GS_BASE);
         // SAFETY: from here on nothing looks at gs but the program; the frame is complete.
         unsafe {

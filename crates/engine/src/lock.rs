@@ -37,6 +37,11 @@ impl Lock {
         }
     }
 
+    /// Makes the lock free in a child, where nobody has it.
+    pub(crate) fn reset(&self) {
+        self.0.store(FREE, Ordering::Relaxed);
+    }
+
     /// Gives the lock back. The caller must have it.
     pub(crate) fn give_back(&self) {
         let Lock(word) = self;

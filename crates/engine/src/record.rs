@@ -9,18 +9,21 @@
 //! first store to it faults. Then a segment ends, the guard moves on by a span, and the store is repeated.
 //! The second view of the chunk lets a block continue beyond the chunk's end.
 
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use ring::{
     BLOCKS_PER_CHUNK, Block, CHUNK_BYTES, Control, Derived, EventCode, LAST_PAGES_WANTED, Process,
-    RING_RECORDS, Record, Ring, Session, Slot, TAGS_PER_CHUNK, chunk_offset, process_offset,
-    ring_offset,
+    RING_RECORDS, Record, Ring, Session, Slot, TAGS_PER_CHUNK, chunk_offset, event_parts,
+    process_offset, ring_offset,
 };
 
+use crate::lock::Locked;
 use crate::state::{NEXT, RING, State};
 use crate::sys::{self, nr};
 use crate::table;
 use crate::translate::Log;
+use crate::translate::bare::rows;
 
 /// The number of records in a span: a sixteenth of the ring.
 pub(crate) const SPAN: u64 = RING_RECORDS as u64 / 16;
@@ -37,6 +40,11 @@ pub(crate) const SLACK: u64 = GUARD_BYTES / 8;
 pub(crate) const PATIENCE_NS: u64 = 100_000_000;
 pub(crate) const FUTEX_WAIT: u64 = 0;
 pub(crate) const FUTEX_WAKE: u64 = 1;
+
+/// By number of a block: the number of its accesses, and whether it has a fetch.
+pub(crate) static SIZES: Locked<Vec<u16>> = Locked::new(Vec::new());
+/// See [`SIZES`].
+const HAS_FETCH: u16 = 1 << 15;
 
 /// The session, as this process uses it.
 pub(crate) struct Recorder {
@@ -57,6 +65,9 @@ pub(crate) struct Recorder {
     pub(crate) hidden_at: u64,
     /// Whether blocks count accesses: the next block's poll faults instead.
     pub(crate) counts: bool,
+    /// In a sample: the position up to which records were counted, and the accesses left in the window.
+    pub(crate) walked: u64,
+    pub(crate) span: u64,
 }
 
 impl Recorder {
@@ -255,7 +266,8 @@ impl Recorder {
             self.ring_doorbell();
         }
         self.protect(self.guard, sys::PROT_READ | sys::PROT_WRITE);
-        self.guard += 8 * SPAN;
+        let step = self.step();
+        self.guard += step;
         let mut at = at;
         if at >= self.view + bytes {
             at -= bytes;
@@ -264,7 +276,7 @@ impl Recorder {
         }
         self.protect(self.guard, 0);
         // The reader's cache has the span's lines: they are asked for all at once, and not one by one as blocks store.
-        for line in (self.guard - 8 * SPAN..self.guard).step_by(LINE_BYTES) {
+        for line in (self.guard - step..self.guard).step_by(LINE_BYTES) {
             // SAFETY: the span is of the view, and nothing is in it yet.
             unsafe { (line as *mut u64).write_volatile(0) };
         }
@@ -273,9 +285,72 @@ impl Recorder {
         at
     }
 
+    /// The number of bytes of the next span: less than usual near the end of a window.
+    fn step(&self) -> u64 {
+        (8 * self.span) & !(GUARD_BYTES - 1)
+    }
+
+    /// In a sample, where `left` accesses are left in the window: chooses the length of the next spans, and counts from
+    /// here on.
+    pub(crate) fn begin_walk(&mut self, left: u64) {
+        self.walked = self.position(self.at());
+        self.shorten(left);
+        let near = (self.at() + self.step()).next_multiple_of(GUARD_BYTES) + GUARD_BYTES;
+        if near < self.guard && !self.is_off {
+            self.protect(self.guard, sys::PROT_READ | sys::PROT_WRITE);
+            self.guard = near;
+            self.protect(self.guard, 0);
+        }
+    }
+
+    /// Makes the next spans so short that a window with `left` more accesses does not become much longer.
+    pub(crate) fn shorten(&mut self, left: u64) {
+        self.span = (left / 2).clamp(GUARD_BYTES / 8, SPAN);
+    }
+
+    /// The number of accesses in the records since the last time. The last block must be complete.
+    pub(crate) fn walk(&mut self) -> u64 {
+        let end = self.position(self.at());
+        let fetch = u64::from(self.session().fetches != 0);
+        let word = |position: u64| {
+            let at = self.view + 8 * (position % RING_RECORDS as u64);
+            // SAFETY: the view has as many words.
+            Record(unsafe { (at as *const u64).read() })
+        };
+        let (mut at, mut accesses) = (self.walked, 0);
+        let sizes = SIZES.lock();
+        while at < end {
+            let record = word(at);
+            at += 1;
+            match record.as_control() {
+                Some(Control::Fixed) => {
+                    let (number, count) = record.fixed_parts();
+                    let size = sizes.get(number as usize).copied().unwrap_or_default();
+                    accesses += match record.made() {
+                        Some(made) => made as u64,
+                        None => u64::from(size & !HAS_FETCH),
+                    };
+                    accesses += if size & HAS_FETCH != 0 { fetch } else { 0 };
+                    at += count as u64;
+                }
+                Some(Control::Block) => accesses += fetch,
+                Some(Control::Wide) => {
+                    accesses += rows(record.value() as u16);
+                    at += 1;
+                }
+                Some(Control::Event) => at += event_parts(record.value()).1 as u64,
+                Some(Control::Pad) => at += record.value(),
+                Some(_) => {}
+                None => accesses += rows(record.tag().0),
+            }
+        }
+        self.walked = end;
+        accesses
+    }
+
     /// Makes room for `count` records in one span. Returns the address of the first.
     fn room(&mut self, count: usize) -> *mut u64 {
-        if self.at() + 8 * (count as u64 + 1) > self.guard {
+        while self.at() + 8 * (count as u64 + 1) > self.guard {
             let at = self.next_span(self.at());
             self.moved(at);
         }
@@ -435,6 +510,9 @@ impl Log for Recorder {
         }
         process.tags.store(end, Ordering::Relaxed);
         let number = process.blocks.load(Ordering::Relaxed);
+        let all: u64 = tags.iter().map(|&tag| rows(tag)).sum();
+        let has_fetch = if block.instructions > 0 { HAS_FETCH } else { 0 };
+        SIZES.lock().push(all as u16 | has_fetch);
         let own = (number - self.slot.blocks_inherited) as usize;
         let (chunk, index) = self.place_in_log(&process.log, own, BLOCKS_PER_CHUNK)?;
         let to = (self.base + chunk_offset(chunk) as u64) as *mut Block;

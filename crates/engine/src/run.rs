@@ -11,6 +11,7 @@ use ring::{
     Start, Tag,
 };
 
+use crate::bare::{Bare, Windows, rows};
 use crate::count::{Counter, Piece, Pointer};
 use crate::insn::BYTES_MAX;
 use crate::lock::{Guard, Locked};
@@ -74,7 +75,10 @@ pub(crate) struct Ended {
 
 /// The state that the threads of a process share.
 pub(crate) struct Shared {
+    /// Code that records, and code that does not.
     pub(crate) translator: Locked<Translator>,
+    pub(crate) bare: Locked<Translator>,
+    pub(crate) windows: Windows,
     pub(crate) actions: Locked<Actions>,
     pub(crate) known: Locked<Known>,
     /// The number of threads.
@@ -90,6 +94,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// All translated code.
+    pub(crate) fn codes(&self) -> [&Locked<Translator>; 2] {
+        [&self.translator, &self.bare]
+    }
+
     /// Whether the process has several threads.
     pub(crate) fn has_others(&self) -> bool {
         self.threads.load(Ordering::Acquire) > 1
@@ -106,6 +115,8 @@ pub(crate) struct Known {
     strips: BTreeMap<(u32, u64), [Option<u32>; 2]>,
     /// By address of an assisted instruction: the instruction, and the number of its block.
     assists: BTreeMap<u64, (Whole, u32)>,
+    /// Those instructions that bare code has come to: repeated ones with their kind.
+    bare: BTreeMap<u64, (Whole, Option<Kind>)>,
 }
 
 /// The engine, as one thread has it.
@@ -115,6 +126,7 @@ pub(crate) struct Engine {
     pub(crate) shared: &'static Shared,
     pub(crate) recorder: Recorder,
     pub(crate) counter: Counter,
+    pub(crate) bare: Bare,
     pub(crate) signals: Signals,
     /// The address of the program's next instruction.
     pub(crate) pc: u64,
@@ -203,10 +215,16 @@ pub unsafe fn begin(start: *const Start) -> ! {
         Ok(recorder) => recorder,
         Err(why) => stop(why),
     };
-    let known =
-        Known { repeats: BTreeMap::new(), strips: BTreeMap::new(), assists: BTreeMap::new() };
+    let known = Known {
+        repeats: BTreeMap::new(),
+        strips: BTreeMap::new(),
+        assists: BTreeMap::new(),
+        bare: BTreeMap::new(),
+    };
     let shared = Shared {
-        translator: Locked::new(Translator::new(state, ways::leave())),
+        translator: Locked::new(Translator::new(state, ways::leave(), false)),
+        bare: Locked::new(Translator::new(state, ways::leave(), true)),
+        windows: Windows::new(),
         actions: Locked::new(Actions::default()),
         known: Locked::new(known),
         threads: AtomicU32::new(1),
@@ -222,7 +240,9 @@ pub unsafe fn begin(start: *const Start) -> ! {
     let engine = Engine::place(start, state, shared, recorder, signals);
     engine.register_alone();
     engine.begin_counting();
+    engine.begin_windows();
     engine.tell_mappings(true);
+    engine.ask_for_places();
     engine.go_on();
     // SAFETY: everything is there.
     unsafe { ways::pagewalk_enter() }
@@ -252,6 +272,7 @@ pub(crate) extern "C" fn dispatch() {
     // SAFETY: it runs in the engine, once at a time.
     let engine = unsafe { Engine::get() };
     engine.counter.leave();
+    engine.bare.leave();
     // A signal came during a block that then ended before its next store.
     if engine.recorder.is_hidden {
         engine.recorder.show();
@@ -275,6 +296,7 @@ impl Engine {
             shared,
             recorder,
             counter: Counter::off(state),
+            bare: Bare::off(state, false),
             signals,
             pc: start.pc,
             repeat: None,
@@ -295,9 +317,9 @@ impl Engine {
         unsafe { &mut *(ways::own(SELF) as *mut Engine) }
     }
 
-    /// Translated code, which no other thread changes meanwhile.
+    /// Translated code of the kind that this thread runs, which no other thread changes meanwhile.
     pub(crate) fn code(&self) -> Guard<'static, Translator> {
-        self.shared.translator.lock()
+        self.shared.codes()[usize::from(self.bare.is_on)].lock()
     }
 
     /// Prepares to enter translated code at the program's next instruction.
@@ -305,6 +327,7 @@ impl Engine {
         if self.state.get(PENDING) != 0 {
             self.deliver();
         }
+        self.choose_code();
         let is_shared = self.shared.is_shared.load(Ordering::Relaxed);
         let found = loop {
             if is_shared {
@@ -322,6 +345,7 @@ impl Engine {
             Err(why) => self.refuse(self.pc, why),
         }
         self.counter.enter();
+        self.bare.enter();
     }
 
     /// Whether the process may run on by itself if the engine cannot go on: it is a child, or a program that was
@@ -398,20 +422,32 @@ impl Engine {
                 found.map_or_else(|why| self.refuse(target, why), |_| ());
             }
             Exit::Syscall { pc, next } => self.syscall(pc, next),
+            Exit::Repeat { pc } if self.bare.is_on => self.repeat_bare(pc),
             Exit::Repeat { pc } => self.repeat(pc),
+            Exit::Begins { pc } => {
+                self.pc = pc;
+                self.sign_came(true);
+            }
             Exit::Assist { pc, body } => {
                 self.pc = pc;
                 if self.state.get(PENDING) != 0 {
                     return self.deliver();
                 }
-                let known = self.shared.known.lock().assists.get(&pc).copied();
-                if known.is_some_and(|(whole, _)| !whole.is_there()) {
-                    self.shared.known.lock().assists.remove(&pc);
-                    return self.begin_anew(pc);
+                if self.bare.is_on {
+                    if !self.assist_bare(pc) {
+                        return;
+                    }
+                } else {
+                    let known = self.shared.known.lock().assists.get(&pc).copied();
+                    if known.is_some_and(|(whole, _)| !whole.is_there()) {
+                        self.shared.known.lock().assists.remove(&pc);
+                        return self.begin_anew(pc);
+                    }
+                    self.assist(pc);
                 }
-                self.assist(pc);
                 self.state.set(ENTER, body);
                 self.counter.enter();
+                self.bare.enter();
                 // SAFETY: the body is translated code; it goes on in the next block.
                 unsafe { ways::pagewalk_enter() }
             }
@@ -482,7 +518,20 @@ impl Engine {
         state.set_register(11, state.get(FLAGS));
         let call = tell::call_of(number, arguments);
         self.count_before_call(number, call.is_some());
-        self.recorder.mark();
+        if !self.bare.is_on {
+            self.recorder.mark();
+        } else if matches!(
+            number,
+            nr::EXIT
+                | nr::EXIT_GROUP
+                | nr::EXECVE
+                | nr::EXECVEAT
+                | nr::FORK
+                | nr::VFORK
+                | nr::CLONE
+        ) {
+            self.report_left_out();
+        }
         let file_call = if call.is_none() { self.begin_file_call(number, arguments) } else { None };
         let result = match number {
             nr::CLONE if Call::makes_thread(first) => self.begin_thread(pc, arguments),
@@ -546,11 +595,21 @@ impl Engine {
             self.end_file_call(begun, result);
         }
         let Some(call) = call else { return };
+        let is_sign = self.is_awaited(call, arguments);
+        if is_sign {
+            self.report_left_out();
+        }
         match Said::from_argument(arguments[1]).filter(|_| call == Call::Marker) {
             Some(said) => self.report(said, arguments),
             None => self.tell(call, arguments, result),
         }
         self.recorder.mark();
+        if is_sign {
+            self.sign_came(false);
+        }
+        if call == Call::Mmap && arguments[2] & sys::PROT_EXEC != 0 && arguments[4] as i32 >= 0 {
+            self.ask_for_places();
+        }
     }
 
     /// Handles `arch_prctl`: the program's base of `gs` is stored, as the processor's base is the
@@ -593,18 +652,21 @@ impl Engine {
             nr::MMAP => clock::changed(result, second),
             _ => {}
         }
-        match number {
-            nr::MMAP => self.code().mapped(result, second, third, is_shared(fourth)),
-            nr::MUNMAP => self.code().mapped(first, second, 0, false),
-            nr::MPROTECT | nr::PKEY_MPROTECT => self.code().set_rights(first, second, third),
-            nr::MREMAP => {
-                let stays = fourth & MREMAP_DONTUNMAP != 0 || second == 0;
-                self.code().moved(first, second, result, third, stays);
+        for code in self.shared.codes() {
+            let mut code = code.lock();
+            match number {
+                nr::MMAP => code.mapped(result, second, third, is_shared(fourth)),
+                nr::MUNMAP => code.mapped(first, second, 0, false),
+                nr::MPROTECT | nr::PKEY_MPROTECT => code.set_rights(first, second, third),
+                nr::MREMAP => {
+                    let stays = fourth & MREMAP_DONTUNMAP != 0 || second == 0;
+                    code.moved(first, second, result, third, stays);
+                }
+                nr::MADVISE if matches!(third, MADV_DONTNEED | MADV_FREE | MADV_REMOVE) => {
+                    code.retire(first, first.saturating_add(second));
+                }
+                _ => {}
             }
-            nr::MADVISE if matches!(third, MADV_DONTNEED | MADV_FREE | MADV_REMOVE) => {
-                self.code().retire(first, first.saturating_add(second));
-            }
-            _ => {}
         }
     }
 
@@ -636,7 +698,7 @@ impl Engine {
             tags: 0,
             pad: 0,
         };
-        let code = self.code();
+        let code = self.shared.translator.lock();
         let number = self.recorder.append(block, &[], &[]);
         drop(code);
         match number {
@@ -682,7 +744,7 @@ impl Engine {
             self.pc = next;
             return;
         }
-        let mut is_first = true;
+        let mut is_first = self.bare.repeated.take() != Some(pc);
         loop {
             let all = state.register(1);
             if state.get(PENDING) != 0 {
@@ -708,6 +770,111 @@ impl Engine {
         }
     }
 
+    /// The instruction at `pc`, to which bare code has come, and its kind if it is repeated. `None` if it is another one
+    /// than before, or none that the engine supports.
+    fn known_bare(&mut self, pc: u64) -> Option<(Whole, Option<Kind>)> {
+        let known = self.shared.known.lock().bare.get(&pc).copied();
+        if let Some(known) = known {
+            if known.0.is_there() {
+                return Some(known);
+            }
+            self.shared.known.lock().bare.remove(&pc);
+            return None;
+        }
+        let Some(whole) = self.decode(pc) else {
+            self.refuse(pc, "it runs an unknown instruction")
+        };
+        let known = (whole, Kind::of(&whole.instruction));
+        self.shared.known.lock().bare.insert(pc, known);
+        Some(known)
+    }
+
+    /// Executes a repeated instruction in bare code.
+    fn repeat_bare(&mut self, pc: u64) {
+        let Some((whole, kind)) = self.known_bare(pc) else { return self.begin_anew(pc) };
+        let Some(kind) = kind else {
+            self.refuse(pc, "it runs a rep instruction with a segment or 32-bit registers")
+        };
+        let (next, state) = (whole.instruction.next_ip(), self.state);
+        let is_counted = !library::holds(pc);
+        let fetch = u64::from(self.recorder.session().fetches != 0);
+        self.pc = pc;
+        let mut is_first = true;
+        loop {
+            let all = state.register(1);
+            if state.get(PENDING) != 0 {
+                return;
+            }
+            let count = all.min(PIECE / kind.count());
+            let accesses = count * kind.count() + if is_first { fetch } else { 0 };
+            if is_counted && !self.may_leave_out(accesses.max(1)) {
+                self.bare.repeated = (!is_first).then_some(pc);
+                return;
+            }
+            if all == 0 {
+                if is_counted {
+                    self.bare.add(fetch, 1);
+                }
+                self.pc = next;
+                return;
+            }
+            let (rsi, rdi, more) = (state.register(6), state.register(7), all - count);
+            let (bytes, numbers) = (next - pc, [0; 2]);
+            self.repeat = Some(Repeat { kind, numbers, bytes, is_first, count, more, rsi, rdi });
+            is_first = false;
+            // SAFETY: the program does so; a fault is seen.
+            let left = unsafe { kind.execute(state, count) };
+            let (rsi, rdi) = (state.register(6), state.register(7));
+            self.repeat_ends(left, rsi, rdi, None);
+            const ZERO: u64 = 1 << 6;
+            let is_equal = state.get(FLAGS) & ZERO != 0;
+            let goes_on = !kind.compares() || left == 0 && is_equal != kind.until_equal();
+            if more == 0 || !goes_on {
+                self.pc = next;
+                return;
+            }
+        }
+    }
+
+    /// Counts the accesses of an instruction that is about to be executed in bare code. Returns false if it is not to be
+    /// executed now.
+    fn assist_bare(&mut self, pc: u64) -> bool {
+        let Some((Whole { instruction, .. }, _)) = self.known_bare(pc) else {
+            self.begin_anew(pc);
+            return false;
+        };
+        let accesses = match self.assisted_accesses(&instruction) {
+            Ok(accesses) => accesses,
+            Err(why) => self.refuse(pc, why),
+        };
+        if !library::holds(pc) {
+            let fetch = u64::from(self.recorder.session().fetches != 0);
+            let all = fetch + accesses.iter().map(|&(_, tag)| rows(tag)).sum::<u64>();
+            if !self.may_leave_out(all.max(1)) {
+                return false;
+            }
+            self.bare.add(all, 1);
+        }
+        if instruction.mnemonic() == Mnemonic::Wrfsbase {
+            self.state.set(FS_BASE, assist::value(self.state, instruction.op0_register()));
+        }
+        true
+    }
+
+    /// The addresses and tags of the accesses of an instruction that is about to be executed.
+    fn assisted_accesses(
+        &mut self,
+        instruction: &Instruction,
+    ) -> Result<Vec<(u64, u16)>, &'static str> {
+        let used = self.factory.info(instruction).used_memory();
+        let vectors = || self.signals.vectors();
+        let word = |address: u64| {
+            let mut word = 0;
+            if ways::read(address, &mut word) { word } else { 0 }
+        };
+        assist::accesses(instruction, used, self.state, vectors, word)
+    }
+
     /// Records a piece of a repeated instruction, which has ended with these rcx, rsi and rdi,
     /// maybe by a fault.
     pub(crate) fn repeat_ends(&mut self, rcx: u64, rsi: u64, rdi: u64, fault: Option<u64>) {
@@ -725,6 +892,11 @@ impl Engine {
         let count = repeat.count - rcx;
         if count == 0 && !repeat.is_first && fault.is_none() || library::holds(self.pc) {
             return;
+        }
+        if self.bare.is_on {
+            let first = u64::from(repeat.is_first);
+            let fetch = first * u64::from(self.recorder.session().fetches != 0);
+            return self.bare.add(fetch + count * repeat.kind.count(), first);
         }
         if self.counter.is_on() {
             let kinds = [
@@ -818,7 +990,7 @@ impl Engine {
             tags: 0,
             pad: 0,
         };
-        let code = self.code();
+        let code = self.shared.translator.lock();
         let number = self.recorder.append(block, &tags, &derived);
         drop(code);
         let mut known = self.shared.known.lock();
@@ -849,13 +1021,7 @@ impl Engine {
             self.assisted_at = self.recorder.at();
             return;
         }
-        let used = self.factory.info(&instruction).used_memory();
-        let vectors = || self.signals.vectors();
-        let word = |address: u64| {
-            let mut word = 0;
-            if ways::read(address, &mut word) { word } else { 0 }
-        };
-        match assist::accesses(&instruction, used, state, vectors, word) {
+        match self.assisted_accesses(&instruction) {
             Ok(accesses) if self.counter.is_on() => {
                 self.count_assisted(pc, instruction.len() as u64, &accesses);
             }

@@ -506,7 +506,8 @@ extern "C" fn on_signal(signal: u32, info: *mut Info, context: *mut Context) {
     let is_behind = signal == SIGTRAP && rip.wrapping_sub(1) != 0;
     let at = rip.wrapping_sub(is_behind.into());
     if translate::holds(at) {
-        if engine.resolve_counted(context, at, address) {
+        if engine.resolve_counted(context, at, address) || engine.resolve_bare(context, at, address)
+        {
             return;
         }
         let is_store = signal == SIGSEGV && engine.recorder.holds(address);
@@ -522,6 +523,10 @@ extern "C" fn on_signal(signal: u32, info: *mut Info, context: *mut Context) {
         if let Some(found) = found {
             let record = &mut context.registers.general[ORDER[usize::from(found.block.record)]];
             *record = engine.recorder.next_span(*record);
+            // Not within a block: what follows would be another block.
+            if engine.leaves_recorded() && found.before_record {
+                interrupt(engine, context);
+            }
             return;
         }
         if !is_store && settle(engine, context, at, Some(address)) {
@@ -580,6 +585,11 @@ fn settle(engine: &mut Engine, context: &mut Context, at: u64, address: Option<u
     if engine.counter.is_on() {
         drop(code);
         engine.settle_counted(context, &found, address);
+        return true;
+    }
+    if engine.bare.is_on {
+        drop(code);
+        engine.settle_bare(context, &found, address);
         return true;
     }
     let registers = &mut context.registers;
@@ -650,6 +660,7 @@ impl Engine {
     /// Calls the program's handler for a signal that waits, if any; the process may end.
     pub(crate) fn deliver(&mut self) {
         while let Some(came) = self.signals.take() {
+            self.bare.repeated = None;
             if self.signals.pending.is_none() {
                 self.state.set(PENDING, 0);
             }
@@ -789,6 +800,7 @@ impl Engine {
     /// Ends the process by the signal, as without the engine.
     pub(crate) fn die(&mut self, signal: u32) -> ! {
         self.settle_counts();
+        self.report_left_out();
         self.recorder.end();
         set_action(signal, &Action::default());
         let none = 0u64;

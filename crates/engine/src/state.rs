@@ -4,6 +4,7 @@
 //!   gs:0       registers of the program while the engine runs, and those whose place is taken
 //!   gs:0x1000  the page of the session with the header of the thread's ring and its cursor (`ring::Next`)
 //!   gs:0x2000  65,536 addresses: where to look for the target of an indirect branch
+//!   gs:0x82000 the same for code that records nothing ([`crate::bare`])
 //! ```
 //!
 //! While the engine runs, each register of the program is in its slot. In translated code each register
@@ -53,8 +54,10 @@ pub(crate) const NEXT: i32 = RING_PAGE + core::mem::offset_of!(ring::Ring, next)
 pub(crate) const TABLE: i32 = 0x2000;
 /// The number of entries of that table.
 pub(crate) const TABLE_ENTRIES: usize = 1 << 16;
+/// That table for code that records nothing.
+pub(crate) const BARE_TABLE: i32 = TABLE + 8 * TABLE_ENTRIES as i32;
 /// The size of the shared data in bytes.
-pub(crate) const BYTES: u64 = TABLE as u64 + 8 * TABLE_ENTRIES as u64;
+pub(crate) const BYTES: u64 = BARE_TABLE as u64 + 8 * TABLE_ENTRIES as u64;
 
 /// The register that points to the record.
 pub(crate) const RECORD: u8 = 11;

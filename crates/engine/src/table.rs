@@ -1,7 +1,7 @@
 //! The table of pages that translated code looks up, and its layout behind the data of a thread.
 //!
 //! ```text
-//!   gs:0x100000   a window of pages that can be read, up to a guard: see [`POLL`]
+//!   gs:0x110000   a window of pages that can be read, up to a guard: see [`POLL`]
 //!   gs:0x300000   64 bytes for each page of the program's addresses, by its number
 //!
 //!   3 x loads | 3 x stores | 3 x fetches, instructions | used | fetched | kinds | more
@@ -17,7 +17,7 @@ use crate::sys::{self, nr};
 
 /// The offset of the window that each block reads at its clock. Its end stops the interval of counting; all of
 /// it becomes unreadable for a signal.
-pub(crate) const POLL: i32 = 0x10_0000;
+pub(crate) const POLL: i32 = 0x11_0000;
 /// The size of the window in bytes, which limits the clock of an interval.
 pub(crate) const POLL_BYTES: u64 = 1 << 20;
 /// The size of the guard behind it: no block advances the clock as far.
@@ -211,13 +211,21 @@ pub(crate) fn show(state: State, is_shown: bool) {
     unsafe { sys::call(nr::MPROTECT, window) };
 }
 
-/// Maps the window and the table behind a thread's data.
-pub(crate) fn map(state: State) -> Option<()> {
+/// Maps the window behind a thread's data.
+pub(crate) fn map_window(state: State) -> Option<()> {
     let kind =
         sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE | sys::MAP_FIXED_NOREPLACE;
     let window = state.0 + POLL as u64;
     sys::map(window, POLL_BYTES + GUARD_BYTES, 0, kind, -1, 0).filter(|&at| at == window)?;
     show(state, true);
+    Some(())
+}
+
+/// Maps the window and the table behind a thread's data.
+pub(crate) fn map(state: State) -> Option<()> {
+    let kind =
+        sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE | sys::MAP_FIXED_NOREPLACE;
+    map_window(state)?;
     let table = state.0 + ENTRIES as u64;
     let rights = sys::PROT_READ | sys::PROT_WRITE;
     sys::map(table, BYTES, rights, kind, -1, 0).filter(|&at| at == table)?;
@@ -227,5 +235,12 @@ pub(crate) fn map(state: State) -> Option<()> {
     Some(())
 }
 
+/// The size in bytes of the room that is left behind the data of any thread, for the window.
+pub(crate) const WINDOW_ROOM_BYTES: u64 = 2 << 20;
+const _: () = assert!(
+    crate::state::BYTES <= POLL as u64
+        && POLL as u64 + POLL_BYTES + GUARD_BYTES <= crate::state::BYTES + WINDOW_ROOM_BYTES
+        && POLL as u64 + POLL_BYTES + GUARD_BYTES <= ENTRIES as u64
+);
 /// The size in bytes of the room that is left behind the data of a thread that may count.
 pub(crate) const ROOM_BYTES: u64 = ENTRIES as u64 + BYTES;

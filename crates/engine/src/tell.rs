@@ -49,7 +49,7 @@ impl Engine {
             // Only code that can be read can be translated.
             if is_new && line.rights & sys::PROT_READ != 0 {
                 let bytes = line.end - line.start;
-                self.code().mapped(line.start, bytes, line.rights, line.is_shared);
+                self.map_code(line.start, bytes, line.rights, line.is_shared);
             }
         }
         for piece in text.chunks(4096) {
@@ -60,6 +60,13 @@ impl Engine {
         let tid = unsafe { sys::call(nr::GETTID, [0; 6]) } as u64;
         self.recorder.event(EventCode::ThreadStart, &[&[tid]]);
         self.recorder.mark();
+    }
+
+    /// Takes note of a mapping with these rights.
+    fn map_code(&mut self, start: u64, bytes: u64, rights: u64, is_shared: bool) {
+        for code in self.shared.codes() {
+            code.lock().mapped(start, bytes, rights, is_shared);
+        }
     }
 
     /// Handles `mlockall`: locks the program's mappings one by one, as the kernel would load all of the session, too,
@@ -104,7 +111,7 @@ impl Engine {
         let found = lines.find(is_executable).filter(|line| !translate::holds(line.start));
         if let Some(line) = &found {
             let bytes = line.end - line.start;
-            self.code().mapped(line.start, bytes, line.rights, line.is_shared);
+            self.map_code(line.start, bytes, line.rights, line.is_shared);
         }
         found.is_some()
     }

@@ -17,7 +17,7 @@ use ring::{CHUNK_BYTES, Call, EventCode};
 use crate::run::{Ended, Engine, STACK_BYTES};
 use crate::state::{BYTES, ENGINE_RSP, FLAGS, FS_BASE, GS_BASE, IS_THERE, PENDING, State, TID};
 use crate::sys::{self, nr};
-use crate::ways;
+use crate::{table, ways};
 
 const CLONE_SETTLS: u64 = 0x8_0000;
 const CLONE_THREAD: u64 = 0x1_0000;
@@ -36,8 +36,10 @@ impl Engine {
         if flags & CLONE_THREAD == 0 {
             self.refuse(pc, "it starts a process in its own memory (CLONE_VM)");
         }
-        if !self.code().share() {
-            return EAGAIN;
+        for code in self.shared.codes() {
+            if !code.lock().share() {
+                return EAGAIN;
+            }
         }
         if !self.shared.is_shared.swap(true, Ordering::Relaxed) {
             // SAFETY: it cannot fail.
@@ -89,6 +91,7 @@ impl Engine {
             // SAFETY: the thread has ended, and its engine stays where it is.
             let thread = unsafe { &mut *(engine as *mut Engine) };
             thread.signals.renew(self.signals.mask);
+            thread.bare = thread.bare.renewed();
             thread.recorder = self.recorder.of_thread(thread.state, thread.recorder.view);
             return Some(thread);
         }
@@ -96,8 +99,10 @@ impl Engine {
         let room = Room::new()?;
         let stack = sys::private(STACK_BYTES)?;
         room.state.set(ENGINE_RSP, stack + STACK_BYTES - 64);
-        if !self.code().share_with(room.state) {
-            return None;
+        for code in self.shared.codes() {
+            if !code.lock().share_with(room.state) {
+                return None;
+            }
         }
         let recorder = self.recorder.of_thread(room.state, room.view);
         let signals = signals(self)?;
@@ -111,6 +116,7 @@ impl Engine {
 
     /// Ends this thread by `exit`, while others go on.
     pub(crate) fn end_thread(&mut self, arguments: [u64; 6]) -> ! {
+        self.report_left_out();
         self.tell(Call::Exit, arguments, 0);
         self.recorder.event(EventCode::ThreadEnd, &[]);
         self.recorder.mark();
@@ -133,7 +139,7 @@ static GONE: AtomicU32 = AtomicU32::new(0);
 
 impl Room {
     fn new() -> Option<Room> {
-        let state = State(sys::private(BYTES)?);
+        let state = State(sys::private_before(BYTES, table::WINDOW_ROOM_BYTES)?);
         let room = sys::private(3 * CHUNK_BYTES as u64)?;
         Some(Room { state, view: room.next_multiple_of(CHUNK_BYTES as u64) })
     }

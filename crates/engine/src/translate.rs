@@ -17,6 +17,7 @@
 //! their own values except those in slots, and the offsets of a block's instructions determine the
 //! instruction at which a signal came.
 
+pub(crate) mod bare;
 mod changed;
 mod copied;
 pub(crate) mod counted;
@@ -34,7 +35,7 @@ use crate::insn::{
     BYTES_MAX, Flow, Insn, RSP, Reader, Rewritten, Segment, number, pieces, with_operand_at,
 };
 use crate::state::{
-    EXIT, EXIT_INDIRECT, GS_BASE, HELD, NEXT, RCX, RECORD, REGS, SCRATCH, State, TABLE,
+    BARE_TABLE, EXIT, EXIT_INDIRECT, GS_BASE, HELD, NEXT, RCX, RECORD, REGS, SCRATCH, State, TABLE,
     TABLE_ENTRIES,
 };
 use crate::{library, sys};
@@ -82,6 +83,8 @@ pub(crate) enum Exit {
     Gone { pc: u64, host: u64, region: usize },
     /// The code of the block at `pc` has changed.
     Changed { pc: u64, host: u64, region: usize },
+    /// The block at `pc` begins the window.
+    Begins { pc: u64 },
 }
 
 /// A translated block.
@@ -109,6 +112,8 @@ pub(crate) struct Translated {
     instructions: u32,
     told: u32,
     accesses: u32,
+    /// What it adds to the count of bare code: see [`crate::bare`].
+    pub(crate) counts: u64,
     /// The index of the block among those whose accesses are counted; [`NOT_COUNTED`] for others.
     counted: u32,
 }
@@ -179,6 +184,13 @@ pub(crate) trait Log {
 /// All translated code.
 pub(crate) struct Translator {
     state: State,
+    /// Whether its code records nothing, and only counts: see [`crate::bare`].
+    pub(crate) is_bare: bool,
+    /// The addresses before whose blocks such code is left; and whether fetches count.
+    pub(crate) places: Vec<u64>,
+    pub(crate) fetches: u32,
+    /// The offset of the table of targets in the shared data.
+    table: i32,
     /// The entry to the engine from translated code.
     enter: u64,
     regions: Vec<Region>,
@@ -213,9 +225,13 @@ pub(crate) struct Translator {
 
 impl Translator {
     /// A translator for the state at `gs`; exits of translated code jump to `enter`.
-    pub(crate) fn new(state: State, enter: u64) -> Translator {
+    pub(crate) fn new(state: State, enter: u64, is_bare: bool) -> Translator {
         Translator {
             state,
+            is_bare,
+            places: Vec::new(),
+            fetches: 1,
+            table: if is_bare { BARE_TABLE } else { TABLE },
             enter,
             regions: Vec::new(),
             map: BTreeMap::new(),
@@ -302,7 +318,7 @@ impl Translator {
     fn clear_table(&mut self) {
         let Some(region) = self.regions.first() else { return };
         for entry in 0..TABLE_ENTRIES as i32 {
-            self.state.set(TABLE + 8 * entry, region.miss);
+            self.state.set(self.table + 8 * entry, region.miss);
         }
     }
 
@@ -328,6 +344,11 @@ impl Translator {
             before_record: at == 0,
             after: host >= block.epilogue,
         })
+    }
+
+    /// The number of a block's instructions.
+    pub(crate) fn instructions(&self, block: &Translated) -> u32 {
+        block.instructions
     }
 
     /// The accesses of a block.
@@ -360,7 +381,7 @@ impl Translator {
         let host = self.lookup(pc, log)?;
         if !self.checks.contains_key(&pc) {
             let region = self.region(pc)?;
-            let slot = TABLE + 8 * i32::from(pc as u16);
+            let slot = self.table + 8 * i32::from(pc as u16);
             let before = self.state.get(slot);
             let code = &mut self.regions[region].cold;
             let fail = code.at;
@@ -588,6 +609,10 @@ impl Translator {
         self.here = Some((pc, insn.instruction.next_ip().wrapping_sub(1)));
         let host = self.begin_block(region);
         self.map.insert(pc, host);
+        if self.places.iter().any(|place| (pc..insn.instruction.next_ip()).contains(place)) {
+            self.leave_by(region, Exit::Begins { pc });
+            return None;
+        }
         match insn.flow {
             Flow::Repeated => {
                 self.leave_by(region, Exit::Repeat { pc });
@@ -633,6 +658,7 @@ impl Translator {
                     instructions: 1,
                     told,
                     accesses: 0,
+                    counts: 0,
                     counted: NOT_COUNTED,
                 });
                 if !is_near {
@@ -673,6 +699,9 @@ impl Translator {
             self.map.insert(start, host);
             self.leave_by(region, Exit::Uncounted { pc: start });
             return Ok(None);
+        }
+        if self.is_bare {
+            return self.write_bare(region, (start, pc), insns, used, end);
         }
         if self.counting.is_some() {
             return self.write_counted(region, (start, pc), insns, used, end);
@@ -771,6 +800,7 @@ impl Translator {
             instructions: insns.len() as u32,
             told: first_told,
             accesses: told.len() as u32,
+            counts: 0,
             counted: NOT_COUNTED,
         });
         if is_near { Ok(next) } else { Err(FAR) }
@@ -795,7 +825,8 @@ impl Translator {
                 if call {
                     self.push(region, next_ip);
                 }
-                self.regions[region].hot.indirect();
+                let table = self.table;
+                self.regions[region].hot.indirect(table);
                 None
             }
             Flow::Return(more) => {
@@ -803,7 +834,8 @@ impl Translator {
                 if more != 0 {
                     hot.lea(RSP, Place::behind(RSP, more.into()));
                 }
-                hot.indirect();
+                let table = self.table;
+                self.regions[region].hot.indirect(table);
                 None
             }
             Flow::Branch(condition, target) => {
@@ -1083,12 +1115,22 @@ impl Region {
         })
     }
 
+    /// The first addresses of its hot and of its cold code. They differ from region to region in the bits by which
+    /// processors find the targets of branches: with code at equal offsets in all regions, programs took up to three times
+    /// as long.
+    fn beginnings(&self) -> [u64; 2] {
+        const STEP_BYTES: u64 = 4096 + 64 * 5;
+        [self.start, self.start + REGION_BYTES / 2].map(|from| {
+            let mixed = (from >> 24).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            from + (mixed >> 56) * STEP_BYTES
+        })
+    }
+
     /// Resets it to no blocks.
     fn begin(&mut self, enter: u64, counting: Option<Counting>) {
         self.blocks.clear();
         self.is_full = false;
-        self.hot.at = self.start;
-        self.cold.at = self.start + REGION_BYTES / 2;
+        [self.hot.at, self.cold.at] = self.beginnings();
         self.leave = self.cold.at;
         self.cold.jump_far(enter);
         if let Some(counting) = counting {

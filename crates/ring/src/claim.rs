@@ -147,6 +147,12 @@ impl Process {
             executes,
             last_pages,
             began_ns,
+            position,
+            places_asked,
+            places_answered,
+            places_count,
+            // They are counted by `places_count`.
+            places: _,
             // A reader reads only those words of the logs that have been written and counted.
             log: _,
             tag_log: _,
@@ -173,11 +179,15 @@ impl Process {
             (last_pages, 0),
             (threads, 0),
             (fork_flags, flags),
+            (places_asked, 0),
+            (places_answered, 0),
+            (places_count, 0),
         ] {
             word.store(value, Ordering::Relaxed);
         }
         skipped_accesses.store(0, Ordering::Relaxed);
         skipped_instructions.store(0, Ordering::Relaxed);
+        position.store(0, Ordering::Relaxed);
         began_ns.store(began_at_ns, Ordering::Relaxed);
     }
 }

@@ -53,15 +53,15 @@ pub use layout::{
     process_offset, ring_offset,
 };
 pub use process::{
-    Block, LAST_PAGES_TAKEN, LAST_PAGES_WANTED, LOG_CHUNKS_MAX, Origin, Process, ProcessState,
-    TAG_CHUNKS_MAX, Tracing,
+    Block, LAST_PAGES_TAKEN, LAST_PAGES_WANTED, LOG_CHUNKS_MAX, Origin, PLACES_MAX, Process,
+    ProcessState, TAG_CHUNKS_MAX, Tracing,
 };
 pub use record::{
     CLONE_VFORK, CLONE_VM, Call, Control, Derived, EventCode, HitsOf, Machine, PR_PAGEWALK, Record,
     STRAYS_MIN, Said, Tag, event_header, event_parts,
 };
 pub use session::{
-    ENGINE_MEMORY, MAGIC, PATH_BYTES_MAX, REFUSED_BYTES_MAX, Session, Start, VERSION,
+    ENGINE_MEMORY, MAGIC, PATH_BYTES_MAX, REFUSED_BYTES_MAX, Session, Sign, Start, VERSION,
 };
 pub use thread::{ChunkState, Mark, Next, Ring};
 pub use within::{Numbers, Within};

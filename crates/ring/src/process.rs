@@ -7,6 +7,8 @@ pub const LOG_CHUNKS_MAX: usize = 928;
 /// The largest number of chunks of tags of one process.
 pub const TAG_CHUNKS_MAX: usize = 48;
 
+/// The most addresses of the symbol that begins a window.
+pub const PLACES_MAX: usize = 32;
 /// See [`Process::last_pages`].
 pub const LAST_PAGES_WANTED: u32 = 1;
 /// See [`Process::last_pages`].
@@ -168,4 +170,16 @@ pub struct Process {
     /// The contents of the first-level TLBs of the machine that is simulated at the same time, for
     /// a process that requests them.
     pub contents: Contents,
+    /// The number of accesses of the process so far, recorded or left out, in this program and those that it ran before. It
+    /// is kept while the process leaves accesses out, or may do so again, and [`u64::MAX`] afterwards. Accesses before
+    /// the sign that begins the windows do not count.
+    pub position: AtomicU64,
+    /// The number of times that the process has asked for `places`.
+    pub places_asked: AtomicU32,
+    /// The number of these requests that the host has answered.
+    pub places_answered: AtomicU32,
+    /// The number of `places`; more than [`PLACES_MAX`] if they do not fit.
+    pub places_count: AtomicU32,
+    /// The addresses that begin the window once one of them is executed.
+    pub places: [AtomicU64; PLACES_MAX],
 }

@@ -367,6 +367,12 @@ pub enum EventCode {
     /// address, and the logarithm of the page size. Recorded only when the recorder is being
     /// checked.
     Physical = 21,
+    /// What the thread has left out since its last record: the numbers of accesses and of instructions.
+    LeftOut = 22,
+    /// The sign that begins the windows has come in this thread.
+    Begins = 23,
+    /// The process waits for [`crate::Process::places`], as its mappings have changed.
+    Places = 24,
 }
 
 impl EventCode {
@@ -394,6 +400,9 @@ impl EventCode {
             19 => EventCode::Named,
             20 => EventCode::SpaceEnd,
             21 => EventCode::Physical,
+            22 => EventCode::LeftOut,
+            23 => EventCode::Begins,
+            24 => EventCode::Places,
             _ => return None,
         })
     }

@@ -3,7 +3,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 /// The first word of a session.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
 /// The version of the layout in this crate; plugin and host must have the same version.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 /// The maximum size in bytes of a path in the session, including its final zero.
 pub const PATH_BYTES_MAX: usize = 4096;
 
@@ -92,6 +92,33 @@ pub struct Session {
     pub refused_at: AtomicU64,
     /// The reason for the refusal as text, padded with zeros.
     pub refused: [AtomicU8; REFUSED_BYTES_MAX],
+    /// 1 if the engine leaves out what is outside of the windows: it runs code there that records nothing, and reports
+    /// how many accesses and instructions it has left out. If 0, the host drops them.
+    pub leaves_out: u32,
+    /// What begins the window, as a [`Sign`].
+    pub sign: u32,
+    /// The number of the marker that begins the window, for [`Sign::Marker`].
+    pub sign_number: u64,
+    /// The number of accesses of each process to leave out before its first window, from the sign on if there is one.
+    pub leave_out: u64,
+    /// The lengths of a window and of a period in accesses, if periods begin with a window each; otherwise 0.
+    pub sample: [u64; 2],
+    /// 1 once the sign has come in one of the processes.
+    pub begun: AtomicU32,
+}
+
+/// What begins a window, in [`Session::sign`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Sign {
+    /// Nothing: it begins with the process.
+    None = 0,
+    /// A call of a function, whose addresses the host tells each process ([`crate::Process::places`]).
+    Symbol = 1,
+    /// Any marker.
+    AnyMarker = 2,
+    /// The marker of a number.
+    Marker = 3,
 }
 
 /// The address range of the engine's own memory in a program; its code is at the beginning.

@@ -9,7 +9,7 @@ import argparse
 from typing import Any
 
 from pagewalk.commands.command import Flag, Flags, Input, Output
-from pagewalk.commands.kinds import column, number, positive, shares, size
+from pagewalk.commands.kinds import column, number, positive, sample, shares, size
 from pagewalk.commands.parser import UsageError
 from pagewalk.names import DEFAULT, KEYS
 
@@ -251,6 +251,15 @@ RECORDING = Flags(
         type=number,
         metavar="N",
         help="end after N instructions of each process, at the end of a basic block",
+    ),
+    Flag(
+        "--sample",
+        unless=_LIVE,
+        type=sample,
+        metavar="WINDOW/PERIOD",
+        help="of each process, record only the first WINDOW accesses of every PERIOD accesses, as "
+        "in 1M/100M; between the windows, a natively recorded program (see --engine) runs nearly "
+        "as fast as with no recording",
     ),
     Flag(
         "--end-with-window",

@@ -37,6 +37,26 @@ def positive(text: str) -> int:
     return found
 
 
+SAMPLE_MIN = 1000
+"""The fewest accesses of a window of a sample."""
+
+
+def sample(text: str) -> tuple[int, int]:
+    """Windows and their period in accesses, `1M/100M`."""
+    window, slash, period = text.partition("/")
+    if not slash:
+        raise argparse.ArgumentTypeError(
+            f"`{text}`: write WINDOW/PERIOD, two numbers of accesses, as in 1M/100M"
+        )
+    found = number(window), number(period)
+    if found[0] < SAMPLE_MIN or found[1] < 2 * found[0]:
+        raise argparse.ArgumentTypeError(
+            f"`{text}`: give a window of at least {SAMPLE_MIN} accesses, and a period that is at "
+            "least twice as long, as in 1M/100M"
+        )
+    return found
+
+
 def size(text_: str) -> int:
     """Bytes: `256M` is 256 MiB."""
     from pagewalk import text

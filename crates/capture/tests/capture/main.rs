@@ -27,6 +27,7 @@ mod derived;
 mod families;
 mod inline;
 mod layout;
+mod left_out;
 mod native;
 mod options;
 mod processes;

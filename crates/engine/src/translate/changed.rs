@@ -204,6 +204,7 @@ impl Translator {
             let end = pc + u64::from(block.bytes);
             let is_same = block.host == *host
                 && block.bytes != 0
+                && !self.places.iter().any(|place| (pc..end).contains(place))
                 && block.is_checked == self.is_changing(pc, end)
                 && self.is_executable(pc, end)
                 && hash(pc, u64::from(block.bytes)) == block.hash;

@@ -33,7 +33,7 @@ impl Copied {
 impl Translator {
     /// Copies all translated code.
     pub(crate) fn copy(&self) -> Result<Copied, &'static str> {
-        let mut copied = Copied { regions: Vec::new(), table: self.table() };
+        let mut copied = Copied { regions: Vec::new(), table: self.table_copy() };
         for region in &self.regions {
             match region.copy() {
                 Ok(fd) => copied.regions.push(fd),
@@ -67,6 +67,7 @@ impl Translator {
         if let Some(table) = copied.table {
             self.take_table(state, table);
         }
+        self.state = state;
         copied.close();
         taken
     }
@@ -86,8 +87,8 @@ impl Region {
     /// Copies the code of the region into new memory. Returns its descriptor.
     fn copy(&self) -> Result<i64, &'static str> {
         let fd = super::memory()?;
-        let middle = self.start + REGION_BYTES / 2;
-        for (from, until) in [(self.start, self.hot.at), (middle, self.cold.at)] {
+        let [hot, cold] = self.beginnings();
+        for (from, until) in [(hot, self.hot.at), (cold, self.cold.at)] {
             let mut at = from;
             while at < until {
                 let (bytes, offset) = (until - at, at - self.start);

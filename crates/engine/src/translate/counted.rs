@@ -599,6 +599,7 @@ impl Translator {
             instructions,
             told: 0,
             accesses: 0,
+            counts: 0,
             counted: block,
         });
         self.counted.push(CountedBlock { pc: start, bytes, instructions, fetch, groups, accesses });

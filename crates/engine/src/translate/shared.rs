@@ -5,11 +5,11 @@
 //! beginning of a retired block. Code is never dropped: if a region is full, another one is begun. All threads share
 //! one table of targets.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::{Region, Translator};
 use crate::emit::Code;
-use crate::state::{State, TABLE, TABLE_ENTRIES};
+use crate::state::{State, TABLE_ENTRIES};
 use crate::sys::{self, nr};
 
 /// The most regions.
@@ -20,23 +20,26 @@ const LINE_BYTES: u64 = 64;
 
 /// The addresses of all regions: signal handlers look for them without the lock.
 static REGIONS: [AtomicU64; REGIONS_MAX] = [const { AtomicU64::new(0) }; REGIONS_MAX];
+/// The number of regions that have been claimed in this list.
+static CLAIMED: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether `address` is in translated code.
 pub(crate) fn holds(address: u64) -> bool {
     REGIONS
         .iter()
         .map(|region| region.load(Ordering::Relaxed))
-        .take_while(|&start| start != 0)
-        .any(|start| address.wrapping_sub(start) < super::REGION_BYTES)
+        .take(CLAIMED.load(Ordering::Acquire))
+        .any(|start| start != 0 && address.wrapping_sub(start) < super::REGION_BYTES)
 }
 
 impl Translator {
     /// Adds a region.
     pub(super) fn add(&mut self, mut region: Region) -> Result<usize, &'static str> {
         let at = self.regions.len();
-        let known = REGIONS.get(at).ok_or("it runs more code than the engine can keep")?;
+        let claimed = CLAIMED.fetch_add(1, Ordering::AcqRel);
+        let known = REGIONS.get(claimed).ok_or("it runs more code than the engine can keep")?;
         region.begin(self.enter, self.counting);
-        known.store(region.start, Ordering::Relaxed);
+        known.store(region.start, Ordering::Release);
         self.regions.push(region);
         if at == 0 {
             self.clear_table();
@@ -55,7 +58,7 @@ impl Translator {
             return true;
         }
         let name = c"pagewalk-targets".as_ptr() as u64;
-        let at = self.state.0 + TABLE as u64;
+        let at = self.state.0 + self.table as u64;
         // SAFETY: a terminated name, and the table, whose contents stay the same.
         unsafe {
             let fd = sys::call(nr::MEMFD_CREATE, [name, 1, 0, 0, 0, 0]);
@@ -75,17 +78,17 @@ impl Translator {
 
     /// Gives the table of targets to a thread with this data.
     pub(crate) fn share_with(&self, state: State) -> bool {
-        let (from, to) = (self.state.0 + TABLE as u64, state.0 + TABLE as u64);
+        let (from, to) = (self.state.0 + self.table as u64, state.0 + self.table as u64);
         sys::again(from, TABLE_BYTES, to).is_some()
     }
 
     /// The contents of the table of targets, if several threads have it.
-    pub(super) fn table(&self) -> Option<u64> {
+    pub(super) fn table_copy(&self) -> Option<u64> {
         if self.is_alone {
             return None;
         }
         let copy = sys::private(TABLE_BYTES)?;
-        let from = (self.state.0 + TABLE as u64) as *const u64;
+        let from = (self.state.0 + self.table as u64) as *const u64;
         // SAFETY: both have as many entries.
         unsafe { core::ptr::copy_nonoverlapping(from, copy as *mut u64, TABLE_ENTRIES) };
         Some(copy)
@@ -93,7 +96,7 @@ impl Translator {
 
     /// In a child, whose only thread has this data: makes a copy of the table its own.
     pub(super) fn take_table(&mut self, state: State, copy: u64) {
-        let at = state.0 + TABLE as u64;
+        let at = state.0 + self.table as u64;
         let rights = sys::PROT_READ | sys::PROT_WRITE;
         let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_FIXED;
         if sys::map(at, TABLE_BYTES, rights, flags, -1, 0).is_some() {
