@@ -82,8 +82,11 @@ impl Allocator for Buddy {
                 orders.find_map(find).or_else(any)?
             }
         };
-        self.lists.remove(table, block, from);
         let first = part(block, from, request);
+        if !table.reserve(first, request.order) {
+            return None;
+        }
+        self.lists.remove(table, block, from);
         self.split_to(table, block, from, first, request.order);
         Some(first)
     }
@@ -110,6 +113,9 @@ impl Allocator for Buddy {
                 return false;
             }
             if table.free_order(block) == Some(from) {
+                if !table.reserve(first, order) {
+                    return false;
+                }
                 self.lists.remove(table, block, from);
                 self.split_to(table, block, from, first, order);
                 return true;
