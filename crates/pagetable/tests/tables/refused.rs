@@ -14,9 +14,9 @@ const K4: PageSize = PageSize::SIZE_4K;
 const WRITE_BACK: &[MemoryType] = &[MemoryType::WriteBack];
 
 /// A table and what its entries can say.
-struct Case {
-    name: &'static str,
-    table: Box<dyn Table>,
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) table: Box<dyn Table>,
     /// Frames lie below 2 to this.
     frame_bits: u32,
     /// The memory types that entries tell apart.
@@ -25,7 +25,7 @@ struct Case {
     keys: u8,
 }
 
-fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     use MemoryType::{Device, WriteBack, WriteCombining};
     const PBMT: &[MemoryType] = &[WriteBack, WriteCombining, Device];
     const ALL: &[MemoryType] = &MemoryType::ALL;
