@@ -177,7 +177,7 @@ where
                 Err(LoadError::NoTableMemory) if !is_last => {
                     self.kernel(|kernel| kernel.tick());
                 }
-                Err(LoadError::NoTableMemory) => return MEMORY,
+                Err(LoadError::NoTableMemory | LoadError::NoMemory) => return MEMORY,
                 Err(LoadError::Table(_)) => return OVERLAP,
                 Err(LoadError::NoSpace(_)) => return NO_THREAD,
             }

@@ -1,17 +1,20 @@
 //! Operations that change translations: their rights, usage bits and page sizes.
 
-use alloc::vec::Vec;
 use core::cell::RefCell;
 
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{Error, Flush, Intent, Mapping, Mounted, SubtreeEdit, Usage};
+use smallvec::SmallVec;
 
 use crate::{
+    frame::Noted,
     hat::{Change, Hat, LoadError, mapped},
     locking::{Below, Held, Part, Scheme, Site},
     platform::{Platform, Step},
+    room::Gathered,
     space::{AddressSpace, HatSpace, in_place},
     table_frames::{InTurn, PoolFrames},
+    unload::FEW,
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
@@ -59,7 +62,10 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             platform.work(Step::Operation, 1);
             let mut usage = Usage::default();
             let mut change = Change::default();
-            for found in self.mapped_at(held, &[(frame, size)]) {
+            self.each_at(held, (frame, size), |held, found| {
+                if !change.has_room() {
+                    self.finish(held, &mut change, platform);
+                }
                 let space = HatSpace(found.space);
                 held.space(found.space, in_place(found.mmu), |entry, held| {
                     let Some(entry) = entry else { return };
@@ -94,7 +100,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         }
                     });
                 });
-            }
+            });
             self.finish(held, &mut change, platform);
             usage
         })
@@ -140,36 +146,62 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 let mut change = Change::default();
                 let resized: Result<(), LoadError> = held.mmu(entry.table, |mmu, below| {
                     mmu.settle(space);
-                    let table = mmu.table.as_mut().ok_or(LoadError::NoSpace(space))?;
-                    let mut before = Vec::new();
-                    table.visit(entry.inner, range, &mut |mapping| before.push(mapping));
-                    // The tables of the smaller pages are removed.
+                    let table = mmu.table.as_ref().ok_or(LoadError::NoSpace(space))?;
+                    let mut before = Gathered::<[Mapping; 1]>::new();
+                    table.visit(entry.inner, range, &mut |mapping| before.add(mapping));
+                    let before = before.all()?;
+                    let after = pagetable::resized(&before, range, to)?;
+                    let mut names = SmallVec::<[u32; FEW]>::new();
+                    let room = names.try_reserve(after.len());
+                    if room.is_err() || !change.has_room_for(before.len()) {
+                        return Err(LoadError::NoMemory);
+                    }
+                    // Tables of smaller pages go.
                     if before.iter().any(|mapping| mapping.translation.page.size() < to) {
                         mmu.settle_tables(space);
                     }
+                    // Entered although the frame may be being unloaded: who unloads it looks again.
+                    let number = |place: usize| self.number(after[place].translation.frame);
+                    let page = |place: usize| mapped(space, 0, after[place].translation.page);
+                    below.frames(after.len(), number, |place, frame| {
+                        platform.work(Step::Mapping, 1);
+                        let name = frame.map(|frame| frame.insert(page(place)));
+                        if let Some(Ok(name)) = name {
+                            names.push(name);
+                        }
+                        names.len() > place
+                    });
                     let table = mmu.table.as_mut().ok_or(LoadError::NoSpace(space))?;
-                    let in_turn = RefCell::new(&mut *platform);
-                    let forget = &mut |flush: &Flush| {
-                        let mut platform = in_turn.borrow_mut();
-                        platform.work(Step::Shootdown, 1);
-                        platform.shoot(&[(space, flush.without_frames())]);
+                    let resized = if names.len() == after.len() {
+                        let in_turn = RefCell::new(&mut *platform);
+                        let forget = &mut |flush: &Flush| {
+                            let mut platform = in_turn.borrow_mut();
+                            platform.work(Step::Shootdown, 1);
+                            platform.shoot(&[(space, flush.without_frames())]);
+                        };
+                        let frames = &mut PoolFrames { below, platform: &mut InTurn(&in_turn) };
+                        table.resize(entry.inner, range, to, frames, forget)
+                    } else {
+                        Err(Error::NoMemory)
                     };
-                    let frames = &mut PoolFrames { below, platform: &mut InTurn(&in_turn) };
-                    let after = table.resize(entry.inner, range, to, frames, forget)?;
+                    let after = match resized {
+                        Ok(after) => after,
+                        Err(error) => {
+                            below.frames(names.len(), number, |place, frame| {
+                                let node = Noted { page: page(place), note: names[place] };
+                                if let Some(frame) = frame {
+                                    frame.remove(node);
+                                }
+                                true
+                            });
+                            return Err(error.into());
+                        }
+                    };
                     for mapping in &before {
                         change.removed(space, 0, mapping);
                     }
                     let mut part = Part::Whole(mmu);
                     self.count_out(&mut part, &change.removed);
-                    // The pages are inserted even if another operation is unloading the frame: that
-                    // operation reads the list again.
-                    let number = |place: usize| self.number(after[place].translation.frame);
-                    let mut names = Vec::with_capacity(after.len());
-                    below.frames(after.len(), number, |place, frame| {
-                        platform.work(Step::Mapping, 1);
-                        names.push(frame.insert(mapped(space, 0, after[place].translation.page)));
-                        true
-                    });
                     if part.has_notes() {
                         part.note(entry.inner, after.iter().zip(names));
                     }

@@ -39,11 +39,13 @@
 //! notes ([`pagetable::PageTable::has_notes`]) stores the name beside the page's entry, so that the node of
 //! a page is found and removed without a search. For a table without notes the list is searched.
 
-use alloc::boxed::Box;
+use alloc::{boxed::Box, vec::Vec};
 use core::iter;
 
 use addr::{Page, PageSize, VirtAddr};
 use smallvec::SmallVec;
+
+use crate::room::NoMemory;
 
 /// A page that maps a frame.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -103,7 +105,8 @@ const FIRST: u32 = 1;
 pub struct Frame {
     /// The only node, if there is one and there is no list.
     only: Node,
-    list: Option<Box<List>>,
+    /// An array of one, since only arrays can be made without a panic if no memory is left.
+    list: Option<Box<[List; 1]>>,
     /// The number of operations that are unloading the frame. While it is not 0, loads of the frame
     /// wait.
     unloading: u32,
@@ -125,10 +128,10 @@ impl Frame {
 
     /// Inserts a page and returns the name of its node.
     #[inline]
-    pub(crate) fn insert(&mut self, mapped: Mapped) -> u32 {
+    pub(crate) fn insert(&mut self, mapped: Mapped) -> Result<u32, NoMemory> {
         if self.list.is_none() && !self.only.is_page() {
             self.only = Node::of(mapped, 0);
-            return FIRST;
+            return Ok(FIRST);
         }
         self.insert_beside_others(mapped)
     }
@@ -136,37 +139,49 @@ impl Frame {
     /// [`Frame::insert`] for a frame that has other mappings. It is not inlined, so that the usual
     /// load, of a frame without other mappings, keeps its registers.
     #[inline(never)]
-    fn insert_beside_others(&mut self, mapped: Mapped) -> u32 {
-        let list = self.list();
-        list.link(Node::of(mapped, 0), NONE, list.head)
+    fn insert_beside_others(&mut self, mapped: Mapped) -> Result<u32, NoMemory> {
+        let list = self.list()?;
+        Ok(list.link(Node::of(mapped, 0), NONE, list.head))
     }
 
     /// Inserts a page that is a copy of `other`, as its sibling. `None` if `other` is not in the
     /// list.
-    pub(crate) fn insert_beside(&mut self, other: Noted, mapped: Mapped) -> Option<u32> {
-        self.find(other).map(|_| self.insert(mapped))
+    pub(crate) fn insert_beside(
+        &mut self,
+        other: Noted,
+        mapped: Mapped,
+    ) -> Result<Option<u32>, NoMemory> {
+        self.find(other).map(|_| self.insert(mapped)).transpose()
     }
 
-    /// Inserts a page that was mapped from `parent`, as its child. `None` if `parent` is not in the list,
-    /// or if the tree would become deeper than 255.
-    pub(crate) fn insert_below(&mut self, parent: Noted, mapped: Mapped) -> Option<u32> {
-        let parent = self.find(parent)?;
-        let list = self.list();
+    /// Inserts a page to which `parent` has been mapped, below it. Returns its name, or `None` if `parent` is not
+    /// in the list or the tree is too deep.
+    pub(crate) fn insert_below(
+        &mut self,
+        parent: Noted,
+        mapped: Mapped,
+    ) -> Result<Option<u32>, NoMemory> {
+        let Some(parent) = self.find(parent) else { return Ok(None) };
+        let list = self.list()?;
         let Linked { node, next, .. } = *list.at(parent);
-        let depth = node.depth.checked_add(1)?;
-        Some(list.link(Node::of(mapped, depth), parent, next))
+        let Some(depth) = node.depth.checked_add(1) else { return Ok(None) };
+        Ok(Some(list.link(Node::of(mapped, depth), parent, next)))
     }
 
-    /// Inserts a page in the place of `giver`, which becomes its child; the children of `giver` become
-    /// children of the new page. `None` under the conditions of [`Frame::insert_below`].
-    pub(crate) fn insert_above(&mut self, giver: Noted, mapped: Mapped) -> Option<u32> {
-        let giver = self.find(giver)?;
-        let list = self.list();
+    /// Inserts a page that takes the place of `giver`, which becomes its child. Returns its name, or `None`
+    /// if `giver` is not in the list or the tree is too deep.
+    pub(crate) fn insert_above(
+        &mut self,
+        giver: Noted,
+        mapped: Mapped,
+    ) -> Result<Option<u32>, NoMemory> {
+        let Some(giver) = self.find(giver) else { return Ok(None) };
+        let list = self.list()?;
         let Linked { node, before, .. } = *list.at(giver);
-        // The giver's children stay behind it at their depth, which is now its own depth: they
-        // become its siblings.
-        list.at(giver).node.depth = node.depth.checked_add(1)?;
-        Some(list.link(Node::of(mapped, node.depth), before, giver))
+        // Its children are as deep as it now is itself, behind it.
+        let Some(depth) = node.depth.checked_add(1) else { return Ok(None) };
+        list.at(giver).node.depth = depth;
+        Ok(Some(list.link(Node::of(mapped, node.depth), before, giver)))
     }
 
     /// Undoes [`Frame::insert_above`]: puts `giver` back in its place, if it is still in the list.
@@ -176,7 +191,7 @@ impl Frame {
         if !self.node(next).is_some_and(|(node, _)| node.is(giver)) {
             return self.strike_out(above);
         }
-        let list = self.list();
+        let Some([list]) = self.list.as_deref_mut() else { return };
         let Linked { node, next: behind, .. } = *list.at(next);
         list.at(next).node.depth -= 1;
         list.rise(behind, node.depth);
@@ -226,7 +241,11 @@ impl Frame {
     }
 
     fn strike_out(&mut self, name: u32) {
-        let list = self.list();
+        let Some([list]) = self.list.as_deref_mut() else {
+            // It is the only one.
+            self.only = Node::default();
+            return;
+        };
         let Linked { node, next, .. } = *list.at(name);
         list.unlink(name);
         list.rise(next, node.depth);
@@ -234,14 +253,14 @@ impl Frame {
     }
 
     /// All pages in the list.
-    pub(crate) fn pages(&self) -> impl Iterator<Item = Mapped> {
+    pub(crate) fn pages(&self) -> impl Iterator<Item = Mapped> + Clone {
         self.noted().map(|noted| noted.page)
     }
 
     /// All pages in the list, with the names of their nodes.
-    pub(crate) fn noted(&self) -> impl Iterator<Item = Noted> {
+    pub(crate) fn noted(&self) -> impl Iterator<Item = Noted> + Clone {
         let head = match &self.list {
-            Some(list) => list.head,
+            Some(list) => list[0].head,
             None => FIRST,
         };
         self.names(head).filter_map(|note| Some(Noted { page: self.node(note)?.0.mapped()?, note }))
@@ -253,14 +272,14 @@ impl Frame {
         if is_there(&note) {
             return Some(note);
         }
-        let head = self.list.as_ref().map_or(FIRST, |list| list.head);
+        let head = self.list.as_ref().map_or(FIRST, |list| list[0].head);
         self.names(head).find(is_there)
     }
 
     /// The node with the name `name`, and the name of the next node.
     fn node(&self, name: u32) -> Option<(Node, u32)> {
         let linked = match &self.list {
-            Some(list) => *list.nodes.get(name.checked_sub(1)? as usize)?,
+            Some(list) => *list[0].nodes.get(name.checked_sub(1)? as usize)?,
             None if name == FIRST => Linked { node: self.only, ..Linked::default() },
             None => return None,
         };
@@ -268,28 +287,37 @@ impl Frame {
     }
 
     /// The names in the list, starting with `from`.
-    fn names(&self, from: u32) -> impl Iterator<Item = u32> {
+    fn names(&self, from: u32) -> impl Iterator<Item = u32> + Clone {
         let is_name = |name: &u32| *name != NONE;
         let next = move |name: &u32| self.node(*name).map(|(_, next)| next).filter(is_name);
         iter::successors(Some(from).filter(is_name), next)
     }
 
-    /// Moves all nodes into an array, if they are not in one yet. They keep their names.
-    fn list(&mut self) -> &mut List {
-        let only = &mut self.only;
-        self.list.get_or_insert_with(|| {
-            let mut list = Box::<List>::default();
-            if only.is_page() {
-                list.link(core::mem::take(only), NONE, NONE);
+    /// The list, with room for one more node; a single node is moved into it.
+    fn list(&mut self) -> Result<&mut List, NoMemory> {
+        if self.list.is_none() {
+            let mut made: Vec<List> = Vec::new();
+            made.try_reserve_exact(1)?;
+            made.push(List::default());
+            let made: Result<Box<[List; 1]>, _> = made.into_boxed_slice().try_into();
+            let mut made = made.unwrap_or_else(|_| unreachable!("one list was made"));
+            if self.only.is_page() {
+                // The first nodes are in the list itself.
+                made[0].link(core::mem::take(&mut self.only), NONE, NONE);
             }
-            list
-        })
+            self.list = Some(made);
+        }
+        let Some([list]) = self.list.as_deref_mut() else { return Err(NoMemory) };
+        if list.free == NONE && list.nodes.try_reserve(1).is_err() {
+            return Err(NoMemory);
+        }
+        Ok(list)
     }
 
     /// If a single node is left and its name allows it, moves it into the descriptor and frees the
     /// array.
     fn settle(&mut self) {
-        let Some(list) = &mut self.list else { return };
+        let Some([list]) = self.list.as_deref_mut() else { return };
         match (list.count, list.head) {
             (0, _) => self.list = None,
             (1, FIRST) => {
@@ -443,19 +471,19 @@ mod tests {
                 let entered = match random.random_range(0..kinds) {
                     0 | 1 if is_new => {
                         model.0.insert(0, (new, 0));
-                        Some(frame.insert(new))
+                        Some(frame.insert(new).unwrap())
                     }
                     2 if is_new => {
                         if place.is_some() {
                             model.0.insert(0, (new, 0));
                         }
-                        frame.insert_beside(noted, new)
+                        frame.insert_beside(noted, new).unwrap()
                     }
                     3 | 4 if is_new => {
                         if let Some(place) = place {
                             model.0.insert(place + 1, (new, model.0[place].1 + 1));
                         }
-                        frame.insert_below(noted, new)
+                        frame.insert_below(noted, new).unwrap()
                     }
                     5 if is_new => {
                         if let Some(place) = place {
@@ -463,7 +491,7 @@ mod tests {
                             model.0[place].1 += 1;
                             model.0.insert(place, (new, depth));
                         }
-                        let name = frame.insert_above(noted, new);
+                        let name = frame.insert_above(noted, new).unwrap();
                         if random.random_bool(0.3)
                             && let Some((note, place)) = name.zip(place)
                         {

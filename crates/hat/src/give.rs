@@ -9,19 +9,21 @@
 //!   revoke   what was handed on goes, however far; the giver's own page too, if it says so
 //! ```
 
-use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{Intent, Mapping, Mounted, Translation, Usage};
+use smallvec::SmallVec;
 
 use crate::{
-    frame::Mapped,
+    frame::{Frame, Mapped},
     hat::{Change, Hat, LoadError, noted},
-    load::{Passed, Passing, hull},
+    load::{Mappings, Passed, Passing, hull},
     locking::{Below, Held, Scheme, Site},
     platform::{Platform, Step},
+    room::{self, NoMemory},
     space::{HatSpace, MmuEntry, in_place},
-    unload::Asked,
+    unload::{Asked, FEW},
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
@@ -40,7 +42,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         rights: Rights,
         platform: &mut impl Platform,
     ) -> Result<(), LoadError> {
-        self.hand_on(from, range, to, at, rights, Passing::Map, platform)
+        self.hand_on(from, range, to, at, rights, Passing::Map, None, platform)
     }
 
     /// Maps the pages to `to` as [`Hat::map_from`] does, and unmaps them from `from`. `to` takes the place of
@@ -54,11 +56,13 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         at: VirtAddr,
         platform: &mut impl Platform,
     ) -> Result<(), LoadError> {
-        self.hand_on(from, range, to, at, Rights::ALL, Passing::Grant, platform)?;
-        let mut used: Vec<Mapping> = Vec::new();
+        let mut used = Mappings::new();
+        let room = Some(&mut used);
+        self.hand_on(from, range, to, at, Rights::ALL, Passing::Grant, room, platform)?;
         let each = &mut |gone: Mapping| {
             if gone.usage != Usage::default() {
-                used.push(gone);
+                // There is room for all pages that were granted.
+                let _ = room::push(&mut used, gone);
             }
         };
         self.unload(from, range, each, platform).map_err(LoadError::Table)?;
@@ -87,23 +91,31 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     ) -> Result<(), LoadError> {
         self.scheme.enter(Site::UnloadFrames, |held| {
             platform.work(Step::Operation, 1);
-            let own = self.pages_in(held, space, range)?;
-            let frames = Asked::of(&frames_of(&own));
-            let mut last = None;
-            loop {
-                let found = self.below(held, space, &own, platform);
-                if found.is_empty() {
-                    break;
+            let mut next = Some(range);
+            while let Some(range) = next {
+                let (mut own, mut rest) = self.pages_in(held, space, range)?;
+                let frames = loop {
+                    match Asked::of(frames_of(&own)) {
+                        Ok(frames) => break frames,
+                        Err(NoMemory) => rest = rest_of(range, &mut own),
+                    }
+                };
+                next = rest;
+                let mut last = None;
+                loop {
+                    let found = self.below(held, space, &own, platform);
+                    if found.pages.is_empty() {
+                        break;
+                    }
+                    if last.as_ref() == Some(&found.pages) {
+                        // Others are taking them back: one of them is struck out next.
+                        self.wait_below(held, space, &own);
+                    }
+                    let mut change = Change::default();
+                    self.clear(held, &found.pages, &frames, &mut change, each, platform);
+                    self.finish(held, &mut change, platform);
+                    last = Some(found.pages);
                 }
-                if last.as_ref() == Some(&found) {
-                    // Other operations are removing these pages; this one waits until one of the
-                    // pages is removed from its list.
-                    self.wait_below(held, space, &own);
-                }
-                let mut change = Change::default();
-                self.clear(held, &found, &frames, &mut change, each, platform);
-                self.finish(held, &mut change, platform);
-                last = Some(found);
             }
             if with_own {
                 let each = &mut |mapping: &Mapping, _: &mut _| each(space, *mapping);
@@ -129,15 +141,22 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     ) -> Result<(), LoadError> {
         self.scheme.enter(Site::Protect, |held| {
             platform.work(Step::Operation, 1);
-            let own = self.pages_in(held, space, range)?;
-            let frames = Asked::of(&frames_of(&own));
-            let mut found = self.below(held, space, &own, platform);
+            let own = self.all_pages_in(held, space, range)?;
+            let frames = Asked::of(frames_of(&own))?;
+            let Descendants { pages: mut found, is_short } =
+                self.below(held, space, &own, platform);
+            if is_short || (with_own && found.try_reserve(own.len()).is_err()) {
+                return Err(LoadError::NoMemory);
+            }
             if with_own {
                 found.extend(own.iter().map(|page| noted(space, 0, page).page));
             }
             let mut change = Change::default();
             for pages in found.chunk_by(|one, next| (one.space, one.mmu) == (next.space, next.mmu))
             {
+                if !change.has_room() {
+                    self.finish(held, &mut change, platform);
+                }
                 self.restrict_in(held, pages, (&frames, rights), &mut change, platform)?;
             }
             self.finish(held, &mut change, platform);
@@ -186,28 +205,47 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         at: VirtAddr,
         rights: Rights,
         passing: Passing,
+        room: Option<&mut Mappings>,
         platform: &mut impl Platform,
     ) -> Result<(), LoadError> {
         self.scheme.enter(Site::Load, |held| {
             platform.work(Step::Operation, 1);
-            let given = self.pages_in(held, from, range)?;
+            let given = self.all_pages_in(held, from, range)?;
             let moved = |page: &Mapping| (*page, moved(page.translation, range, at, rights));
-            let pages: Vec<_> = given.iter().map(moved).collect();
+            let mut pages = SmallVec::<[(Mapping, Translation); 1]>::new();
+            let room = room.map_or(Ok(()), |room| room.try_reserve(given.len()));
+            room.and(pages.try_reserve(given.len())).map_err(|_| LoadError::NoMemory)?;
+            pages.extend(given.iter().map(moved));
             self.load_passed(held, Passed { from, to, passing, pages: &pages }, platform)
         })
     }
 
+    /// The pages in `range`, and, if there is no memory for a list of all of them, the range of the others.
     fn pages_in(
         &self,
         held: &mut S::Held<'_>,
         space: HatSpace,
         range: VirtRange,
-    ) -> Result<Vec<Mapping>, LoadError> {
-        let mut pages = Vec::new();
-        let each = &mut |mapping| pages.push(mapping);
+    ) -> Result<(Mappings, Option<VirtRange>), LoadError> {
+        let (mut pages, mut rest) = (Mappings::new(), None);
+        let each = &mut |mapping: Mapping| {
+            if rest.is_none() && room::push(&mut pages, mapping).is_err() {
+                rest = rest_from(range, mapping);
+            }
+        };
         let visit = |table: &T, entry: MmuEntry| table.visit(entry.inner, range, each);
         self.at_processor(held, space, range, visit).ok_or(LoadError::NoSpace(space))?;
-        Ok(pages)
+        Ok((pages, rest))
+    }
+
+    fn all_pages_in(
+        &self,
+        held: &mut S::Held<'_>,
+        space: HatSpace,
+        range: VirtRange,
+    ) -> Result<Mappings, LoadError> {
+        let (pages, rest) = self.pages_in(held, space, range)?;
+        if rest.is_some() { Err(LoadError::NoMemory) } else { Ok(pages) }
     }
 
     /// The descendants of these pages of `space`; descendants in one MMU are adjacent in the
@@ -218,20 +256,29 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         space: HatSpace,
         own: &[Mapping],
         platform: &mut impl Platform,
-    ) -> Vec<Mapped> {
-        let mut found = Vec::new();
+    ) -> Descendants {
+        let (mut found, mut is_short) = (SmallVec::<[(usize, Mapped); FEW]>::new(), false);
         let number = |place: usize| self.number(own[place].translation.frame);
         held.frames(own.len(), number, |place, frame| {
             let before = found.len();
             platform.touch(number(place), false);
-            found.extend(frame.below(noted(space, 0, &own[place])));
+            let parent = noted(space, 0, &own[place]);
+            for page in frame.iter().flat_map(|frame| frame.below(parent)) {
+                let next = (found.len(), page);
+                is_short = is_short || room::push(&mut found, next).is_err();
+            }
             platform.work(Step::Mapping, 1 + (found.len() - before) as u64);
-            true
+            !is_short
         });
-        // Pages of one MMU become adjacent, so that the descriptor of the MMU is locked once.
-        found.sort_by_key(|page: &Mapped| (page.space, page.mmu));
-        found.reverse();
-        found
+        // Those of one MMU side by side, so that its descriptor is taken once; the last ones first.
+        found.sort_unstable_by_key(|(at, page)| Reverse((page.space, page.mmu, *at)));
+        let mut pages = SmallVec::new();
+        if pages.try_reserve(found.len()).is_err() {
+            is_short = true;
+            found.truncate(FEW);
+        }
+        pages.extend(found.into_iter().map(|(_, page)| page));
+        Descendants { pages, is_short }
     }
 
     /// Sleeps until the mapping tree has changed below the first of these pages that has
@@ -240,21 +287,44 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         for page in own {
             let parent = noted(space, 0, page);
             let number = self.number(page.translation.frame);
-            let known: Vec<Mapped> =
-                held.frame(number, |frame| Some(frame.below(parent).collect()));
-            if !known.is_empty() {
-                return held.frame(number, |frame| {
-                    (!frame.below(parent).eq(known.iter().copied())).then_some(())
-                });
+            // Those that are being taken back go, and the first one at last.
+            let state =
+                |frame: &mut Frame| (frame.below(parent).count(), frame.below(parent).next());
+            let known = held.frame(number, |frame| Some(state(frame)));
+            if let Some(known @ (1.., _)) = known {
+                held.frame(number, |frame| (state(frame) != known).then_some(()));
+                return;
             }
         }
     }
 }
 
+/// Pages that were mapped from others.
+struct Descendants {
+    pages: SmallVec<[Mapped; FEW]>,
+    /// Whether there are more, for which there was no memory.
+    is_short: bool,
+}
+
+/// The part of `range` from this page on.
+fn rest_from(range: VirtRange, page: Mapping) -> Option<VirtRange> {
+    let start = page.translation.page.start().max(range.start());
+    let bytes = (range.last().get() - start.get()).saturating_add(1);
+    VirtRange::new(start, bytes).ok()
+}
+
+/// Keeps as many of these pages in `range` as fit into any list. Returns the range of the others.
+#[cold]
+fn rest_of(range: VirtRange, pages: &mut Mappings) -> Option<VirtRange> {
+    let next = *pages.get(FEW)?;
+    pages.truncate(FEW);
+    rest_from(range, next)
+}
+
 /// The frame and size of each of these pages.
-fn frames_of(pages: &[Mapping]) -> Vec<(PhysAddr, PageSize)> {
+fn frames_of(pages: &[Mapping]) -> impl ExactSizeIterator<Item = (PhysAddr, PageSize)> {
     let frame = |page: &Mapping| (page.translation.frame, page.translation.page.size());
-    pages.iter().map(frame).collect()
+    pages.iter().map(frame)
 }
 
 /// The translation of a passed page in the space that gets it: it has the frame of `given`, and the

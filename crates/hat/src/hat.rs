@@ -15,6 +15,7 @@ use crate::{
     locking::{Below, Global, Held, Locks, Mutex, Part, Scheme, Single, Site},
     platform::{Platform, Step},
     pool::Pool,
+    room::{self, NoMemory},
     space::{AddressSpace, HatSpace, Mmu, MmuEntry},
     table_frames::PoolFrames,
 };
@@ -65,14 +66,23 @@ pub enum LoadError {
     Table(Error),
     /// The space does not exist.
     NoSpace(HatSpace),
+    /// The heap has no memory left for the layer's own data.
+    NoMemory,
 }
 
 impl From<Error> for LoadError {
     fn from(error: Error) -> LoadError {
         match error {
             Error::OutOfFrames(_) => LoadError::NoTableMemory,
+            Error::NoMemory => LoadError::NoMemory,
             other => LoadError::Table(other),
         }
+    }
+}
+
+impl From<NoMemory> for LoadError {
+    fn from(_: NoMemory) -> LoadError {
+        LoadError::NoMemory
     }
 }
 
@@ -80,6 +90,9 @@ impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LoadError::NoTableMemory => f.write_str("no memory is left for a page table"),
+            LoadError::NoMemory => {
+                f.write_str("the heap has no memory left for the list of translations of a frame")
+            }
             LoadError::Table(error) => error.fmt(f),
             LoadError::NoSpace(space) => write!(f, "there is no space {}", space.0),
         }
@@ -111,6 +124,7 @@ impl<T: Mounted + ?Sized, L: Locks> Hat<T, Global<T, L>> {
     }
 }
 
+const BEGINS: &str = "there is memory for a layer that begins";
 const ONE: &str = "the one table is there as long as the layer";
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
@@ -125,8 +139,10 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             let ((sizes, granted), make) = match tables {
                 Tables::One(table) => {
                     let known = known(&table);
-                    let number = held.numbers(|numbers| numbers.mmus.take());
-                    held.mmu(number, |mmu, _| _ = mmu.begin(table, known.0.len()));
+                    let number = held.numbers(|numbers| numbers.mmus.take()).expect(BEGINS);
+                    let began =
+                        held.try_mmu(number, |mmu, _| mmu.begin(table, known.0.len()).is_ok());
+                    assert_eq!(began, Some(true), "{BEGINS}");
                     (known, None)
                 }
                 Tables::Each(make) => (known(&make()), Some(make)),
@@ -161,7 +177,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     pub fn create(&self, platform: &mut impl Platform) -> Result<HatSpace, LoadError> {
         self.scheme.enter(Site::Create, |held| {
             platform.work(Step::Operation, 1);
-            let space = held.numbers(|numbers| numbers.spaces.take());
+            let space = held.numbers(|numbers| numbers.spaces.take())?;
             let made = loop {
                 match self.processor_mmu(held, platform) {
                     Err(LoadError::NoTableMemory) if self.steal(held, space, platform) => {}
@@ -170,7 +186,14 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             };
             match made {
                 Ok(mmu) => {
-                    held.space_mut(space, |known| *known = Some(AddressSpace::of(mmu)));
+                    let place = |known: Option<&mut Option<AddressSpace>>| {
+                        known.map(|known| *known = Some(AddressSpace::of(mmu)))
+                    };
+                    if held.place_of_space(space, place).is_none() {
+                        self.end_mmu_of(held, HatSpace(space), mmu, platform);
+                        held.numbers(|numbers| numbers.spaces.put(space));
+                        return Err(LoadError::NoMemory);
+                    }
                     Ok(HatSpace(space))
                 }
                 Err(error) => {
@@ -188,12 +211,12 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         platform: &mut impl Platform,
     ) -> Result<MmuEntry, LoadError> {
         let number = match self.make {
-            Some(_) => held.numbers(|numbers| numbers.mmus.take()),
+            Some(_) => held.numbers(|numbers| numbers.mmus.take())?,
             None => 0,
         };
-        let inner = held.mmu(number, |mmu, below| {
+        let inner = held.try_mmu(number, |mmu, below| {
             let table = match &self.make {
-                Some(make) => mmu.begin(make(), self.sizes.len()),
+                Some(make) => mmu.begin(make(), self.sizes.len()).map_err(|_| Error::NoMemory)?,
                 None => mmu.table.as_mut().expect(ONE),
             };
             let created = table.create(&mut PoolFrames { below, platform: platform.frames() });
@@ -202,10 +225,37 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             }
             created
         });
+        let inner = inner.unwrap_or(Err(Error::NoMemory));
         if self.make.is_some() && inner.is_err() {
             held.numbers(|numbers| numbers.mmus.put(number));
         }
         Ok(MmuEntry { table: number, inner: inner?, limit: None })
+    }
+
+    /// Ends the table of a space that has no page yet.
+    #[cold]
+    fn end_mmu_of(
+        &self,
+        held: &mut S::Held<'_>,
+        space: HatSpace,
+        entry: MmuEntry,
+        platform: &mut impl Platform,
+    ) {
+        let mut change = Change::default();
+        held.mmu(entry.table, |mmu, _| {
+            let Some(table) = &mut mmu.table else { return };
+            // A space without pages has few tables.
+            if let Ok(flush) = table.destroy(entry.inner) {
+                change.flush(space, flush);
+            }
+            if self.is_own(entry) {
+                mmu.table = None;
+            }
+        });
+        self.finish(held, &mut change, platform);
+        if self.is_own(entry) {
+            held.numbers(|numbers| numbers.mmus.put(entry.table));
+        }
     }
 
     /// Whether each space has its own page table.
@@ -226,24 +276,10 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             let Some(known) = held.space_mut(space.0, Option::take) else { return };
             let mut change = Change::default();
             for (place, entry) in known.all() {
-                held.mmu(entry.table, |mmu, _| {
-                    mmu.settle(space);
-                    mmu.end_borrower(entry.inner);
-                    let Some(table) = &mut mmu.table else { return };
-                    let before = change.removed.len();
-                    table.visit(entry.inner, VirtRange::ALL, &mut |mapping| {
-                        change.removed(space, place, &mapping);
-                    });
-                    // This cannot fail, because the space was created in this table.
-                    if let Ok(flush) = table.destroy(entry.inner) {
-                        change.flush(space, flush);
-                    }
-                    self.count_out(&mut Part::Whole(mmu), &change.removed[before..]);
-                    mmu.loaded.remove(&space.0);
-                    if self.is_own(entry) {
-                        mmu.table = None;
-                    }
-                });
+                while !self.end_space(held, (space, place, entry), &mut change) {
+                    // There is no memory for a list of all pages: they go one after the other.
+                    self.finish(held, &mut change, platform);
+                }
             }
             self.finish(held, &mut change, platform);
             if self.has_contexts() {
@@ -256,6 +292,53 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             });
         });
     }
+
+    /// Ends one page table of a space, or, if there is no memory for a list of its pages and tables, unmaps
+    /// one page of it. Returns whether the table has ended.
+    pub(crate) fn end_space(
+        &self,
+        held: &mut S::Held<'_>,
+        (space, place, entry): (HatSpace, u8, MmuEntry),
+        change: &mut Change,
+    ) -> bool {
+        held.mmu(entry.table, |mmu, _| {
+            mmu.settle(space);
+            mmu.end_borrower(entry.inner);
+            let before = change.removed.len();
+            let Some(table) = &mut mmu.table else { return true };
+            let (mut first, mut is_short) = (None, false);
+            table.visit(entry.inner, VirtRange::ALL, &mut |mapping| {
+                first = first.or(Some(mapping.translation.page));
+                is_short = is_short || !change.try_removed(space, place, &mapping);
+            });
+            // A space that was created can be destroyed, unless there is no memory for a list of its tables.
+            let ended = if is_short { Err(Error::NoMemory) } else { table.destroy(entry.inner) };
+            match (ended, first) {
+                (Ok(flush), _) => _ = change.flush(space, flush),
+                (Err(Error::NoMemory), Some(page)) => {
+                    change.removed.truncate(before);
+                    if !change.has_room() {
+                        return false;
+                    }
+                    let range = VirtRange::of_page(page);
+                    let gone =
+                        &mut |mapping: Mapping| _ = change.try_removed(space, place, &mapping);
+                    if let Ok(flush) = table.unmap(entry.inner, range, gone) {
+                        change.flush(space, flush);
+                    }
+                    self.count_out(&mut Part::Whole(mmu), &change.removed[before..]);
+                    return false;
+                }
+                (Err(_), _) => {}
+            }
+            self.count_out(&mut Part::Whole(mmu), &change.removed[before..]);
+            mmu.loaded.remove(space.0);
+            if self.is_own(entry) {
+                mmu.table = None;
+            }
+            true
+        })
+    }
 }
 
 /// The changes of an operation for which the processors have not been flushed yet.
@@ -263,30 +346,62 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
 pub(crate) struct Change {
     /// The flush tokens of each space; most operations change one space.
     flushes: SmallVec<[(HatSpace, Flush); 1]>,
+    /// A token for which there was no room. It is carried out after the others.
+    late: Option<(HatSpace, Flush)>,
     /// The pages that have been removed from page tables but not yet from the list of their frame;
     /// usually one.
     pub(crate) removed: SmallVec<[(PhysAddr, Noted); 1]>,
 }
 
 impl Change {
-    /// Adds a token, merged with those of the same space.
-    pub(crate) fn flush(&mut self, space: HatSpace, flush: Flush) {
-        // Nearly every load comes here: there is nothing to flush and no frame to free.
+    /// Adds a token. Returns whether there is room for another one; if not, [`Hat::finish`] has to come first.
+    pub(crate) fn flush(&mut self, space: HatSpace, flush: Flush) -> bool {
+        // As at nearly every load: nothing to flush, and no frame to free.
         if flush.is_empty() {
-            return;
+            return true;
         }
-        match self.flushes.iter_mut().find(|(of, _)| *of == space) {
-            Some((_, gathered)) if gathered.space() == flush.space() => gathered.merge(flush),
-            _ => self.flushes.push((space, flush)),
+        let is_same =
+            |(of, gathered): &(HatSpace, Flush)| *of == space && gathered.space() == flush.space();
+        let same = self.flushes.iter().position(is_same);
+        let left = match (same, &mut self.late) {
+            (Some(place), _) => self.flushes[place].1.try_merge(flush).err(),
+            (None, Some(late)) if is_same(late) => late.1.try_merge(flush).err(),
+            (None, _) if self.flushes.try_reserve(1).is_ok() => {
+                self.flushes.push((space, flush));
+                None
+            }
+            (None, _) => Some(flush),
+        };
+        if let Some(flush) = left {
+            debug_assert!(self.late.is_none(), "who finds no room finishes the change first");
+            self.late = Some((space, flush));
         }
+        self.late.is_none()
     }
 
-    pub(crate) fn removed(&mut self, space: HatSpace, mmu: u8, mapping: &Mapping) {
-        self.removed.push((mapping.translation.frame, noted(space, mmu, mapping)));
+    /// Adds a page that was removed, for which there is room ([`Change::has_room`]). Returns whether there was.
+    pub(crate) fn try_removed(&mut self, space: HatSpace, mmu: u8, mapping: &Mapping) -> bool {
+        room::push(&mut self.removed, (mapping.translation.frame, noted(space, mmu, mapping)))
+            .is_ok()
+    }
+
+    /// Whether there is room for one more page, and for its token.
+    pub(crate) fn has_room(&mut self) -> bool {
+        self.late.is_none() && self.removed.try_reserve(1).is_ok()
+    }
+
+    /// Whether there is room for so many more pages.
+    pub(crate) fn has_room_for(&mut self, pages: usize) -> bool {
+        self.late.is_none() && self.removed.try_reserve(pages).is_ok()
     }
 
     pub(crate) fn has_removed(&self) -> bool {
         !self.removed.is_empty()
+    }
+
+    /// Adds a page that was removed, for which room has been reserved.
+    pub(crate) fn removed(&mut self, space: HatSpace, mmu: u8, mapping: &Mapping) {
+        self.removed.push((mapping.translation.frame, noted(space, mmu, mapping)));
     }
 }
 
@@ -299,21 +414,30 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         change: &mut Change,
         platform: &mut impl Platform,
     ) {
-        let Change { flushes, removed } = change;
+        let Change { flushes, removed, late } = change;
         if flushes.iter().any(|(_, flush)| !flush.is_empty()) {
             self.take_back_stale(held, flushes);
             platform.work(Step::Shootdown, 1);
             platform.shoot(flushes);
         }
+        if let Some(late) = late {
+            let late = core::slice::from_ref(late);
+            self.take_back_stale(held, late);
+            platform.work(Step::Shootdown, 1);
+            platform.shoot(late);
+        }
         let number = |place: usize| self.number(removed[place].0);
         held.frames(removed.len(), number, |place, frame| {
             platform.work(Step::Mapping, 1);
             platform.touch(number(place), true);
-            frame.remove(removed[place].1);
+            // A frame with a page has a descriptor.
+            if let Some(frame) = frame {
+                frame.remove(removed[place].1);
+            }
             true
         });
         removed.clear();
-        for (_, flush) in flushes.drain(..) {
+        for (_, flush) in flushes.drain(..).chain(late.take()) {
             flush.done(&mut PoolFrames { below: held, platform: platform.frames() });
         }
     }
@@ -359,7 +483,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         &self,
         frame: PhysAddr,
         size: PageSize,
-    ) -> impl Iterator<Item = (u64, Option<PageSize>)> {
+    ) -> impl Iterator<Item = (u64, Option<PageSize>)> + Clone {
         let loaded = self.loaded_sizes.load(Ordering::Relaxed);
         let larger = self.sizes.iter().enumerate();
         let larger = larger.filter(move |&(place, &of)| of > size && loaded >> place & 1 != 0);

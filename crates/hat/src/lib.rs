@@ -106,6 +106,7 @@ mod mmus;
 mod part;
 mod platform;
 mod pool;
+mod room;
 pub mod small;
 mod space;
 mod sparse;

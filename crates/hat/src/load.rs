@@ -1,9 +1,6 @@
 //! Operations that create translations: loading at a fault, duplicating at a fork, and mapping from
 //! another space. They steal another space's tables if no memory is left for tables.
 
-use alloc::{vec, vec::Vec};
-use core::sync::atomic::{AtomicUsize, Ordering};
-
 use addr::{Page, PhysAddr, VirtRange};
 use pagetable::{Error, Intent, Mapping, Mounted, SubtreeEdit, Translation, Unfit};
 use smallvec::SmallVec;
@@ -13,10 +10,14 @@ use crate::{
     hat::{Change, Hat, LoadError, mapped, noted},
     locking::{Below, Held, Part, Scheme, Site},
     platform::{Platform, Step},
+    room::Gathered,
     space::{AddressSpace, HatSpace, Mmu, MmuPlace, in_place},
     sparse::ELEMENTS_MAX,
     table_frames::PoolFrames,
 };
+
+/// Pages that were found in a range.
+pub(crate) type Mappings = SmallVec<[Mapping; 1]>;
 
 /// The largest number of spaces that may lose their tables for one load. It is larger than the
 /// number of tables that a load needs.
@@ -27,6 +28,10 @@ enum Stop {
     /// The base frame with this number is being unloaded.
     Unloading(u64),
     Refused(LoadError),
+}
+
+impl Stop {
+    const NO_MEMORY: Stop = Stop::Refused(LoadError::NoMemory);
 }
 
 /// Pages to be loaded for the owner of their frames, and the space and MMU to load them into.
@@ -152,15 +157,27 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     return Err(no_space);
                 }
                 let (has_notes, mut names) = (part.has_notes(), SmallVec::<[u32; 8]>::new());
+                let room = if has_notes { count as usize } else { 0 };
+                names.try_reserve(room).map_err(|_| Stop::NO_MEMORY)?;
+                if self.is_limited() {
+                    part.prepare_loaded().map_err(|_| Stop::NO_MEMORY)?;
+                }
                 let (mut entered, mut result) = (0, Ok(()));
                 below.frames(count as usize, number, |place, frame| {
                     platform.work(Step::Mapping, 1);
                     platform.touch(number(place), true);
+                    let Some(frame) = frame else {
+                        result = Err(Stop::NO_MEMORY);
+                        return false;
+                    };
                     if frame.is_unloading() {
                         result = Err(Stop::Unloading(number(place)));
                         return false;
                     }
-                    let name = frame.insert(page(place));
+                    let Ok(name) = frame.insert(page(place)) else {
+                        result = Err(Stop::NO_MEMORY);
+                        return false;
+                    };
                     if has_notes {
                         names.push(name);
                     }
@@ -184,7 +201,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     }
                     Err(_) => below.frames(entered, number, |place, frame| {
                         let note = names.get(place).copied().unwrap_or(0);
-                        frame.remove(Noted { page: page(place), note });
+                        if let Some(frame) = frame {
+                            frame.remove(Noted { page: page(place), note });
+                        }
                         true
                     }),
                 }
@@ -224,6 +243,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 {
                     steals += 1;
                 }
+                Ok(()) if !passed.pages.is_empty() => {}
                 result => return result,
             }
         }
@@ -241,6 +261,11 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         if pages.is_empty() {
             return (0, Ok(()));
         }
+        let mut has = SmallVec::<[Has; 8]>::new();
+        if has.try_reserve(pages.len()).is_err() {
+            return (0, Err(LoadError::NoMemory));
+        }
+        has.resize(pages.len(), Has::Nothing);
         held.space(to.0, AddressSpace::processor, |entry, held| {
             let no_space = LoadError::NoSpace(to);
             let Some(entry) = entry else { return (0, Err(no_space)) };
@@ -254,13 +279,21 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 if part.table().is_none() {
                     return (0, Err(no_space));
                 }
-                let (has_notes, mut has) = (part.has_notes(), vec![Has::Nothing; pages.len()]);
+                let has_notes = part.has_notes();
+                let (mut done, mut result) = (pages.len(), Ok(()));
+                if self.is_limited() && part.prepare_loaded().is_err() {
+                    return (0, Err(LoadError::NoMemory));
+                }
                 below.frames(pages.len(), number, |place, frame| {
                     platform.work(Step::Mapping, 1);
                     platform.touch(number(place), true);
                     let giver = noted(from, 0, &pages[place].0);
+                    let Some(frame) = frame else {
+                        result = Err(LoadError::NoMemory);
+                        return false;
+                    };
                     let new = match passing {
-                        _ if frame.is_unloading() => None,
+                        _ if frame.is_unloading() => Ok(None),
                         Passing::Copy => frame.insert_beside(giver, page(place)),
                         Passing::Map if frame.is_child(giver, page(place)) => {
                             has[place] = Has::Already;
@@ -269,13 +302,22 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         Passing::Map => frame.insert_below(giver, page(place)),
                         Passing::Grant => frame.insert_above(giver, page(place)),
                     };
-                    if let Some(name) = new {
-                        has[place] = Has::Node(name);
+                    match new {
+                        Ok(Some(name)) => has[place] = Has::Node(name),
+                        Ok(None) => {}
+                        Err(no_memory) => {
+                            result = Err(no_memory.into());
+                            return false;
+                        }
                     }
                     true
                 });
-                let (mut done, mut result) = (pages.len(), Ok(()));
-                for (place, has) in has.iter().enumerate() {
+                // Without memory no page is passed on.
+                let entering = if result.is_ok() { &has[..] } else { &[] };
+                if result.is_err() {
+                    done = 0;
+                }
+                for (place, has) in entering.iter().enumerate() {
                     let wanted = pages[place].1;
                     let entered = match *has {
                         Has::Nothing => continue,
@@ -291,7 +333,14 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         Has::Already => part.widen(entry.inner, wanted),
                     };
                     match entered {
-                        Ok(flush) => change.flush(to, flush),
+                        Ok(flush) => {
+                            if !change.flush(to, flush) {
+                                // The rest comes in another turn.
+                                platform.work(Step::TableWrite, 1);
+                                done = place + 1;
+                                break;
+                            }
+                        }
                         Err(error) => {
                             (done, result) = (place, Err(LoadError::from(error)));
                             break;
@@ -302,26 +351,31 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 if done > 0 {
                     self.note_loaded(part, to);
                 }
-                let undone = (done..pages.len()).filter_map(|place| match has[place] {
-                    Has::Node(note) => Some((place, Noted { page: page(place), note })),
+                let undone = |place: usize| match has[done + place] {
+                    Has::Node(note) => Some(Noted { page: page(done + place), note }),
                     Has::Nothing | Has::Already => None,
-                });
-                let undone: Vec<(usize, Noted)> = undone.collect();
-                below.frames(
-                    undone.len(),
-                    |at| number(undone[at].0),
-                    |at, frame| {
-                        let (place, page) = undone[at];
+                };
+                let left = pages.len() - done;
+                let mut next = 0;
+                // Only frames with a page of an undone place are locked.
+                while let Some(first) = (next..left).find(|place| undone(*place).is_some()) {
+                    let run = (first..left).take_while(|place| undone(*place).is_some()).count();
+                    let number = |at: usize| number(done + first + at);
+                    below.frames(run, number, |at, frame| {
+                        let (Some(frame), Some(page)) = (frame, undone(first + at)) else {
+                            return true;
+                        };
                         match passing {
                             Passing::Copy | Passing::Map => frame.remove(page),
                             Passing::Grant => {
-                                let giver = noted(from, 0, &pages[place].0);
+                                let giver = noted(from, 0, &pages[done + first + at].0);
                                 frame.remove_above(giver.page, page);
                             }
                         }
                         true
-                    },
-                );
+                    });
+                    next = first + run;
+                }
                 (done, result)
             });
             self.finish(held, &mut change, platform);
@@ -348,7 +402,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 let rights = mapping.translation.rights.without_write();
                 (*mapping, Translation { rights, ..mapping.translation })
             };
-            let pages: Vec<_> = shared.iter().map(copy).collect();
+            let mut pages = SmallVec::<[(Mapping, Translation); 1]>::new();
+            pages.try_reserve(shared.len()).map_err(|_| LoadError::NoMemory)?;
+            pages.extend(shared.iter().map(copy));
             let passed = Passed { from, to, passing: Passing::Copy, pages: &pages };
             self.load_passed(held, passed, platform)
         })
@@ -361,15 +417,16 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         space: HatSpace,
         range: VirtRange,
         platform: &mut impl Platform,
-    ) -> Result<Vec<Mapping>, LoadError> {
+    ) -> Result<Mappings, LoadError> {
         held.space(space.0, AddressSpace::processor, |entry, held| {
             let entry = entry.ok_or(LoadError::NoSpace(space))?;
             let mut change = Change::default();
             let shared = self.part(held, (space, entry), range, Intent::Change, |part, _| {
                 part.settle(space);
-                let mut shared = Vec::new();
-                let each = &mut |mapping| shared.push(mapping);
+                let mut shared = Gathered::new();
+                let each = &mut |mapping| shared.add(mapping);
                 part.table().ok_or(LoadError::NoSpace(space))?.visit(entry.inner, range, each);
+                let shared: Mappings = shared.all()?;
                 platform.work(Step::TableRead, shared.len() as u64);
                 for Mapping { translation, .. } in &shared {
                     let rights = translation.rights.without_write();
@@ -377,6 +434,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         let range = VirtRange::of_page(translation.page);
                         let edit = SubtreeEdit::Protect(rights);
                         let flush = part.edit(entry.inner, range, edit, &mut |_| ());
+                        // Nothing is removed, so that all tokens are one.
                         change.flush(space, flush.map_err(LoadError::Table)?);
                         platform.work(Step::TableWrite, 1);
                     }
@@ -397,14 +455,14 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         but: u32,
         platform: &mut P,
     ) -> bool {
-        let mut loaded: Vec<(usize, u32)> = Vec::new();
+        let mut loaded = Gathered::<[(usize, u32); 8]>::new();
         let end = held.numbers(|numbers| numbers.mmus.end());
         for mmu in (0..end).filter(|_| self.tick().is_some()) {
             held.mmu(mmu, |mmu, _| {
-                let when = |when: &AtomicUsize| when.load(Ordering::Relaxed);
-                loaded.extend(mmu.loaded.iter().map(|(&space, at)| (when(at), space)));
+                mmu.loaded.each().for_each(|(space, at)| loaded.add((at, space)));
             });
         }
+        let Ok(mut loaded) = loaded.all() else { return false };
         loaded.sort_unstable();
         let mut others = loaded.into_iter().filter(|&(_, space)| space != but);
         let stolen = others.any(|(_, space)| {

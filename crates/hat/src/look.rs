@@ -74,7 +74,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         each: &mut dyn FnMut(HatSpace, Mapping),
     ) {
         self.scheme.enter(Site::Look, |held| {
-            for found in self.mapped_at(held, &[(frame, size)]) {
+            self.each_at(held, (frame, size), |held, found| {
                 let mapping = held.space(found.space, in_place(found.mmu), |entry, held| {
                     let entry = entry?;
                     held.mmu(entry.table, |mmu, _| {
@@ -84,7 +84,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 if let Some(mapping) = mapping {
                     each(HatSpace(found.space), mapping);
                 }
-            }
+            });
         });
     }
 

@@ -38,11 +38,15 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             return Err(LoadError::Table(Error::Unfit(Unfit::PageSize(size))));
         }
         self.scheme.enter(Site::Create, |held| {
-            let number = held.numbers(|numbers| numbers.mmus.take());
-            let inner = held.mmu(number, |mmu, below| {
-                let table = mmu.begin(table, self.sizes.len());
+            let number = held.numbers(|numbers| numbers.mmus.take())?;
+            let inner = held.try_mmu(number, |mmu, below| {
+                let table = mmu.begin(table, self.sizes.len()).map_err(|_| Error::NoMemory)?;
                 table.create(&mut PoolFrames { below, platform: platform.frames() })
             });
+            let Some(inner) = inner else {
+                held.numbers(|numbers| numbers.mmus.put(number));
+                return Err(LoadError::NoMemory);
+            };
             let attached = inner.map_err(LoadError::from).and_then(|inner| {
                 let entry = MmuEntry { table: number, inner, limit };
                 held.space_mut(space.0, |known| {
@@ -95,18 +99,13 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         platform: &mut impl Platform,
     ) {
         let mut change = Change::default();
-        held.mmu(number, |mmu, _| {
-            if let (Some(table), Some((place, inner))) = (&mut mmu.table, inner) {
-                table.visit(inner, VirtRange::ALL, &mut |mapping| {
-                    change.removed(space, place, &mapping);
-                });
-                // This cannot fail, because the space was created in this table.
-                if let Ok(flush) = table.destroy(inner) {
-                    change.flush(space, flush);
-                }
+        if let Some((place, inner)) = inner {
+            let entry = MmuEntry { table: number, inner, limit: None };
+            while !self.end_space(held, (space, place, entry), &mut change) {
+                self.finish(held, &mut change, platform);
             }
-            *mmu = Mmu::default();
-        });
+        }
+        held.mmu(number, |mmu, _| *mmu = Mmu::default());
         self.finish(held, &mut change, platform);
         held.numbers(|numbers| numbers.mmus.put(number));
     }

@@ -2,7 +2,7 @@
 //! whole descriptor uses the interface [`pagetable::PageTable`]. An operation that holds only a part
 //! uses the interface [`pagetable::Subtrees`], because other operations may hold sibling parts.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 
 use addr::{Frames, Page, Rights, VirtRange};
 use pagetable::{Error, Flush, Intent, Mapping, Mounted, Space, SubtreeEdit, Translation};
@@ -10,6 +10,7 @@ use pagetable::{Error, Flush, Intent, Mapping, Mounted, Space, SubtreeEdit, Tran
 use crate::{
     hat::Hat,
     locking::{Held, Part, Scheme, SubtreePlace},
+    room::NoMemory,
     space::{HatSpace, Mmu, MmuEntry},
 };
 
@@ -135,15 +136,27 @@ impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
         }
     }
 
+    /// Makes room for the note that the space has loaded a page.
+    pub(crate) fn prepare_loaded(&mut self) -> Result<(), NoMemory> {
+        match self {
+            Part::Whole(mmu) => mmu.loaded.prepare(),
+            // Only a space that has loaded a page already holds a part.
+            Part::Shared(..) => Ok(()),
+        }
+    }
+
+    /// The number of pages that are mapped in the whole table.
+    pub(crate) fn pages(&self) -> usize {
+        self.mmu().population().fold(0, usize::saturating_add)
+    }
+
     /// Records the time at which `space` was last loaded. The first time for a space requires the
     /// whole descriptor.
     pub(crate) fn note_loaded(&mut self, space: HatSpace, now: usize) {
         match self {
-            Part::Whole(mmu) => {
-                mmu.loaded.insert(space.0, AtomicUsize::new(now));
-            }
+            Part::Whole(mmu) => mmu.loaded.set(space.0, now),
             Part::Shared(mmu, _) => {
-                if let Some(loaded) = mmu.loaded.get(&space.0) {
+                if let Some(loaded) = mmu.loaded.get(space.0) {
                     loaded.store(now, Ordering::Relaxed);
                 }
             }
@@ -164,7 +177,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     ) -> R {
         let lowest = |mmu: &Mmu<T>| {
             let adds = matches!(intent, Intent::Add { .. });
-            let is_first = adds && self.is_limited() && !mmu.loaded.contains_key(&space.0);
+            let is_first = adds && self.is_limited() && mmu.loaded.get(space.0).is_none();
             if is_first || !mmu.loans.is_empty() {
                 return None;
             }

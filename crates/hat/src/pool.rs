@@ -19,7 +19,10 @@ pub struct Pool {
     share_bytes: Option<u64>,
     used_bytes: u64,
     peak_bytes: u64,
+    /// There is room for all frames of a pool with a share, so that to put one back needs no memory.
     free: Vec<(PhysAddr, PageSize)>,
+    /// The number of frames in use.
+    used: usize,
     stolen: u64,
 }
 
@@ -59,9 +62,13 @@ impl Pool {
                 if self.used_bytes + free + size.bytes() > limit {
                     return Taken::None;
                 }
+                if self.is_limited() && self.free.try_reserve(self.used + 1).is_err() {
+                    return Taken::None;
+                }
                 Taken::New
             }
         };
+        self.used += 1;
         self.used_bytes += size.bytes();
         self.peak_bytes = self.peak_bytes.max(self.used_bytes);
         taken
@@ -69,11 +76,13 @@ impl Pool {
 
     /// Undoes [`Pool::take`], because the platform had no frame of this size.
     pub(crate) fn untake(&mut self, size: PageSize) {
+        self.used -= 1;
         self.used_bytes -= size.bytes();
     }
 
     /// Takes the frame of a table that is no longer needed. Returns whether the pool keeps it.
     pub(crate) fn put(&mut self, frame: PhysAddr, size: PageSize) -> bool {
+        self.used -= 1;
         self.used_bytes -= size.bytes();
         if self.is_limited() {
             self.free.push((frame, size));

@@ -11,17 +11,13 @@
 //! descriptor of every space names the same table, and locking it locks the translations of all
 //! spaces.
 
-use alloc::{
-    boxed::Box,
-    collections::{BTreeMap, BTreeSet},
-};
-
+use alloc::{boxed::Box, vec::Vec};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use addr::VirtRange;
 use pagetable::{Mounted, Space};
 
-use crate::loans::Loans;
+use crate::{loans::Loans, room::NoMemory};
 
 /// The largest number of MMUs of a space.
 pub const MMUS_MAX: usize = 4;
@@ -102,7 +98,7 @@ pub struct Mmu<T: ?Sized> {
     /// the whole descriptor counts without a locked instruction.
     population: Box<[AtomicUsize]>,
     /// The time of the last load of each space; recorded only if tables may be stolen.
-    pub(crate) loaded: BTreeMap<u32, AtomicUsize>,
+    pub(crate) loaded: Loaded,
     /// The copies of root entries that spaces of this table have lent to each other.
     pub(crate) loans: Loans,
 }
@@ -113,7 +109,7 @@ impl<T: Mounted + ?Sized> Default for Mmu<T> {
             table: None,
             has_notes: false,
             population: Box::default(),
-            loaded: BTreeMap::new(),
+            loaded: Loaded::default(),
             loans: Loans::default(),
         }
     }
@@ -121,10 +117,13 @@ impl<T: Mounted + ?Sized> Default for Mmu<T> {
 
 impl<T: Mounted + ?Sized> Mmu<T> {
     /// Sets the descriptor's table, which is empty, and the number of page sizes.
-    pub(crate) fn begin(&mut self, table: Box<T>, sizes: usize) -> &mut T {
+    pub(crate) fn begin(&mut self, table: Box<T>, sizes: usize) -> Result<&mut T, NoMemory> {
+        let mut population = Vec::new();
+        population.try_reserve_exact(sizes)?;
+        population.resize_with(sizes, AtomicUsize::default);
         self.has_notes = table.has_notes();
-        self.population = (0..sizes).map(|_| AtomicUsize::new(0)).collect();
-        self.table.insert(table)
+        self.population = population.into_boxed_slice();
+        Ok(self.table.insert(table))
     }
 
     /// Adds `pages`, which may be negative, to the count of pages of the size with this index.
@@ -153,27 +152,104 @@ pub struct Numbers {
     pub(crate) mmus: Series,
 }
 
-/// Numbers from 0; the lowest free number is used first.
+/// When each space last loaded a page, by the number of the space.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded(Vec<(u32, AtomicUsize)>);
+
+impl Loaded {
+    fn place(&self, space: u32) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&space, |(space, _)| *space)
+    }
+
+    pub(crate) fn get(&self, space: u32) -> Option<&AtomicUsize> {
+        Some(&self.0[self.place(space).ok()?].1)
+    }
+
+    /// Makes room for one more space.
+    pub(crate) fn prepare(&mut self) -> Result<(), NoMemory> {
+        Ok(self.0.try_reserve(1)?)
+    }
+
+    /// Notes when a space has loaded a page. There is room for it ([`Loaded::prepare`]).
+    pub(crate) fn set(&mut self, space: u32, now: usize) {
+        match self.place(space) {
+            Ok(place) => *self.0[place].1.get_mut() = now,
+            Err(place) => self.0.insert(place, (space, AtomicUsize::new(now))),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, space: u32) {
+        if let Ok(place) = self.place(space) {
+            self.0.remove(place);
+        }
+    }
+
+    pub(crate) fn each(&self) -> impl Iterator<Item = (u32, usize)> + '_ {
+        self.0.iter().map(|(space, at)| (*space, at.load(Ordering::Relaxed)))
+    }
+}
+
+/// Numbers from 0 on, the lowest free one first.
 #[derive(Debug, Default)]
 pub(crate) struct Series {
-    free: BTreeSet<u32>,
+    /// A bit for each number below `next`, set if the number is free.
+    free: Vec<u64>,
+    /// No word before this one has a free number.
+    first: usize,
     next: u32,
 }
 
 impl Series {
-    pub(crate) fn take(&mut self) -> u32 {
-        self.free.pop_first().unwrap_or_else(|| {
-            self.next += 1;
-            self.next - 1
-        })
+    pub(crate) fn take(&mut self) -> Result<u32, NoMemory> {
+        while let Some(word) = self.free.get_mut(self.first) {
+            if *word != 0 {
+                let bit = word.trailing_zeros();
+                *word &= *word - 1;
+                return Ok(self.first as u32 * u64::BITS + bit);
+            }
+            self.first += 1;
+        }
+        if self.next / u64::BITS >= self.free.len() as u32 {
+            self.free.try_reserve(1)?;
+            self.free.push(0);
+        }
+        self.first = self.free.len() - 1;
+        self.next += 1;
+        Ok(self.next - 1)
     }
 
+    /// Frees a number. This needs no memory.
     pub(crate) fn put(&mut self, number: u32) {
-        self.free.insert(number);
+        let word = (number / u64::BITS) as usize;
+        self.free[word] |= 1 << (number % u64::BITS);
+        self.first = self.first.min(word);
     }
 
-    /// One more than the highest number that was ever used.
+    /// One more than the largest number that was ever in use.
     pub(crate) const fn end(&self) -> u32 {
         self.next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_lowest_free_number_is_next() {
+        let (mut series, mut free, mut random) = (Series::default(), BTreeSet::new(), 1_u64);
+        for step in 0..3000 {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(step);
+            let number = (random >> 40) as u32 % 300;
+            if number < series.end() && !free.contains(&number) && random >> 33 & 1 == 0 {
+                series.put(number);
+                free.insert(number);
+                continue;
+            }
+            let lowest = free.pop_first().unwrap_or(series.end());
+            assert_eq!(series.take(), Ok(lowest));
+        }
     }
 }

@@ -31,13 +31,14 @@ impl<D: Default> Sparse<D> {
     /// # Panics
     /// Panics if `number` is [`ELEMENTS_MAX`] or more.
     #[inline]
-    pub(crate) fn get_mut(&mut self, number: u64) -> &mut D {
+    pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut D> {
         let [part, chunk, place] = places(number);
         if part >= self.parts.len() {
+            self.parts.try_reserve(part + 1 - self.parts.len()).ok()?;
             self.parts.resize_with(part + 1, || None);
         }
-        let part = self.parts[part].get_or_insert_with(|| many(PART));
-        &mut part[chunk].get_or_insert_with(|| many(CHUNK))[place]
+        let part = made(&mut self.parts[part], PART)?;
+        Some(&mut made(&mut part[chunk], CHUNK)?[place])
     }
 
     /// Calls `f` for each element of the chunks that exist.
@@ -59,8 +60,19 @@ pub(crate) fn places(number: u64) -> [usize; 3] {
     [number / CHUNK / PART, number / CHUNK % PART, number % CHUNK]
 }
 
-fn many<D: Default>(count: usize) -> Box<[D]> {
-    let mut made = Vec::with_capacity(count);
+/// The elements of a part, which are made now if they do not exist yet and there is memory.
+#[inline]
+fn made<D: Default>(part: &mut Option<Box<[D]>>, count: usize) -> Option<&mut [D]> {
+    if part.is_none() {
+        *part = many(count);
+    }
+    part.as_deref_mut()
+}
+
+#[cold]
+fn many<D: Default>(count: usize) -> Option<Box<[D]>> {
+    let mut made = Vec::new();
+    made.try_reserve_exact(count).ok()?;
     made.resize_with(count, D::default);
-    made.into_boxed_slice()
+    Some(made.into_boxed_slice())
 }

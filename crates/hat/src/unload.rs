@@ -1,19 +1,30 @@
 //! Operations that remove translations: all translations in a range of one space, or all
 //! translations of some frames.
 
-use alloc::vec::Vec;
+use core::cell::Cell;
 
 use addr::{PageSize, PhysAddr, VirtRange};
 use pagetable::{Error, Intent, Mapping, Mounted, SubtreeEdit};
+use smallvec::SmallVec;
 
 use crate::{
     frame::Mapped,
     hat::{Change, Hat},
     load::hull,
-    locking::{Below, Held, Scheme, Site},
+    locking::{Below, Held, Part, Scheme, Site},
     platform::{Platform, Step},
-    space::{AddressSpace, HatSpace, in_place},
+    room::{self, NoMemory},
+    space::{AddressSpace, HatSpace, Mmu, MmuEntry, in_place},
 };
+
+/// The number of elements of a list for which no memory of the heap is needed.
+pub(crate) const FEW: usize = 4;
+
+/// The number of pages that are found at once if no memory is left.
+const AT_ONCE: usize = 16;
+
+/// The number of pages in a table of all spaces up to which those of one space are not counted.
+const COUNTED: usize = 4096;
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// Removes every mapping in `range` from one space (K94 operation 3). `each` gets each page in
@@ -49,6 +60,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 let of = (space, entry);
                 let unmapped = self.part(held, of, range, Intent::Remove, |part, _| {
                     part.settle(space);
+                    if !change.has_room_for(self.pages_max(part, of, range)) {
+                        return Err(Error::NoMemory);
+                    }
                     let before = change.removed.len();
                     let flush = part.edit(entry.inner, range, SubtreeEdit::Unmap, &mut |mapping| {
                         change.removed(space, place, &mapping);
@@ -61,9 +75,17 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     change.flush(space, flush?);
                     Ok(())
                 });
-                if unmapped.is_err() {
-                    self.finish(held, &mut change, platform);
-                    return unmapped.map(|()| pages);
+                match unmapped {
+                    Ok(()) => {}
+                    Err(Error::NoMemory) => {
+                        self.finish(held, &mut change, platform);
+                        pages +=
+                            self.unload_singly(held, (space, place, entry), range, each, platform)?;
+                    }
+                    Err(error) => {
+                        self.finish(held, &mut change, platform);
+                        return Err(error);
+                    }
                 }
             }
             self.finish(held, &mut change, platform);
@@ -71,11 +93,89 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
+    /// The largest number of pages that can be mapped in `range`.
+    fn pages_max(
+        &self,
+        part: &Part<'_, Mmu<T>>,
+        (_, entry): (HatSpace, MmuEntry),
+        range: VirtRange,
+    ) -> usize {
+        let shift = self.sizes[0].shift();
+        let base = ((range.last().get() >> shift) - (range.start().get() >> shift)) as usize;
+        if base == 0 {
+            return 1;
+        }
+        let most = base.saturating_add(1).min(part.pages());
+        if most <= COUNTED || self.is_own(entry) {
+            return most;
+        }
+        // Nearly all pages of a table of all spaces may be in others.
+        let mut pages = 0;
+        if let Some(table) = part.table() {
+            table.visit(entry.inner, range, &mut |_| pages += 1);
+        }
+        pages
+    }
+
+    /// Removes the mappings in `range` one after the other, each with a shootdown, because no memory is left for a
+    /// list of them. Returns their number.
+    #[cold]
+    fn unload_singly<P: Platform>(
+        &self,
+        held: &mut S::Held<'_>,
+        (space, place, entry): (HatSpace, u8, MmuEntry),
+        range: VirtRange,
+        each: &mut dyn FnMut(&Mapping, &mut P),
+        platform: &mut P,
+    ) -> Result<u64, Error> {
+        let (of, mut all) = ((space, entry), 0);
+        loop {
+            let mut pages = [None; AT_ONCE];
+            let found = self.part(held, of, range, Intent::Remove, |part, _| {
+                part.settle(space);
+                let (Some(table), mut found) = (part.table(), 0) else { return Ok(0) };
+                let mut splits = None;
+                table.visit(entry.inner, range, &mut |mapping| {
+                    let page = mapping.translation.page;
+                    if !range.covers(VirtRange::of_page(page)) {
+                        splits = Some(Error::Splits { page });
+                    }
+                    if let Some(place) = pages.get_mut(found) {
+                        *place = Some(page);
+                        found += 1;
+                    }
+                });
+                splits.map_or(Ok(found), Err)
+            })?;
+            for page in pages.into_iter().flatten() {
+                let (mut change, range) = (Change::default(), VirtRange::of_page(page));
+                self.part(held, of, range, Intent::Remove, |part, _| {
+                    part.settle(space);
+                    let flush = part.edit(entry.inner, range, SubtreeEdit::Unmap, &mut |mapping| {
+                        change.removed(space, place, &mapping);
+                        each(&mapping, platform);
+                    });
+                    self.count_out(part, &change.removed);
+                    platform.work(Step::TableWrite, change.removed.len() as u64);
+                    change.flush(space, flush?);
+                    Ok::<(), Error>(())
+                })?;
+                all += change.removed.len() as u64;
+                self.finish(held, &mut change, platform);
+            }
+            if found == 0 {
+                return Ok(all);
+            }
+        }
+    }
+
     /// Removes every mapping of these frames from all spaces (K94 operation 2), with one shootdown.
     /// `each` gets each page in its state before the operation.
     ///
     /// When this returns, no processor can reach the frames, even through pages that another
     /// operation is unloading. A page that is larger than the frames is unmapped as a whole.
+    ///
+    /// If no memory is left for lists of frames and pages, there are several shootdowns.
     pub fn unload_frames(
         &self,
         frames: &[(PhysAddr, PageSize)],
@@ -84,43 +184,97 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     ) {
         self.scheme.enter(Site::UnloadFrames, |held| {
             platform.work(Step::Operation, 1);
-            let mut marked: Vec<List> = Vec::new();
-            let mut found = Vec::new();
-            loop {
-                // If pages of another size have been loaded for the first time since the last pass,
-                // there are more lists.
-                let lists = self.lists(frames);
-                if lists == marked {
-                    break;
+            self.unload_parts(held, frames, each, platform);
+        });
+    }
+
+    /// Unloads the frames, as many at once as memory is left for lists of.
+    fn unload_parts(
+        &self,
+        held: &mut S::Held<'_>,
+        frames: &[(PhysAddr, PageSize)],
+        each: &mut dyn FnMut(HatSpace, Mapping),
+        platform: &mut impl Platform,
+    ) {
+        if self.unload_listed(held, frames, each, platform).is_ok() {
+            return;
+        }
+        match frames {
+            [] => {}
+            &[(frame, size)] => {
+                let base = self.sizes[0];
+                for place in 0..size.count_of(base) {
+                    let part = PhysAddr::new(frame.get() + place * base.bytes());
+                    let unloaded = self.unload_listed(held, &[(part, base)], each, platform);
+                    unloaded.expect("the lists of one base frame need no memory");
                 }
-                let more: Vec<List> =
-                    lists.into_iter().filter(|list| !marked.contains(list)).collect();
-                if more.is_empty() {
-                    break;
-                }
-                found.extend(self.mapped_in(held, &more, &mut |frame| frame.begin_unloading()));
-                marked.extend(more);
             }
-            found.sort_unstable();
-            found.dedup();
-            let frames = Asked::of(frames);
-            while !found.is_empty() {
-                let mut change = Change::default();
-                self.clear(held, &found, &frames, &mut change, each, platform);
-                let has_removed = change.has_removed();
-                self.finish(held, &mut change, platform);
-                let left = self.mapped_in(held, &marked, &mut |_| ());
-                if !has_removed && left == found {
-                    self.wait_for_change(held, &marked, &found);
-                }
-                found = left;
+            _ => {
+                let (one, other) = frames.split_at(frames.len() / 2);
+                self.unload_parts(held, one, each, platform);
+                self.unload_parts(held, other, each, platform);
             }
-            self.mapped_in(held, &marked, &mut |frame| frame.end_unloading());
+        }
+    }
+
+    /// Fails before anything has changed if no memory is left for the lists.
+    fn unload_listed(
+        &self,
+        held: &mut S::Held<'_>,
+        frames: &[(PhysAddr, PageSize)],
+        each: &mut dyn FnMut(HatSpace, Mapping),
+        platform: &mut impl Platform,
+    ) -> Result<(), NoMemory> {
+        let asked = Asked::of(frames.iter().copied())?;
+        let mut marked = Lists::new();
+        let mut found = Found::new();
+        loop {
+            // A page size that is loaded for the first time meanwhile has lists of its own.
+            let more = self.more_lists(frames, &marked).and_then(|more| {
+                marked.try_reserve(more.len()).map(|()| more).map_err(|_| NoMemory)
+            });
+            let Ok(mut more) = more else {
+                self.unmark(held, &marked);
+                return Err(NoMemory);
+            };
+            if more.is_empty() {
+                break;
+            }
+            self.find_in(held, &mut more, true, &mut found);
+            marked.extend(more);
+        }
+        found.settle();
+        while !found.pages.is_empty() {
+            let mut change = Change::default();
+            self.clear(held, &found.pages, &asked, &mut change, each, platform);
+            let has_removed = change.has_removed();
+            self.finish(held, &mut change, platform);
+            let mut left = Found::new();
+            self.find_in(held, &mut marked, false, &mut left);
+            left.settle();
+            if !has_removed && left.pages == found.pages {
+                self.wait_for_change(held, &marked, &found);
+            }
+            found = left;
+        }
+        self.unmark(held, &marked);
+        Ok(())
+    }
+
+    /// Ends the unloading of the frames of these lists, which has begun.
+    fn unmark(&self, held: &mut S::Held<'_>, marked: &[List]) {
+        let number = |place: usize| marked[place].number;
+        held.frames(marked.len(), number, |place, frame| {
+            if let Some(frame) = frame.filter(|_| marked[place].is_marked) {
+                frame.end_unloading();
+            }
+            true
         });
     }
 
     /// Removes `pages` from their page tables, if they still map one of the frames. The descriptor of an
-    /// MMU is locked once for a run of consecutive pages in it.
+    /// MMU is locked once for a run of consecutive pages in it. Ends early, with at least one page, if there is
+    /// no memory for the list of those that were removed.
     pub(crate) fn clear(
         &self,
         held: &mut S::Held<'_>,
@@ -132,20 +286,23 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     ) {
         for pages in pages.chunk_by(|one, next| (one.space, one.mmu) == (next.space, next.mmu)) {
             let Mapped { space, mmu: place, .. } = pages[0];
-            held.space(space, in_place(place), |entry, held| {
+            let goes_on = held.space(space, in_place(place), |entry, held| {
                 let space = HatSpace(space);
-                let Some(entry) = entry else { return };
+                let Some(entry) = entry else { return true };
                 let range = hull(pages.iter().map(|page| page.page));
                 self.part(held, (space, entry), range, Intent::Remove, |part, _| {
                     part.settle(space);
                     for page in pages {
-                        let Some(table) = part.table() else { return };
+                        let Some(table) = part.table() else { return true };
                         let there = table.query(entry.inner, page.page.start());
                         let is_same = there.is_some_and(|mapping| {
                             mapping.translation.page == page.page && frames.has_part_of(&mapping)
                         });
                         if !is_same {
                             continue;
+                        }
+                        if !change.has_room() {
+                            return false;
                         }
                         let range = VirtRange::of_page(page.page);
                         let unmap = SubtreeEdit::Unmap;
@@ -161,84 +318,181 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         }
                         platform.work(Step::TableWrite, 1);
                     }
-                });
+                    true
+                })
             });
-        }
-    }
-
-    /// Sleeps until a page is removed from one of these lists or another page is inserted. It is
-    /// called when all remaining pages of the requested frames (`known`) are being unloaded by
-    /// other operations.
-    fn wait_for_change(&self, held: &mut S::Held<'_>, lists: &[List], known: &[Mapped]) {
-        for list in lists {
-            let counted = |mapped: &Mapped| list.counts(mapped.page.size());
-            let here = held.frame(list.number, |frame| {
-                Some(frame.pages().filter(counted).collect::<Vec<_>>())
-            });
-            if here.is_empty() {
-                continue;
-            }
-            if here.iter().any(|page| known.binary_search(page).is_err()) {
+            if !goes_on {
                 return;
             }
-            held.frame(list.number, |frame| {
-                let now = frame.pages().filter(counted);
-                (!now.eq(here.iter().copied())).then_some(())
-            });
-            return;
         }
     }
 
-    /// The lists that may have pages which map these frames.
-    fn lists(&self, frames: &[(PhysAddr, PageSize)]) -> Vec<List> {
-        let of = |&(frame, size): &(PhysAddr, PageSize)| {
-            let lists = self.lists_of(frame, size);
-            lists.map(move |(number, of)| List { number, of, size })
-        };
-        frames.iter().flat_map(of).collect()
+    /// Called when other operations are unloading all remaining pages of these frames, which are
+    /// `known`: sleeps until one of the pages is removed from its list, or another page is
+    /// inserted.
+    fn wait_for_change(&self, held: &mut S::Held<'_>, lists: &[List], known: &Found) {
+        for list in lists {
+            let counted = |mapped: &Mapped| list.counts(mapped.page.size());
+            // The number of pages, and the first of them, tell lists apart as long as the pages only go.
+            let here = held.frame(list.number, |frame| {
+                let pages = frame.pages().filter(counted);
+                let is_new = pages.clone().any(|page| !known.is_known(&page));
+                Some((is_new, pages.clone().count(), pages.clone().next()))
+            });
+            match here {
+                Some((true, ..)) => return,
+                None | Some((_, 0, _)) => continue,
+                Some((_, count, first)) => {
+                    held.frame(list.number, |frame| {
+                        let now = frame.pages().filter(counted);
+                        let is_same = now.clone().count() == count && now.clone().next() == first;
+                        (!is_same).then_some(())
+                    });
+                    return;
+                }
+            }
+        }
     }
 
-    /// The pages that map these frames, in order, without duplicates.
-    pub(crate) fn mapped_at(
+    /// The lists that may have pages which map these frames, without those that are in `known`.
+    fn more_lists(
         &self,
-        held: &mut S::Held<'_>,
         frames: &[(PhysAddr, PageSize)],
-    ) -> Vec<Mapped> {
-        self.mapped_in(held, &self.lists(frames), &mut |_| ())
+        known: &[List],
+    ) -> Result<Lists, NoMemory> {
+        let mut lists = Lists::new();
+        let mut all = 0;
+        for &(frame, size) in frames {
+            let of = self.lists_of(frame, size);
+            if known.is_empty() {
+                lists.try_reserve(of.clone().count()).map_err(|_| NoMemory)?;
+            }
+            for (number, of) in of {
+                let list = List { number, of, size, is_marked: false };
+                // They are mostly the same, in the same order.
+                let is_next = known.get(all).is_some_and(|known| known.is(&list));
+                all += 1;
+                if !is_next && !known.iter().any(|known| known.is(&list)) {
+                    room::push(&mut lists, list)?;
+                }
+            }
+        }
+        Ok(lists)
     }
 
-    /// The pages in these lists, in order, without duplicates. `touch` is called each time a
-    /// descriptor is read.
-    fn mapped_in(
+    /// Calls `each` for the pages that map the frame, in order, each once.
+    pub(crate) fn each_at(
         &self,
         held: &mut S::Held<'_>,
-        lists: &[List],
-        touch: &mut dyn FnMut(&mut crate::frame::Frame),
-    ) -> Vec<Mapped> {
-        let mut found = Vec::new();
-        let number = |place: usize| lists[place].number;
+        (frame, size): (PhysAddr, PageSize),
+        mut each: impl FnMut(&mut S::Held<'_>, Mapped),
+    ) {
+        let lists = self.lists_of(frame, size);
+        let count = lists.clone().count();
+        let number = |place: usize| lists.clone().nth(place).map_or(0, |(number, _)| number);
+        let mut after = None;
+        loop {
+            let mut found = Found::new();
+            held.frames(count, number, |place, frame| {
+                let of = lists.clone().nth(place).and_then(|(_, of)| of);
+                let list = List { number: 0, of, size, is_marked: false };
+                let pages = frame.iter().flat_map(|frame| frame.pages());
+                let pages = pages.filter(|page| list.counts(page.page.size()));
+                pages
+                    .filter(|page| after.is_none_or(|after| *page > after))
+                    .for_each(|page| found.add(page));
+                true
+            });
+            found.settle();
+            for &page in &found.pages {
+                each(held, page);
+            }
+            after = found.pages.last().copied();
+            if !found.is_short {
+                return;
+            }
+        }
+    }
+
+    /// Adds the pages in these lists. With `marks`, unloading of the lists' frames begins.
+    fn find_in(&self, held: &mut S::Held<'_>, lists: &mut [List], marks: bool, found: &mut Found) {
+        let lists = Cell::from_mut(lists).as_slice_of_cells();
+        let number = |place: usize| lists[place].get().number;
         held.frames(lists.len(), number, |place, frame| {
-            touch(frame);
-            found.extend(frame.pages().filter(|page| lists[place].counts(page.page.size())));
+            // A frame without a descriptor, for which there is no memory, has no page.
+            let Some(frame) = frame else { return true };
+            let list = lists[place].get();
+            if marks {
+                frame.begin_unloading();
+                lists[place].set(List { is_marked: true, ..list });
+            }
+            let pages = frame.pages().filter(|page| list.counts(page.page.size()));
+            pages.for_each(|page| found.add(page));
             true
         });
-        // A large page is found once for each of its frames that was requested.
-        found.sort_unstable();
-        found.dedup();
-        found
     }
 }
 
-/// The list of a base frame, with the condition under which a page in it maps the requested frames.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Pages that map frames. If no memory is left for all of them, it is the first few in order.
+pub(crate) struct Found {
+    pub(crate) pages: SmallVec<[Mapped; FEW]>,
+    /// Whether there are more.
+    is_short: bool,
+}
+
+impl Found {
+    fn new() -> Found {
+        Found { pages: SmallVec::new(), is_short: false }
+    }
+
+    fn add(&mut self, page: Mapped) {
+        if !self.is_short && room::push(&mut self.pages, page).is_ok() {
+            return;
+        }
+        if !self.is_short {
+            self.is_short = true;
+            self.settle();
+        }
+        let place = self.pages.binary_search(&page);
+        if let Some(place) = place.err().filter(|place| *place < self.pages.capacity()) {
+            // The last ones are found next time.
+            self.pages.truncate(self.pages.capacity() - 1);
+            self.pages.insert(place, page);
+        }
+    }
+
+    /// Puts the pages in order. A large page is found once for each of its frames that was asked for.
+    fn settle(&mut self) {
+        self.pages.sort_unstable();
+        self.pages.dedup();
+    }
+
+    /// Whether the page is among them, or may be among those that there was no memory for.
+    fn is_known(&self, page: &Mapped) -> bool {
+        let is_beyond = |last: &Mapped| self.is_short && page > last;
+        self.pages.last().is_some_and(is_beyond) || self.pages.binary_search(page).is_ok()
+    }
+}
+
+/// There is room for the lists of one base frame, one for each page size.
+type Lists = SmallVec<[List; 16]>;
+
+/// The list of a base frame, and which of its pages map the requested frames.
+#[derive(Clone, Copy)]
 struct List {
     number: u64,
     /// If set, only pages of this size, which is larger than the requested frames, are relevant.
     of: Option<PageSize>,
     size: PageSize,
+    /// Whether the frame's unloading was begun for this list.
+    is_marked: bool,
 }
 
 impl List {
+    fn is(&self, other: &List) -> bool {
+        (self.number, self.of, self.size) == (other.number, other.of, other.size)
+    }
+
     /// Whether a page in the list is relevant. A page larger than the requested frames is found
     /// only through the list for its own size.
     fn counts(&self, page: PageSize) -> bool {
@@ -251,7 +505,7 @@ impl List {
 
 /// The requested frames, sorted, so that a binary search finds whether a page maps a part of any of
 /// them.
-pub(crate) struct Asked(Vec<Covered>);
+pub(crate) struct Asked(SmallVec<[Covered; FEW]>);
 
 /// A frame, and the end of the memory covered by this frame and all frames that are sorted before
 /// it.
@@ -261,19 +515,24 @@ struct Covered {
 }
 
 impl Asked {
-    pub(crate) fn of(frames: &[(PhysAddr, PageSize)]) -> Asked {
-        let covered = |(frame, size): &(PhysAddr, PageSize)| {
+    pub(crate) fn of(
+        frames: impl ExactSizeIterator<Item = (PhysAddr, PageSize)>,
+    ) -> Result<Asked, NoMemory> {
+        let covered = |(frame, size): (PhysAddr, PageSize)| {
             let start = frame.get();
             Covered { start, last: start + size.mask() }
         };
-        let mut frames: Vec<Covered> = frames.iter().map(covered).collect();
+        let mut asked = SmallVec::<[Covered; FEW]>::new();
+        asked.try_reserve(frames.len()).map_err(|_| NoMemory)?;
+        asked.extend(frames.map(covered));
+        let mut frames = asked;
         frames.sort_unstable_by_key(|frame| frame.start);
         let mut last = 0;
         for frame in &mut frames {
             last = last.max(frame.last);
             frame.last = last;
         }
-        Asked(frames)
+        Ok(Asked(frames))
     }
 
     pub(crate) fn has_part_of(&self, mapping: &Mapping) -> bool {
@@ -318,7 +577,11 @@ mod tests {
                 let (one, other) = (bytes(frame), bytes((own, size)));
                 one.start < other.end && other.start < one.end
             });
-            assert_eq!(Asked::of(&frames).has_part_of(&mapping), has, "{own:?} {size} {frames:?}");
+            assert_eq!(
+                Asked::of(frames.iter().copied()).unwrap().has_part_of(&mapping),
+                has,
+                "{own:?} {size} {frames:?}"
+            );
         }
     }
 }

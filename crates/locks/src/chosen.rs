@@ -76,8 +76,13 @@ macro_rules! with {
 }
 
 impl<D: Default + Send, L: Locks> ChosenArray<D, L> {
-    fn until_done(&self, site: Site, number: u64, f: &mut dyn FnMut(&mut D) -> Option<()>) {
-        with!(self, array => array.until(site, number, f));
+    fn until_done(
+        &self,
+        site: Site,
+        number: u64,
+        f: &mut dyn FnMut(&mut D) -> Option<()>,
+    ) -> Option<()> {
+        with!(self, array => array.until(site, number, f))
     }
 
     fn several_in_turn(
@@ -85,7 +90,7 @@ impl<D: Default + Send, L: Locks> ChosenArray<D, L> {
         site: Site,
         count: usize,
         number: &dyn Fn(usize) -> u64,
-        f: &mut dyn FnMut(usize, &mut D) -> bool,
+        f: &mut dyn FnMut(usize, Option<&mut D>) -> bool,
     ) {
         with!(self, array => array.several(site, count, number, f));
     }
@@ -96,19 +101,24 @@ impl<D: Default + Send, L: Locks> ChosenArray<D, L> {
         lowest: &dyn Fn(&D) -> Option<SubtreePlace>,
         covering: &dyn Fn(&D) -> u8,
         f: &mut dyn FnMut(Part<'_, D>),
-    ) {
-        with!(self, array => array.part(site, number, lowest, covering, f));
+    ) -> Option<()> {
+        with!(self, array => array.part(site, number, lowest, covering, f))
     }
 }
 
 impl<D: Default + Send, L: Locks> Array<D> for ChosenArray<D, L> {
-    fn until<R>(&self, site: Site, number: u64, mut f: impl FnMut(&mut D) -> Option<R>) -> R {
+    fn until<R>(
+        &self,
+        site: Site,
+        number: u64,
+        mut f: impl FnMut(&mut D) -> Option<R>,
+    ) -> Option<R> {
         let mut result = None;
         self.until_done(site, number, &mut |descriptor| {
             result = f(descriptor);
             result.as_ref().map(|_| ())
-        });
-        result.expect("an array runs what it is given until there is a result")
+        })?;
+        result
     }
 
     fn several(
@@ -116,7 +126,7 @@ impl<D: Default + Send, L: Locks> Array<D> for ChosenArray<D, L> {
         site: Site,
         count: usize,
         number: impl Fn(usize) -> u64,
-        mut f: impl FnMut(usize, &mut D) -> bool,
+        mut f: impl FnMut(usize, Option<&mut D>) -> bool,
     ) {
         self.several_in_turn(site, count, &number, &mut f);
     }
@@ -128,12 +138,12 @@ impl<D: Default + Send, L: Locks> Array<D> for ChosenArray<D, L> {
         lowest: impl Fn(&D) -> Option<SubtreePlace>,
         covering: impl Fn(&D) -> u8,
         f: impl FnOnce(Part<'_, D>) -> R,
-    ) -> R {
+    ) -> Option<R> {
         let (mut f, mut result) = (Some(f), None);
         self.run_part((site, number), &lowest, &covering, &mut |part| {
             result = f.take().map(|f| f(part));
-        });
-        result.expect("an array runs what it is given once")
+        })?;
+        result
     }
 
     fn each(&self, f: &mut dyn FnMut(u64, &D)) {

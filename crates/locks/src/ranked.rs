@@ -89,6 +89,10 @@ impl<T, I: Row<T>> Row<T> for RankedRow<I> {
         RankedRow { class, inner: I::new(class, count, make) }
     }
 
+    fn try_new(class: Class, count: usize, make: impl Fn() -> T) -> Option<RankedRow<I>> {
+        Some(RankedRow { class, inner: I::try_new(class, count, make)? })
+    }
+
     fn until<R>(
         &self,
         place: usize,

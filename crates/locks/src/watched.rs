@@ -168,6 +168,10 @@ impl<T, I: Row<T>> Row<T> for WatchedRow<I> {
         WatchedRow { class, inner: I::new(class, count, make) }
     }
 
+    fn try_new(class: Class, count: usize, make: impl Fn() -> T) -> Option<WatchedRow<I>> {
+        Some(WatchedRow { class, inner: I::try_new(class, count, make)? })
+    }
+
     fn until<R>(
         &self,
         place: usize,

@@ -1,3 +1,4 @@
+use alloc::collections::TryReserveError;
 use core::fmt;
 
 use addr::{
@@ -39,6 +40,8 @@ pub enum Error {
     OutOfFrames(OutOfFrames),
     /// The space never existed or has ended.
     NoSpace(Space),
+    /// The heap has no memory left for the data that the table keeps outside its frames.
+    NoMemory,
 }
 
 /// A request that a format cannot express.
@@ -180,6 +183,9 @@ impl fmt::Display for Error {
             Error::Unfit(unfit) => unfit.fmt(f),
             Error::OutOfFrames(error) => error.fmt(f),
             Error::NoSpace(space) => write!(f, "address space {} does not exist", space.id()),
+            Error::NoMemory => {
+                f.write_str("the heap has no memory left for the data of a page table")
+            }
         }
     }
 }
@@ -211,6 +217,12 @@ impl core::error::Error for Unfit {}
 impl From<OutOfFrames> for Error {
     fn from(error: OutOfFrames) -> Error {
         Error::OutOfFrames(error)
+    }
+}
+
+impl From<TryReserveError> for Error {
+    fn from(_: TryReserveError) -> Error {
+        Error::NoMemory
     }
 }
 

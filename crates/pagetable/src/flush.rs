@@ -12,7 +12,7 @@
 //! a guarded table, mapping a page can move nodes. In that case the token of `map` names the nodes
 //! that moved, and no page.
 
-use alloc::{boxed::Box, vec::Vec};
+use alloc::{collections::TryReserveError, vec::Vec};
 
 use addr::{Frames, Page, PageSize, PhysAddr, VirtRange};
 
@@ -37,6 +37,8 @@ pub struct Flush {
     /// Whether a table on the path to the pages was removed. The table's frame may remain
     /// allocated, because it holds other tables.
     unlinked: bool,
+    /// The addresses outside the flushed pages whose tables moved, if any.
+    moved: Option<VirtRange>,
     tables: Tables,
 }
 
@@ -47,64 +49,109 @@ pub struct Flush {
 #[derive(Debug)]
 enum Tables {
     Stay,
-    One(OneTable),
-    More(Box<More>),
+    /// Frames in the order in which they are freed, then zeros.
+    Few([u64; Flush::FEW]),
+    /// Frames in the order in which they are freed.
+    Many(Vec<(PhysAddr, PageSize)>),
 }
 
-/// A frame and its size in one word: log2 of the size is in bits that are zero in the aligned
-/// address.
-#[derive(Clone, Copy, Debug)]
-struct OneTable(u64);
+/// The bits of a word in which log2 of a frame's size is. They are zero in the frame's address.
+const LOW: u64 = 0x3f;
 
-impl OneTable {
-    /// The bits that hold log2 of the size.
-    const LOW: u64 = 0x3f;
-
-    fn new(frame: PhysAddr, size: PageSize) -> Option<OneTable> {
-        let is_aligned = frame.get() & OneTable::LOW == 0;
-        is_aligned.then_some(OneTable(frame.get() | u64::from(size.shift())))
-    }
-
-    fn get(self) -> Option<(PhysAddr, PageSize)> {
-        let low = self.0 & OneTable::LOW;
-        Some((PhysAddr::new(self.0 - low), PageSize::from_shift(low as u8)?))
-    }
+/// A frame and its size in one word, if the frame is aligned.
+fn packed(frame: PhysAddr, size: PageSize) -> Option<u64> {
+    let is_aligned = frame.get() & LOW == 0;
+    is_aligned.then_some(frame.get() | u64::from(size.shift()))
 }
 
-/// The parts of a token that are rare, behind one pointer.
-#[derive(Default, Debug)]
-struct More {
-    /// The addresses outside the flushed pages whose tables moved, if any.
-    moved: Option<VirtRange>,
-    /// Frames that held tables, in the order in which they are freed.
-    tables: Vec<(PhysAddr, PageSize)>,
+fn unpacked(word: u64) -> Option<(PhysAddr, PageSize)> {
+    let low = word & LOW;
+    Some((PhysAddr::new(word - low), PageSize::from_shift(low as u8)?))
 }
 
 impl Tables {
     #[inline(always)]
     fn of_one(frame: PhysAddr, size: PageSize) -> Tables {
-        OneTable::new(frame, size).map_or_else(|| Tables::of_many(frame, size), Tables::One)
+        packed(frame, size)
+            .map_or_else(|| Tables::of_many(frame, size), |word| Tables::Few([word, 0, 0, 0]))
     }
 
     /// Stores a frame and size that do not fit into one word.
     #[cold]
     #[inline(never)]
     fn of_many(frame: PhysAddr, size: PageSize) -> Tables {
-        Tables::More(Box::new(More { moved: None, tables: alloc::vec![(frame, size)] }))
+        Tables::Many(alloc::vec![(frame, size)])
     }
 
-    /// The rare parts of the token; they are allocated if they do not exist yet.
-    fn more(&mut self) -> &mut More {
-        if !matches!(self, Tables::More(_)) {
-            let mut more = Box::<More>::default();
-            if let Tables::One(table) = *self {
-                more.tables.extend(table.get());
-            }
-            *self = Tables::More(more);
-        }
+    const fn is_none(&self) -> bool {
         match self {
-            Tables::More(more) => more,
-            Tables::Stay | Tables::One(..) => unreachable!("it has just been made"),
+            Tables::Stay => true,
+            Tables::Few(_) => false,
+            Tables::Many(tables) => tables.is_empty(),
+        }
+    }
+
+    fn count(&self) -> usize {
+        match self {
+            Tables::Stay => 0,
+            Tables::Few(words) => words.iter().take_while(|word| **word != 0).count(),
+            Tables::Many(tables) => tables.len(),
+        }
+    }
+
+    /// Makes room for `count` more frames.
+    fn reserve(&mut self, count: usize) -> Result<(), TryReserveError> {
+        if let Tables::Many(tables) = self {
+            return tables.try_reserve(count);
+        }
+        let held = self.count();
+        if held + count <= Flush::FEW {
+            return Ok(());
+        }
+        let mut tables = Vec::new();
+        tables.try_reserve(held + count)?;
+        if let Tables::Few(words) = self {
+            tables.extend(words.iter().copied().filter_map(unpacked));
+        }
+        *self = Tables::Many(tables);
+        Ok(())
+    }
+
+    fn push(&mut self, frame: PhysAddr, size: PageSize) {
+        if let (Tables::Stay | Tables::Few(_), Some(word)) = (&*self, packed(frame, size)) {
+            let held = self.count();
+            match self {
+                Tables::Few(words) if held < Flush::FEW => {
+                    words[held] = word;
+                    return;
+                }
+                Tables::Stay => {
+                    *self = Tables::Few([word, 0, 0, 0]);
+                    return;
+                }
+                Tables::Few(_) | Tables::Many(_) => {}
+            }
+        }
+        if !matches!(self, Tables::Many(_)) {
+            let mut tables = Vec::with_capacity(self.count() + 1);
+            if let Tables::Few(words) = self {
+                tables.extend(words.iter().copied().filter_map(unpacked));
+            }
+            *self = Tables::Many(tables);
+        }
+        if let Tables::Many(tables) = self {
+            tables.push((frame, size));
+        }
+    }
+
+    /// Calls `each` for each frame, in the order in which they are freed.
+    fn each(&self, each: &mut dyn FnMut(PhysAddr, PageSize)) {
+        match self {
+            Tables::Stay => {}
+            Tables::Few(words) => {
+                words.iter().copied().filter_map(unpacked).for_each(|(at, size)| each(at, size));
+            }
+            Tables::Many(tables) => tables.iter().for_each(|&(at, size)| each(at, size)),
         }
     }
 }
@@ -138,6 +185,10 @@ impl Scope {
 }
 
 impl Flush {
+    /// The number of frames of removed tables that a token holds without memory of the heap: as many as one
+    /// page can take with it in a tree of five levels.
+    pub(crate) const FEW: usize = 4;
+
     /// A token of `space` that requires no flush.
     #[inline]
     pub const fn nothing(space: Space) -> Flush {
@@ -149,6 +200,7 @@ impl Flush {
             sizes: 0,
             global: false,
             unlinked: false,
+            moved: None,
             tables: Tables::Stay,
         }
     }
@@ -180,13 +232,7 @@ impl Flush {
     /// A token with the scope of this one, but without the frames to be freed. It is for a caller
     /// that flushes later, while no processor runs.
     pub fn without_frames(&self) -> Flush {
-        let mut flush = Flush { tables: Tables::Stay, ..*self };
-        if let Tables::More(more) = &self.tables
-            && let Some(range) = more.moved
-        {
-            flush.move_tables(range);
-        }
-        flush
+        Flush { tables: Tables::Stay, ..*self }
     }
 
     /// The pages to be flushed.
@@ -200,7 +246,7 @@ impl Flush {
 
     /// Whether there is nothing to flush and no frame to free.
     pub fn is_empty(&self) -> bool {
-        self.scope() == Scope::Nothing && matches!(self.tables, Tables::Stay)
+        self.scope() == Scope::Nothing && self.moved.is_none() && self.tables.is_none()
     }
 
     /// The sizes of the pages in a [`Scope::Pages`], ascending.
@@ -224,11 +270,7 @@ impl Flush {
             Scope::Pages { range, .. } if self.unlinked => Some(range),
             Scope::Pages { .. } | Scope::Nothing => None,
         };
-        let moved = match &self.tables {
-            Tables::More(more) => more.moved,
-            Tables::Stay | Tables::One(..) => None,
-        };
-        match (pages, moved) {
+        match (pages, self.moved) {
             (Some(pages), Some(moved)) => Some(pages.hull(moved)),
             (pages, moved) => pages.or(moved),
         }
@@ -258,18 +300,22 @@ impl Flush {
     /// Records that the tables on the path to the addresses in `range` moved, although no page
     /// changed.
     pub fn move_tables(&mut self, range: VirtRange) {
-        let moved = &mut self.tables.more().moved;
-        *moved = Some(moved.map_or(range, |moved| moved.hull(range)));
+        self.moved = Some(self.moved.map_or(range, |moved| moved.hull(range)));
     }
 
     /// Adds the frame of a removed table, to be freed after the flush.
     pub fn add_table(&mut self, frame: PhysAddr, size: PageSize) {
         self.unlinked = true;
-        if let (Tables::Stay, Some(table)) = (&self.tables, OneTable::new(frame, size)) {
-            self.tables = Tables::One(table);
-        } else {
-            self.tables.more().tables.push((frame, size));
-        }
+        self.tables.push(frame, size);
+    }
+
+    /// Makes room for `tables` more frames of removed tables, so that [`Flush::add_table`] needs no
+    /// memory for them. A new token has room for four.
+    ///
+    /// # Errors
+    /// Fails if no memory is left. The token is as it was.
+    pub fn try_reserve(&mut self, tables: usize) -> Result<(), TryReserveError> {
+        self.tables.reserve(tables)
     }
 
     /// Adds the frame of one removed table to this token, which has no frame yet. The function
@@ -279,12 +325,38 @@ impl Flush {
         Flush { unlinked: true, tables: Tables::of_one(frame, size), ..self }
     }
 
+    /// Merges `other`, a token of the same space, into this one, so that one flush serves both. Allocates
+    /// memory if both together have many removed tables; see [`Flush::try_merge`].
+    ///
+    /// # Panics
+    /// If the tokens are of different spaces, or if no memory is left.
+    pub fn merge(&mut self, other: Flush) {
+        if let Err(other) = self.try_merge(other) {
+            other.tables.each(&mut |frame, size| self.add_table(frame, size));
+            self.merge_scope(&other);
+        }
+    }
+
     /// Merges `other`, a token of the same space, into this one, so that one flush serves both.
+    ///
+    /// # Errors
+    /// Returns `other` if there is no memory for the removed tables of both together. This token is as it
+    /// was. Carry out one of them, and call [`Flush::done`] for it.
     ///
     /// # Panics
     /// If the tokens are of different spaces.
-    pub fn merge(&mut self, other: Flush) {
+    #[expect(clippy::result_large_err, reason = "a token is given back, and not an error")]
+    pub fn try_merge(&mut self, other: Flush) -> Result<(), Flush> {
         assert_eq!(self.space, other.space, "tokens of two spaces cannot be merged");
+        if self.tables.reserve(other.tables.count()).is_err() {
+            return Err(other);
+        }
+        self.merge_scope(&other);
+        other.tables.each(&mut |frame, size| self.add_table(frame, size));
+        Ok(())
+    }
+
+    fn merge_scope(&mut self, other: &Flush) {
         self.whole |= other.whole;
         if other.pages > 0 {
             self.add_range(other.range, other.pages);
@@ -292,17 +364,8 @@ impl Flush {
         self.sizes |= other.sizes;
         self.global |= other.global;
         self.unlinked |= other.unlinked;
-        match other.tables {
-            Tables::Stay => {}
-            Tables::One(table) => {
-                table.get().into_iter().for_each(|(frame, size)| self.add_table(frame, size));
-            }
-            Tables::More(more) => {
-                more.tables.iter().for_each(|&(frame, size)| self.add_table(frame, size));
-                if let Some(range) = more.moved {
-                    self.move_tables(range);
-                }
-            }
+        if let Some(range) = other.moved {
+            self.move_tables(range);
         }
     }
 
@@ -326,13 +389,5 @@ impl Flush {
 #[cold]
 #[inline(never)]
 fn free(tables: Tables, frames: &mut (impl Frames + ?Sized)) {
-    match tables {
-        Tables::Stay => {}
-        Tables::One(table) => {
-            table.get().into_iter().for_each(|(frame, size)| frames.free(frame, size));
-        }
-        Tables::More(more) => {
-            more.tables.iter().for_each(|&(frame, size)| frames.free(frame, size));
-        }
-    }
+    tables.each(&mut |frame, size| frames.free(frame, size));
 }

@@ -324,6 +324,7 @@ mod cached;
 mod contract;
 mod cuckoo;
 mod error;
+mod few;
 mod flush;
 mod format;
 mod guarded;

@@ -9,11 +9,11 @@
 //! deterministic, and upper frames become empty first. A frame is freed when its last node is
 //! freed.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
-use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
+use addr::{Frames, PageSize, PhysAddr};
 
-use crate::{Flush, Footprint};
+use crate::{Error, Flush, Footprint};
 
 const FRAME: PageSize = PageSize::SIZE_4K;
 const NODE_BYTES_MIN: u64 = 16;
@@ -23,9 +23,11 @@ const WORDS: usize = (FRAME.bytes() / NODE_BYTES_MIN / 64) as usize;
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     node_bytes: u64,
-    frames: BTreeMap<PhysAddr, Bitmap>,
-    /// The frames that have a free node.
-    partial: BTreeSet<PhysAddr>,
+    /// The frames, by ascending address.
+    frames: Vec<(PhysAddr, Bitmap)>,
+    /// The frames that have a free node, by descending address. There is room for all frames, so that to
+    /// free a node needs no memory.
+    partial: Vec<PhysAddr>,
     nodes: u64,
 }
 
@@ -38,7 +40,7 @@ impl Pool {
         assert!(
             (NODE_BYTES_MIN..=FRAME.bytes()).contains(&node_bytes) && node_bytes.is_multiple_of(8)
         );
-        Pool { node_bytes, frames: BTreeMap::new(), partial: BTreeSet::new(), nodes: 0 }
+        Pool { node_bytes, frames: Vec::new(), partial: Vec::new(), nodes: 0 }
     }
 
     pub(crate) const fn node_bytes(&self) -> u64 {
@@ -58,32 +60,50 @@ impl Pool {
         (self.frames.len() * self.per_frame()) as u64 - self.nodes
     }
 
+    /// The number of the pool's frames.
+    pub(crate) fn frames(&self) -> usize {
+        self.frames.len()
+    }
+
     /// Allocates a node with arbitrary contents, if that needs no new frame.
     pub(crate) fn take_free(&mut self) -> Option<PhysAddr> {
-        self.partial.first().copied().map(|frame| self.take_in(frame))
+        self.partial.last().copied().map(|frame| self.take_in(frame))
     }
 
     /// Allocates a node with arbitrary contents.
-    pub(crate) fn take(&mut self, frames: &mut impl Frames) -> Result<PhysAddr, OutOfFrames> {
-        let frame = match self.partial.first() {
+    pub(crate) fn take(&mut self, frames: &mut impl Frames) -> Result<PhysAddr, Error> {
+        let frame = match self.partial.last() {
             Some(&frame) => frame,
-            None => {
-                let frame = frames.allocate(FRAME)?;
-                self.frames.insert(frame, [0; WORDS]);
-                self.partial.insert(frame);
-                frame
-            }
+            None => self.add_frame(frames)?,
         };
         Ok(self.take_in(frame))
     }
 
+    /// Adds a frame to the pool, which has no free node.
+    fn add_frame(&mut self, frames: &mut impl Frames) -> Result<PhysAddr, Error> {
+        self.frames.try_reserve(1)?;
+        self.partial.try_reserve(self.frames.len() + 1)?;
+        let frame = frames.allocate(FRAME)?;
+        let place = self.frames.partition_point(|(other, _)| *other < frame);
+        self.frames.insert(place, (frame, [0; WORDS]));
+        self.partial.push(frame);
+        Ok(frame)
+    }
+
+    /// The place of `frame`, which is one of the pool's, in `frames`.
+    fn place_of(&self, frame: PhysAddr) -> usize {
+        let place = self.frames.binary_search_by_key(&frame, |(frame, _)| *frame);
+        place.expect("a node lies in a frame of its pool")
+    }
+
+    /// Allocates a node in `frame`, which is the lowest one with a free node.
     fn take_in(&mut self, frame: PhysAddr) -> PhysAddr {
-        let per_frame = self.per_frame();
-        let bitmap = self.frames.get_mut(&frame).expect("a partial frame is one of the pool's");
+        let (per_frame, place) = (self.per_frame(), self.place_of(frame));
+        let bitmap = &mut self.frames[place].1;
         let index = lowest_free(bitmap);
         bitmap[index / 64] |= 1 << (index % 64);
         if lowest_free(bitmap) >= per_frame {
-            self.partial.remove(&frame);
+            self.partial.pop();
         }
         self.nodes += 1;
         frame.wrapping_add(index as u64 * self.node_bytes)
@@ -93,22 +113,29 @@ impl Pool {
     pub(crate) fn put(&mut self, node: PhysAddr, flush: &mut Flush) {
         let frame = node.align_down(FRAME);
         let index = (node.offset_in(FRAME) / self.node_bytes) as usize;
-        let bitmap = self.frames.get_mut(&frame).expect("a node lies in a frame of its pool");
+        let place = self.place_of(frame);
+        let bitmap = &mut self.frames[place].1;
         bitmap[index / 64] &= !(1 << (index % 64));
         self.nodes -= 1;
-        if *bitmap == [0; WORDS] {
-            self.frames.remove(&frame);
-            self.partial.remove(&frame);
+        let is_empty = *bitmap == [0; WORDS];
+        let partial = self.partial.binary_search_by(|other| frame.cmp(other));
+        if is_empty {
+            self.frames.remove(place);
+            if let Ok(place) = partial {
+                self.partial.remove(place);
+            }
             flush.add_table(frame, FRAME);
         } else {
             flush.unlink();
-            self.partial.insert(frame);
+            if let Err(place) = partial {
+                self.partial.insert(place, frame);
+            }
         }
     }
 
     /// Frees all nodes; their frames are in `flush`.
     pub(crate) fn put_all(self, flush: &mut Flush) {
-        for frame in self.frames.into_keys() {
+        for (frame, _) in self.frames {
             flush.add_table(frame, FRAME);
         }
     }

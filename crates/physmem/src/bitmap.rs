@@ -1,4 +1,4 @@
-use alloc::{boxed::Box, vec::Vec};
+use alloc::{boxed::Box, collections::TryReserveError, vec::Vec};
 
 use crate::frame::FrameId;
 
@@ -11,7 +11,7 @@ const CHUNK_BITS: usize = CHUNK_WORDS * 64;
 /// chunks are set.
 #[derive(Default)]
 pub(crate) struct Bitmap {
-    chunks: Vec<Option<Box<[u64; CHUNK_WORDS]>>>,
+    chunks: Vec<Option<Box<[u64]>>>,
 }
 
 impl Bitmap {
@@ -19,6 +19,10 @@ impl Bitmap {
     /// number.
     pub(crate) fn set(&mut self, first: FrameId, order: u32, free: bool) {
         let (at, bits) = (first.0 as usize, 1usize << order);
+        // Frames that were never in use are free.
+        if free && bits <= CHUNK_BITS && !self.has(at / CHUNK_BITS) {
+            return;
+        }
         if bits < 64 {
             let (word, mask) = (at % CHUNK_BITS / 64, mask(at as u64, bits as u64));
             let word = &mut self.chunk(at / CHUNK_BITS)[word];
@@ -29,15 +33,42 @@ impl Bitmap {
         for number in at / CHUNK_BITS..(at + bits).div_ceil(CHUNK_BITS) {
             let word = at % CHUNK_BITS / 64;
             let words = (bits / 64).min(CHUNK_WORDS);
+            if free && !self.has(number) {
+                continue;
+            }
             self.chunk(number)[word..word + words].fill(if free { u64::MAX } else { 0 });
         }
     }
 
-    fn chunk(&mut self, number: usize) -> &mut [u64; CHUNK_WORDS] {
+    /// Whether a part of the map exists.
+    fn has(&self, number: usize) -> bool {
+        self.chunks.get(number).is_some_and(Option::is_some)
+    }
+
+    /// Makes the parts of the map for `2^order` frames from `first`, so that they can be set without memory.
+    /// Returns whether there was enough memory.
+    pub(crate) fn reserve(&mut self, first: FrameId, order: u32) -> bool {
+        let (at, bits) = (first.0 as usize, 1usize << order);
+        (at / CHUNK_BITS..(at + bits).div_ceil(CHUNK_BITS))
+            .all(|number| self.has(number) || self.make(number).is_ok())
+    }
+
+    #[cold]
+    fn make(&mut self, number: usize) -> Result<(), TryReserveError> {
         if number >= self.chunks.len() {
+            self.chunks.try_reserve(number + 1 - self.chunks.len())?;
             self.chunks.resize_with(number + 1, || None);
         }
-        self.chunks[number].get_or_insert_with(|| Box::new([u64::MAX; CHUNK_WORDS]))
+        let mut words = Vec::new();
+        words.try_reserve_exact(CHUNK_WORDS)?;
+        words.resize(CHUNK_WORDS, u64::MAX);
+        self.chunks[number] = Some(words.into_boxed_slice());
+        Ok(())
+    }
+
+    /// A part of the map, which exists.
+    fn chunk(&mut self, number: usize) -> &mut [u64] {
+        self.chunks[number].as_mut().expect("the part was made when a frame in it was first used")
     }
 
     /// Whether the bits of `2^order` frames from `first` are all set.

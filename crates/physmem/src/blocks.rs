@@ -122,11 +122,14 @@ impl PageBlocks {
         table: &mut FrameTable,
         (block, from): (FrameId, u32),
         request: &Request,
-    ) -> FrameId {
-        self.remove(table, block, from);
+    ) -> Option<FrameId> {
         let first = part(block, from, request);
+        if !table.reserve(first, request.order) {
+            return None;
+        }
+        self.remove(table, block, from);
         self.split_to(table, block, from, first, request.order);
-        first
+        Some(first)
     }
 
     /// The smallest free block of a type that is large enough (`__rmqueue_smallest`).
@@ -182,16 +185,19 @@ impl PageBlocks {
                 .find_map(|other| Some((other, self.block_in(table, other, order, request)?)));
             let Some((other, block)) = found else { continue };
             if order >= self.block_order {
+                let first = part(block, order, request);
+                if !table.reserve(first, request.order) {
+                    return None;
+                }
                 self.remove(table, block, order);
                 self.set_type(block, order, of);
-                let first = part(block, order, request);
                 self.split_to(table, block, order, first, request.order);
                 return Some(first);
             }
             self.boosts += 1;
             if self.take_over(table, block, other, of) {
                 let found = self.smallest(table, of, request)?;
-                return Some(self.cut(table, found, request));
+                return self.cut(table, found, request);
             }
         }
         None
@@ -218,6 +224,9 @@ impl PageBlocks {
                 BlockType::Movable => movable += 1,
                 BlockType::Unmovable | BlockType::Reclaimable => {}
             }
+        }
+        if !table.reserve(FrameId(first), self.block_order) {
+            return false;
         }
         let all = 1u32 << self.block_order;
         let alike = match (to, from) {
@@ -256,8 +265,9 @@ impl PageBlocks {
             let block = |other: BlockType| self.block_in(table, other, order, request);
             Some((of.fallbacks().into_iter().find_map(block)?, order))
         })?;
+        let first = self.cut(table, found, request)?;
         self.stolen += 1 << request.order;
-        Some(self.cut(table, found, request))
+        Some(first)
     }
 
     /// Takes adjacent free blocks of the largest order, for a request that is larger than one
@@ -304,7 +314,7 @@ impl Allocator for PageBlocks {
             return self.adjacent(table, request);
         }
         if let Some(found) = self.smallest(table, of, request) {
-            return Some(self.cut(table, found, request));
+            return self.cut(table, found, request);
         }
         let claimed = self.claim(table, request, of);
         claimed.or_else(|| self.steal(table, request, of))
@@ -345,11 +355,17 @@ impl Allocator for PageBlocks {
             if !parts.clone().all(|part| table.free_order(part) == Some(max)) {
                 return false;
             }
+            if !table.reserve(first, order) {
+                return false;
+            }
             parts.for_each(|part| self.remove(table, part, max));
             return true;
         }
         // A block of this order is free only as part of one free block, since halves are joined.
         let Some((block, from)) = self.around(table, first, order) else { return false };
+        if !table.reserve(first, order) {
+            return false;
+        }
         self.remove(table, block, from);
         self.split_to(table, block, from, first, order);
         true

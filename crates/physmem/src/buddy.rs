@@ -84,8 +84,11 @@ impl Allocator for Buddy {
                 orders.find_map(find).or_else(any)?
             }
         };
-        self.lists.remove(table, block, from);
         let first = part(block, from, request);
+        if !table.reserve(first, request.order) {
+            return None;
+        }
+        self.lists.remove(table, block, from);
         self.split_to(table, block, from, first, request.order);
         Some(first)
     }
@@ -112,6 +115,9 @@ impl Allocator for Buddy {
                 return false;
             }
             if table.free_order(block) == Some(from) {
+                if !table.reserve(first, order) {
+                    return false;
+                }
                 self.lists.remove(table, block, from);
                 self.split_to(table, block, from, first, order);
                 return true;

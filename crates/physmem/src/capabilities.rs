@@ -166,9 +166,12 @@ pub trait Reserver {
     /// which it belongs, and the page of the object for which its first frame is reserved.
     fn reservation(&self, frame: FrameId) -> Option<(FrameId, u32, u32, u64)>;
 
-    /// The reservations that were broken since the last call: the first frame of each and log2 of
-    /// its frames.
-    fn take_broken(&mut self) -> Vec<(FrameId, u32)>;
+    /// The next reservation that was broken, and has not been returned yet: its first frame and log2 of its
+    /// frames.
+    fn next_broken(&mut self) -> Option<(FrameId, u32)>;
+
+    /// The largest size of the allocator's reservations, as log2 of its frames.
+    fn largest_order(&self) -> Option<u32>;
 }
 
 /// Counts of changes to the reservations of one size.

@@ -13,7 +13,7 @@
 //! number of clear bits in the allocator's bitmap. The daemon does not know the owner of a page:
 //! whether a page can be moved is known only when the migration is tried.
 
-use alloc::vec::Vec;
+use alloc::{collections::TryReserveError, vec::Vec};
 use core::ops::Range;
 
 use crate::frame::FrameId;
@@ -81,14 +81,30 @@ impl Coalesced {
     /// page of this size. Passes are alternately weak and mild. After `strong_after` passes that
     /// made no large page, one pass is strong.
     pub fn new(frames: Range<u32>, thresholds: &[(u32, u64)], strong_after: u32) -> Coalesced {
+        let made = Coalesced::try_new(frames, thresholds, strong_after);
+        made.expect("there is memory for a list of page sizes")
+    }
+
+    /// See [`Coalesced::new`].
+    ///
+    /// # Errors
+    /// Fails if no memory is left.
+    pub fn try_new(
+        frames: Range<u32>,
+        thresholds: &[(u32, u64)],
+        strong_after: u32,
+    ) -> Result<Coalesced, TryReserveError> {
         let class = |&(order, threshold): &(u32, u64)| Class { order, threshold, cursor: 0 };
-        let mut classes: Vec<Class> = thresholds.iter().map(class).collect();
-        // The largest size comes first: if a large page is found, its parts need not be searched
-        // for smaller pages.
-        classes.sort_by_key(|class| core::cmp::Reverse(class.order));
+        let mut classes: Vec<Class> = Vec::new();
+        classes.try_reserve_exact(thresholds.len())?;
+        for class in thresholds.iter().map(class) {
+            // A large page that is found needs no smaller ones.
+            let place = classes.partition_point(|other| other.order >= class.order);
+            classes.insert(place, class);
+        }
         let (passes, made) = ([0; Level::ALL.len()], [0; Level::ALL.len()]);
         let level_max = Level::Strong;
-        Coalesced { frames, classes, strong_after, fruitless: 0, level_max, passes, made }
+        Ok(Coalesced { frames, classes, strong_after, fruitless: 0, level_max, passes, made })
     }
 
     /// This daemon, restricted to passes of at most `level` unless a process waits for a page.
@@ -116,8 +132,8 @@ impl Coalesced {
     }
 
     /// The page sizes that the daemon makes, as log2 of base frames, the largest first.
-    pub fn orders(&self) -> Vec<u32> {
-        self.classes.iter().map(|class| class.order).collect()
+    pub fn orders(&self) -> impl Iterator<Item = u32> + '_ {
+        self.classes.iter().map(|class| class.order)
     }
 
     /// The number of chunks of `2^order` frames.

@@ -11,7 +11,7 @@
 //! The caller keeps the offset of each region between pages and frames ([`Request::near`]). This
 //! module records where the next region may begin.
 
-use alloc::vec::Vec;
+use core::iter;
 
 use crate::{
     allocator::Allocator, capabilities::Places, frame::FrameId, request::Request, table::FrameTable,
@@ -38,28 +38,27 @@ impl<A: Allocator> Places for Contiguous<A> {
         let first = table.frames().start.next_multiple_of(step);
         let end = table.frames().end >> self.order << self.order;
         let wanted = u32::try_from(frames).unwrap_or(u32::MAX).checked_next_multiple_of(step)?;
-        let mut runs: Vec<(u32, u32)> = Vec::new();
-        for block in (first..end).step_by(step as usize) {
-            if !self.inner.has_block(table, FrameId(block), self.order) {
-                continue;
-            }
-            match runs.last_mut() {
-                Some((_, end)) if *end == block => *end += step,
-                _ => runs.push((block, block + step)),
+        // What lies before the rover comes last.
+        let rover = self.rover.clamp(first, end.max(first));
+        let mut largest: Option<(u32, u32)> = None;
+        let mut found = None;
+        for (from, to) in [(rover, end), (first, rover)] {
+            let mut run: Option<(u32, u32)> = None;
+            for block in (from..to).step_by(step as usize).chain(iter::once(to)) {
+                if block < to && self.inner.has_block(table, FrameId(block), self.order) {
+                    run = Some((run.map_or(block, |(start, _)| start), block + step));
+                    continue;
+                }
+                let Some((start, end)) = run.take() else { continue };
+                if largest.is_none_or(|(first, last)| end - start > last - first) {
+                    largest = Some((start, end));
+                }
+                if found.is_none() && end - start >= wanted {
+                    found = Some((start, end));
+                }
             }
         }
-        // Runs before the position where the last search ended come last.
-        let cut = runs.partition_point(|&(_, end)| end <= self.rover);
-        if let Some((start, end)) = runs.get(cut).copied().filter(|(start, _)| *start < self.rover)
-        {
-            runs[cut].0 = self.rover;
-            runs.insert(cut, (start, self.rover.min(end)));
-        }
-        let cut = runs.partition_point(|&(_, end)| end <= self.rover);
-        runs.rotate_left(cut);
-        let fits = |&&(start, end): &&(u32, u32)| end - start >= wanted;
-        let largest = || runs.iter().rev().max_by_key(|(start, end)| end - start);
-        let &(start, end) = runs.iter().find(fits).or_else(largest)?;
+        let (start, end) = found.or(largest)?;
         self.rover = end.min(start.saturating_add(wanted));
         Some(FrameId(start))
     }

@@ -1,4 +1,4 @@
-use alloc::{collections::BTreeSet, vec::Vec};
+use alloc::{collections::TryReserveError, vec::Vec};
 use core::{fmt, ops::Range};
 
 use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
@@ -9,7 +9,7 @@ use crate::{
     frame::{FrameId, Pfdat, State},
     nodes::Nodes,
     request::Request,
-    table::FrameTable,
+    table::{CHUNK_SHIFT, FrameTable},
 };
 
 /// A range of physical memory: the descriptors of its frames, and the allocator of its free frames.
@@ -24,9 +24,9 @@ use crate::{
 pub struct Physmem<A = Buddy> {
     table: FrameTable,
     allocator: A,
-    /// The free blocks that have been filled with zeros, as the numbers of their first frames. The
-    /// next field has log2 of their number of frames.
-    zeroed: BTreeSet<u32>,
+    /// The free blocks that have been filled with zeros, as the numbers of their first frames, and
+    /// log2 of their number of frames.
+    zeroed: Vec<u32>,
     zeroed_order: u32,
     /// Whether the block that was allocated last had been filled with zeros.
     was_zeroed: bool,
@@ -47,6 +47,8 @@ pub enum GeometryError {
         /// The base frame's size.
         base: PageSize,
     },
+    /// No memory is left for the descriptors.
+    NoMemory,
 }
 
 /// Why frames cannot be freed. A call that fails changes nothing.
@@ -91,9 +93,9 @@ impl<A: Allocator> Physmem<A> {
         allocator: impl FnOnce(Range<u32>) -> A,
     ) -> Result<Physmem<A>, GeometryError> {
         let frames = numbers(start, bytes, base)?;
-        let allocator = allocator(frames.clone());
-        let mut physmem = Physmem::of(FrameTable::new(base, frames.clone()), allocator);
-        physmem.cover(frames);
+        let table = FrameTable::new(base, frames.clone())?;
+        let mut physmem = Physmem::of(table, allocator(frames.clone()));
+        physmem.cover(frames)?;
         Ok(physmem)
     }
 
@@ -131,10 +133,10 @@ impl<A: Allocator> Physmem<A> {
         };
         let ranges: Vec<Range<u32>> = (0..count).map(range).collect();
         let ends: Vec<u32> = ranges.iter().map(|range| range.end).collect();
-        let mut table = FrameTable::new(base, frames);
+        let mut table = FrameTable::new(base, frames)?;
         table.set_nodes(&ends);
         let mut physmem = Physmem::of(table, allocator(&ranges));
-        ranges.into_iter().for_each(|range| physmem.cover(range));
+        ranges.into_iter().try_for_each(|range| physmem.cover(range))?;
         Ok(physmem)
     }
 
@@ -146,6 +148,23 @@ impl<A: Allocator> Physmem<A> {
     /// Mutable access to the descriptor of a frame, for the frame's owner.
     pub fn pfdat_mut(&mut self, frame: FrameId) -> &mut Pfdat {
         self.table.get_mut(frame)
+    }
+
+    /// Reserves memory for the descriptors of all frames. Without this, the memory for 512 descriptors is
+    /// reserved when a frame of theirs is first allocated, and a request fails if there is none. A kernel
+    /// whose heap takes its pages from this memory calls this when it starts: it must not allocate from the
+    /// heap under the lock of this memory.
+    ///
+    /// # Errors
+    /// Fails if no memory is left. A later call continues.
+    pub fn reserve_descriptors(&mut self) -> Result<(), GeometryError> {
+        if self.table.reserve_all() { Ok(()) } else { Err(GeometryError::NoMemory) }
+    }
+
+    /// Whether the heap had no memory for descriptors, or for other data of the allocator, that the last request
+    /// needed. If that request failed, there may be free frames nevertheless.
+    pub const fn is_short_of_memory(&self) -> bool {
+        self.table.is_short()
     }
 
     /// The allocator.
@@ -199,6 +218,7 @@ impl<A: Allocator> Physmem<A> {
 
     /// Allocates frames; their contents are arbitrary.
     pub fn allocate(&mut self, request: &Request) -> Result<FrameId, OutOfFrames> {
+        self.table.begin();
         let found = self.allocator.allocate(&mut self.table, request);
         let first = found.ok_or_else(|| self.out_of_frames(request.order))?;
         self.hand_out(first, request.order, request.state);
@@ -214,6 +234,7 @@ impl<A: Allocator> Physmem<A> {
     /// Allocates exactly the `2^order` frames from `first`, if all are free. Returns whether they
     /// were allocated.
     pub fn take(&mut self, first: FrameId, order: u32, state: State) -> bool {
+        self.table.begin();
         let taken =
             self.is_block(first, order) && self.allocator.take(&mut self.table, first, order);
         if taken {
@@ -315,18 +336,25 @@ impl<A: Allocator> Physmem<A> {
     /// such blocks must have the same order.
     ///
     /// # Panics
-    /// Panics if the block is in use.
-    pub fn set_zeroed(&mut self, first: FrameId, order: u32) {
+    /// If the block is in use.
+    ///
+    /// # Errors
+    /// Fails if no memory is left for the record. The block counts as not filled.
+    pub fn set_zeroed(&mut self, first: FrameId, order: u32) -> Result<(), TryReserveError> {
         let frames = first.0..first.0 + (1 << order);
         let mut states = frames.map(|number| self.table.get(FrameId(number)).state());
         assert!(states.all(|state| state == State::Free), "frame {} is in use", first.0);
+        if let Err(place) = self.zeroed.binary_search(&first.0) {
+            self.zeroed.try_reserve(1)?;
+            self.zeroed.insert(place, first.0);
+        }
         self.zeroed_order = order;
-        self.zeroed.insert(first.0);
+        Ok(())
     }
 
     /// Whether the free block that begins with `first` has been filled with zeros.
     pub fn is_zeroed(&self, first: FrameId) -> bool {
-        self.zeroed.contains(&first.0)
+        self.zeroed.binary_search(&first.0).is_ok()
     }
 
     /// Whether the frames that were allocated last consist of whole blocks that had been filled
@@ -340,24 +368,29 @@ impl<A: Allocator> Physmem<A> {
     fn uses_zeroed(&mut self, first: FrameId, order: u32) -> bool {
         let start = first.0 >> self.zeroed_order << self.zeroed_order;
         let end = u64::from(first.0) + (1 << order);
-        let within = |block: &u32| u64::from(*block) < end;
-        let used: Vec<u32> = self.zeroed.range(start..).copied().take_while(within).collect();
-        used.iter().for_each(|block| _ = self.zeroed.remove(block));
-        (used.len() as u64) << self.zeroed_order == 1 << order
+        let from = self.zeroed.partition_point(|block| *block < start);
+        let to = self.zeroed.partition_point(|block| u64::from(*block) < end);
+        self.zeroed.drain(from..to);
+        ((to - from) as u64) << self.zeroed_order == 1 << order
     }
 
     const fn of(table: FrameTable, allocator: A) -> Physmem<A> {
-        Physmem { table, allocator, zeroed: BTreeSet::new(), zeroed_order: 0, was_zeroed: false }
+        Physmem { table, allocator, zeroed: Vec::new(), zeroed_order: 0, was_zeroed: false }
     }
 
     /// Frees a range of frames, in the largest aligned blocks that fit.
-    fn cover(&mut self, frames: Range<u32>) {
+    fn cover(&mut self, frames: Range<u32>) -> Result<(), GeometryError> {
         let mut first = frames.start;
         while first < frames.end {
             let order = (frames.end - first).ilog2().min(first.trailing_zeros()).min(31);
+            // The first descriptor of a chunk is in no chunk.
+            if !first.is_multiple_of(1 << CHUNK_SHIFT) && !self.table.reserve(FrameId(first), 0) {
+                return Err(GeometryError::NoMemory);
+            }
             self.allocator.free(&mut self.table, FrameId(first), order);
             first += 1 << order;
         }
+        Ok(())
     }
 
     fn is_block(&self, first: FrameId, order: u32) -> bool {
@@ -411,6 +444,7 @@ impl fmt::Display for GeometryError {
             GeometryError::Misaligned { base } => {
                 write!(f, "physical memory must begin and end on multiples of {base}")
             }
+            GeometryError::NoMemory => f.write_str("no memory is left for descriptors of frames"),
             GeometryError::Wraps => {
                 f.write_str("physical memory runs past the end of the address space")
             }
@@ -430,6 +464,12 @@ impl fmt::Display for FreeError {
             FreeError::NotOut { frame } => write!(f, "no frame at {frame} is in use"),
             FreeError::Wired { frame } => write!(f, "the frame at {frame} is wired"),
         }
+    }
+}
+
+impl From<TryReserveError> for GeometryError {
+    fn from(_: TryReserveError) -> GeometryError {
+        GeometryError::NoMemory
     }
 }
 

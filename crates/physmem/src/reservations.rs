@@ -17,7 +17,11 @@
 //! out, the reservation that has not changed for the longest time is broken: its untaken frames
 //! become free.
 
-use alloc::{boxed::Box, vec, vec::Vec};
+use alloc::{
+    boxed::Box,
+    collections::{TryReserveError, VecDeque},
+    vec::Vec,
+};
 
 use crate::{
     allocator::Allocator,
@@ -32,9 +36,12 @@ pub struct Reservations<A> {
     inner: A,
     /// The reservations of each size, the largest first.
     levels: Vec<Level>,
-    /// The reservations broken since the last [`Reserver::take_broken`], each with its first frame
-    /// and log2 of its number of frames.
-    broken: Vec<(FrameId, u32)>,
+    /// The reservations broken since the last [`Reserver::take_broken`]: first frame and log2 of
+    /// the number of frames.
+    /// There is room for all reservations, so that to break one needs no memory.
+    broken: VecDeque<(FrameId, u32)>,
+    /// The number of reservations.
+    live: usize,
 }
 
 /// The reservations of one size.
@@ -43,7 +50,7 @@ struct Level {
     /// The number of the first block.
     first_block: u32,
     /// The reservation of each block, from the first block on.
-    blocks: Vec<Option<Box<Reservation>>>,
+    blocks: Vec<Option<One<Reservation>>>,
     /// The least recently changed partly filled reservation; the next field has the most recently
     /// changed one.
     oldest: u32,
@@ -52,6 +59,10 @@ struct Level {
 }
 
 /// A reservation: a block that is held for pages of one object.
+/// A value in memory of its own: an array of one, since only arrays can be made without a panic if no memory is
+/// left.
+type One<T> = Box<[T; 1]>;
+
 struct Reservation {
     object: u32,
     /// The page of the object for which the block's first frame is reserved.
@@ -79,7 +90,7 @@ impl<A: Allocator> Reservations<A> {
             counts: ReservationCounts::default(),
         };
         let levels = orders.into_iter().map(level).collect();
-        Reservations { inner, levels, broken: Vec::new() }
+        Reservations { inner, levels, broken: VecDeque::new(), live: 0 }
     }
 
     /// Breaks the least recently changed reservation of the largest size that has partly filled
@@ -140,10 +151,19 @@ impl<A: Allocator> Reservations<A> {
         let order = self.levels[number].order;
         let index = self.room(place, order)?;
         let whole = Request { order, place: None, ..*wanted };
+        let blocks = table.frames().end.div_ceil(1 << order);
+        let held = Reservation::new(order, place.object, index);
+        let room = self.broken.try_reserve(self.live + 1);
+        let held = room.and_then(|()| self.levels[number].prepare(blocks)).and(held);
+        let Ok(held) = held else {
+            table.set_short();
+            return Err(Unplaced::NoBlock);
+        };
         let first = self.inner.allocate(table, &whole).ok_or(Unplaced::NoBlock)?;
         table.hand_out(first, 1 << order, State::Reserved);
+        self.live += 1;
         let level = &mut self.levels[number];
-        level.enter(first.0 >> order, place.object, index);
+        level.enter(first.0 >> order, held);
         level.populate(first.0 >> order, place)
     }
 
@@ -183,9 +203,11 @@ impl<A: Allocator> Reservations<A> {
         let level = &mut self.levels[number];
         let first = block << level.order;
         let Some(held) = level.remove(block) else { return };
+        let held = &held[0];
         level.counts.broken[why as usize] += 1;
         level.counts.broken_frames += u64::from((1 << level.order) - held.taken);
-        self.broken.push((FrameId(first), level.order));
+        self.broken.push_back((FrameId(first), level.order));
+        self.live -= 1;
         let mut at = 0u32;
         while at < 1 << level.order {
             let order = (0..level.order)
@@ -232,27 +254,30 @@ impl Level {
 
     fn get(&self, block: u32) -> Option<&Reservation> {
         let place = block.checked_sub(self.first_block)?;
-        self.blocks.get(place as usize)?.as_deref()
+        self.blocks.get(place as usize)?.as_ref().map(|held| &held[0])
     }
 
     fn get_mut(&mut self, block: u32) -> Option<&mut Reservation> {
         let place = block.checked_sub(self.first_block)?;
-        self.blocks.get_mut(place as usize)?.as_deref_mut()
+        self.blocks.get_mut(place as usize)?.as_mut().map(|held| &mut held[0])
     }
 
     fn refuse(&mut self, why: Unplaced) {
         self.counts.unplaced[why as usize] += 1;
     }
 
-    fn enter(&mut self, block: u32, object: u32, index: u64) {
+    /// Makes room for a reservation of any of the first `blocks` blocks.
+    fn prepare(&mut self, blocks: u32) -> Result<(), TryReserveError> {
+        let all = (blocks - self.first_block) as usize;
+        self.blocks.try_reserve_exact(all.saturating_sub(self.blocks.len()))
+    }
+
+    fn enter(&mut self, block: u32, held: One<Reservation>) {
         let place = (block - self.first_block) as usize;
         if self.blocks.len() <= place {
             self.blocks.resize_with(place + 1, || None);
         }
-        let words = (1usize << self.order).div_ceil(64);
-        let map = vec![0; words].into_boxed_slice();
-        self.blocks[place] =
-            Some(Box::new(Reservation { object, index, taken: 0, map, links: [NO_FRAME; 2] }));
+        self.blocks[place] = Some(held);
         self.counts.made += 1;
         self.append(block);
     }
@@ -275,7 +300,7 @@ impl Level {
         Ok(FrameId((block << order) + at))
     }
 
-    fn remove(&mut self, block: u32) -> Option<Box<Reservation>> {
+    fn remove(&mut self, block: u32) -> Option<One<Reservation>> {
         let is_listed = self.get(block)?.taken < 1 << self.order;
         if is_listed {
             self.unlink(block);
@@ -314,6 +339,20 @@ impl Level {
 }
 
 impl Reservation {
+    /// A reservation of `2^order` frames, none of which is taken.
+    fn new(order: u32, object: u32, index: u64) -> Result<One<Reservation>, TryReserveError> {
+        let mut map = Vec::new();
+        let words = (1usize << order).div_ceil(64);
+        map.try_reserve_exact(words)?;
+        map.resize(words, 0);
+        let map = map.into_boxed_slice();
+        let mut made = Vec::new();
+        made.try_reserve_exact(1)?;
+        made.push(Reservation { object, index, taken: 0, map, links: [NO_FRAME; 2] });
+        let made: Result<One<Reservation>, _> = made.into_boxed_slice().try_into();
+        Ok(made.unwrap_or_else(|_| unreachable!("one was made")))
+    }
+
     fn bit(&self, at: u32) -> bool {
         self.map[at as usize / 64] >> (at % 64) & 1 == 1
     }
@@ -376,8 +415,12 @@ impl<A: Allocator> Reserver for Reservations<A> {
         Some((FrameId(block << order), order, held.object, held.index))
     }
 
-    fn take_broken(&mut self) -> Vec<(FrameId, u32)> {
-        core::mem::take(&mut self.broken)
+    fn next_broken(&mut self) -> Option<(FrameId, u32)> {
+        self.broken.pop_front()
+    }
+
+    fn largest_order(&self) -> Option<u32> {
+        self.levels.first().map(|level| level.order)
     }
 }
 
@@ -393,7 +436,8 @@ impl<A: Allocator> Allocator for Reservations<A> {
             if let Some(first) = self.inner.allocate(table, request) {
                 return Some(first);
             }
-            if !self.break_for(table, request.order) {
+            // To break a reservation gives no memory for descriptors.
+            if table.is_short() || !self.break_for(table, request.order) {
                 return None;
             }
         }
@@ -421,6 +465,7 @@ impl<A: Allocator> Allocator for Reservations<A> {
         if is_empty {
             let order = level.order;
             level.remove(block);
+            self.live -= 1;
             level.counts.emptied += 1;
             table.take_back(FrameId(whole), 1 << order);
             self.inner.free(table, FrameId(whole), order);

@@ -30,7 +30,7 @@ use crate::{
     frame::FrameId,
     lists::{FreeLists, part},
     request::Request,
-    table::FrameTable,
+    table::{CHUNK_SHIFT, FrameTable},
 };
 
 /// A page size that has a free list.
@@ -121,6 +121,25 @@ impl SizeLists {
         true
     }
 
+    /// Reserves all memory that frames of a free block of `2^from` frames need while they are in use. Returns
+    /// whether there was enough.
+    fn reserve(
+        &mut self,
+        table: &mut FrameTable,
+        (first, order): (FrameId, u32),
+        from: u32,
+    ) -> bool {
+        let has_bits = self.bitmap.reserve(first, order);
+        if !has_bits {
+            table.set_short();
+        }
+        // What is left of a page is divided into smaller ones, which may begin inside all its chunks.
+        let mut divided = self.classes.iter().map(|class| class.order);
+        let divided = divided.find(|&of| of >= order.max(CHUNK_SHIFT) && of <= from);
+        let divided = divided.unwrap_or(order);
+        has_bits && table.reserve(FrameId(first.0 >> divided << divided), divided)
+    }
+
     fn largest(&self) -> u32 {
         self.classes.last().map_or(0, |class| class.order)
     }
@@ -196,8 +215,11 @@ impl Allocator for SizeLists {
         };
         let any = || if request.takes_any_color() { find(None) } else { None };
         let (block, from) = find(request.color).or_else(any)?;
-        self.lists.remove(table, block, from);
         let first = part(block, from, request);
+        if !self.reserve(table, (first, request.order), from) {
+            return None;
+        }
+        self.lists.remove(table, block, from);
         self.enter_rest(table, (block, from), first, request.order);
         self.bitmap.set(first, request.order, false);
         Some(first)
@@ -226,7 +248,12 @@ impl Allocator for SizeLists {
         {
             return false;
         }
-        if let Some((block, from)) = self.holder(table, first, order) {
+        let holder = self.holder(table, first, order);
+        let from = holder.map_or(order, |(_, from)| from);
+        if !self.reserve(table, (first, order), from) {
+            return false;
+        }
+        if let Some((block, from)) = holder {
             self.lists.remove(table, block, from);
             self.enter_rest(table, (block, from), first, order);
         } else {

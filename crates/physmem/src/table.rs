@@ -1,14 +1,17 @@
-use alloc::{boxed::Box, vec::Vec};
+use alloc::{boxed::Box, collections::TryReserveError, vec::Vec};
 use core::ops::Range;
 
 use addr::{PageSize, PhysAddr};
 
 use crate::frame::{FrameId, Pfdat, State};
 
-/// log2 of the base frames per chunk. A chunk has 512 base frames, which with frames of 4K is a
-/// page of 2M, the most frequent size of a large allocation.
-const CHUNK_SHIFT: u32 = 9;
+/// A chunk is 512 base frames: a page of 2M with base frames of 4K, the most frequent size of a
+/// large allocation.
+pub(crate) const CHUNK_SHIFT: u32 = 9;
 const CHUNK_FRAMES: usize = 1 << CHUNK_SHIFT;
+
+/// A node has a number of eight bits.
+const NODES_MAX: usize = 256;
 
 /// The page-frame descriptors of a range of physical memory: the array of *pfdats* of G98 section
 /// 6.1, allocated chunk by chunk where memory is used.
@@ -37,6 +40,8 @@ pub struct FrameTable {
     nodes: Vec<u32>,
     firsts: Vec<Pfdat>,
     others: Vec<Others>,
+    /// Whether no memory was left for data of the last request.
+    is_short: bool,
     /// The number of base frames in each state.
     counts: [u64; State::ALL.len()],
 }
@@ -44,9 +49,9 @@ pub struct FrameTable {
 /// The descriptors of a chunk except the first.
 enum Others {
     /// All these descriptors are equal: they have this state and no other contents. The memory for
-    /// separate descriptors is kept if it was allocated before.
-    Alike(State, Option<Box<Chunk>>),
-    /// Each descriptor is stored separately.
+    /// writing them out is reserved when a frame of the chunk is first in use. It is not touched before.
+    Alike(State, Option<Vec<Pfdat>>),
+    /// Each descriptor is written out.
     Written(Box<Chunk>),
 }
 
@@ -55,24 +60,80 @@ type Chunk = [Pfdat; CHUNK_FRAMES];
 
 impl FrameTable {
     /// Descriptors of `frames`, all free, on one node.
-    pub(crate) fn new(base: PageSize, frames: Range<u32>) -> FrameTable {
+    pub(crate) fn new(base: PageSize, frames: Range<u32>) -> Result<FrameTable, TryReserveError> {
         let mut counts = [0; State::ALL.len()];
+        // Memory that is not touched before a frame there is used.
+        let chunks = (frames.end as usize).div_ceil(CHUNK_FRAMES);
+        let (mut firsts, mut others, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
+        firsts.try_reserve_exact(chunks)?;
+        others.try_reserve_exact(chunks)?;
+        nodes.try_reserve_exact(NODES_MAX)?;
+        nodes.push(frames.end);
         counts[State::Free as usize] = u64::from(frames.end - frames.start);
-        FrameTable {
-            base,
-            nodes: alloc::vec![frames.end],
-            frames,
-            firsts: Vec::new(),
-            others: Vec::new(),
-            counts,
+        Ok(FrameTable { base, nodes, frames, firsts, others, is_short: false, counts })
+    }
+
+    /// Reserves the memory for all descriptors of `2^order` frames from `first`, so that neither their use nor
+    /// their return needs memory. Returns whether there was enough.
+    #[inline]
+    pub(crate) fn reserve(&mut self, first: FrameId, order: u32) -> bool {
+        let (number, _) = split(first.0);
+        match self.others.get(number) {
+            Some(Others::Written(_) | Others::Alike(_, Some(_))) if order <= CHUNK_SHIFT => true,
+            _ => self.reserve_chunks(number, order),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn reserve_chunks(&mut self, first: usize, order: u32) -> bool {
+        let end = first + (1 << order.saturating_sub(CHUNK_SHIFT));
+        if end > self.firsts.len() {
+            self.make(end - 1);
+        }
+        for others in &mut self.others[first..end] {
+            if let Others::Alike(_, kept @ None) = others {
+                let mut chunk = Vec::new();
+                if chunk.try_reserve_exact(CHUNK_FRAMES).is_err() {
+                    self.is_short = true;
+                    return false;
+                }
+                *kept = Some(chunk);
+            }
+        }
+        true
+    }
+
+    /// Reserves the memory for the descriptors of all frames.
+    pub(crate) fn reserve_all(&mut self) -> bool {
+        let (first, last) =
+            (self.frames.start >> CHUNK_SHIFT, self.frames.end.div_ceil(CHUNK_FRAMES as u32));
+        (first..last).all(|number| self.reserve(FrameId(number << CHUNK_SHIFT), 0))
+    }
+
+    /// Records that no memory was left for the data of an allocator.
+    pub(crate) fn set_short(&mut self) {
+        self.is_short = true;
+    }
+
+    /// Whether no memory was left for the request that runs, or ran last.
+    pub(crate) const fn is_short(&self) -> bool {
+        self.is_short
+    }
+
+    /// A request begins.
+    #[inline]
+    pub(crate) fn begin(&mut self) {
+        self.is_short = false;
     }
 
     /// Divides the frames among nodes. `ends`, ascending, has the number after the last frame of
     /// each node.
     pub(crate) fn set_nodes(&mut self, ends: &[u32]) {
         debug_assert!(self.firsts.is_empty(), "nodes are set before any frame is used");
-        self.nodes = ends.to_vec();
+        // There is room for as many nodes as have numbers.
+        self.nodes.clear();
+        self.nodes.extend_from_slice(ends);
     }
 
     /// The size of a base frame.
@@ -306,7 +367,9 @@ impl FrameTable {
                 self.change_written(number, 1..CHUNK_FRAMES, state);
                 let others = &mut self.others[number];
                 *others = match core::mem::replace(others, Others::Alike(state, None)) {
-                    Others::Written(chunk) => Others::Alike(state, Some(chunk)),
+                    Others::Written(chunk) => {
+                        Others::Alike(state, Some((chunk as Box<[Pfdat]>).into_vec()))
+                    }
                     alike @ Others::Alike(..) => alike,
                 };
             }
@@ -368,10 +431,13 @@ impl FrameTable {
         let (state, kept) = (*state, kept.take());
         let first = number << CHUNK_SHIFT;
         let node = |place: usize| self.node_of(FrameId((first + place) as u32));
-        let mut chunk = kept.unwrap_or_else(new_chunk);
-        for (place, pfdat) in chunk.iter_mut().enumerate() {
-            *pfdat = Pfdat::free(node(place)).handed_over(state);
-        }
+        // Nothing is allocated for a frame that was in use: its memory has been kept since.
+        let mut chunk = kept.unwrap_or_default();
+        chunk.clear();
+        chunk.extend((0..CHUNK_FRAMES).map(|place| Pfdat::free(node(place)).handed_over(state)));
+        let chunk: Box<[Pfdat]> = chunk.into_boxed_slice();
+        let chunk: Result<Box<Chunk>, _> = chunk.try_into();
+        let chunk = chunk.unwrap_or_else(|_| unreachable!("they are as many as a chunk has"));
         self.others[number] = Others::Written(chunk);
     }
 
@@ -387,12 +453,6 @@ impl FrameTable {
             self.others.push(Others::Alike(State::Free, None));
         }
     }
-}
-
-/// Descriptors of a chunk, created directly on the heap: a kernel's stack has no room for 16 KiB.
-fn new_chunk() -> Box<Chunk> {
-    let chunk: Box<[Pfdat]> = alloc::vec![Pfdat::free(0); CHUNK_FRAMES].into();
-    chunk.try_into().unwrap_or_else(|_| unreachable!("they are as many as asked for"))
 }
 
 /// The number of the chunk that has a frame's descriptor, and the descriptor's position in it.

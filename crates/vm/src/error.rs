@@ -121,6 +121,16 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
+impl Error {
+    /// The error of an operation that a page table refused.
+    pub(crate) fn of_table(error: pagetable::Error) -> Error {
+        match error {
+            pagetable::Error::NoMemory => Error::NoMemory,
+            other => Error::Table(other),
+        }
+    }
+}
+
 impl From<TryReserveError> for Error {
     fn from(_: TryReserveError) -> Error {
         Error::NoMemory

@@ -530,14 +530,14 @@ impl<H: Host> Kernel<'_, H> {
             Some(known) if known.page == page && known.frame == frame => {
                 if known.rights != rights {
                     let done = hat.protect(space, range, rights, &mut below);
-                    done.map_err(Error::Table)?;
+                    done.map_err(Error::of_table)?;
                     *how = if *how == How::Cache { How::Write } else { (*how).max(How::Write) };
                 }
                 return Ok(false);
             }
             Some(_) => {
                 let each = &mut |gone| note_used(memory, site, base, &gone);
-                hat.unload(space, range, each, &mut below).map_err(Error::Table)?;
+                hat.unload(space, range, each, &mut below).map_err(Error::of_table)?;
             }
             None => {}
         }
@@ -547,6 +547,7 @@ impl<H: Host> Kernel<'_, H> {
             Err(LoadError::NoTableMemory) => return Err(Stop::Full),
             Err(LoadError::Table(error)) => return Err(Error::Table(error).into()),
             Err(LoadError::NoSpace(space)) => return Err(Error::NoSpace(space).into()),
+            Err(LoadError::NoMemory) => return Err(Error::NoMemory.into()),
         }
         Ok(true)
     }

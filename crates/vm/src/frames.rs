@@ -11,7 +11,7 @@ use physmem::{Allocator, FrameId, Identity, Pfdat, Physmem};
 
 use crate::{
     anon::AnonId,
-    error::Stop,
+    error::{Error, Stop},
     host::Host,
     kernel::Kernel,
     object::ObjectId,
@@ -78,11 +78,16 @@ impl<H: Host> Kernel<'_, H> {
         let request = physmem::Request { place, ..self.wanted.request(order) };
         let frame = self.frames(|memory| {
             let is_enough = free_pages(memory, base) > min;
-            if is_enough { memory.allocate(&request).ok() } else { None }
+            let frame = if is_enough { memory.allocate(&request).ok() } else { None };
+            // There may be frames, but no memory for their descriptors: evicting pages does not help.
+            frame.ok_or_else(|| match is_enough && memory.is_short_of_memory() {
+                true => Error::NoMemory.into(),
+                false => Stop::Full,
+            })
         });
-        self.work.frames_taken += u64::from(frame.is_some()) << order;
+        self.work.frames_taken += u64::from(frame.is_ok()) << order;
         self.platform.work(Step::Frame, 1);
-        frame.ok_or(Stop::Full)
+        frame
     }
 
     /// Assigns the frame to the page of `owner`, which becomes referenced and gets these `flags`.

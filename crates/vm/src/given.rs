@@ -250,6 +250,7 @@ impl<H: Host> Kernel<'_, H> {
                 }
                 Err(LoadError::Table(error)) => return Err(Error::Table(error)),
                 Err(LoadError::NoSpace(space)) => return Err(Error::NoSpace(space)),
+                Err(LoadError::NoMemory) => return Err(Error::NoMemory),
             }
         }
         Err(self.out_of_memory())
@@ -274,7 +275,7 @@ impl<H: Host> Kernel<'_, H> {
         };
         let range = VirtRange::of_page(held.page);
         let (hat, mut below) = self.hat();
-        hat.protect(at.space, range, region.rights, &mut below).map_err(Error::Table)?;
+        hat.protect(at.space, range, region.rights, &mut below).map_err(Error::of_table)?;
         Ok(How::Write)
     }
 }

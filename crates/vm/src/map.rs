@@ -162,7 +162,7 @@ impl<H: Host> Kernel<'_, H> {
             return self.unload_used(at, range);
         }
         let (hat, mut below) = self.hat();
-        hat.protect(at.space, range, rights.without_write(), &mut below).map_err(Error::Table)
+        hat.protect(at.space, range, rights.without_write(), &mut below).map_err(Error::of_table)
     }
 
     /// Moves the pages that are mapped in `from` to `to`, with a length of `to_bytes`. Earlier
@@ -414,7 +414,7 @@ impl<H: Host> Kernel<'_, H> {
             vm.keep_table(tables, &mapping, &mut noted);
         };
         let (hat, mut below) = self.hat();
-        hat.unload(at.space, range, each, &mut below).map_err(Error::Table)
+        hat.unload(at.space, range, each, &mut below).map_err(Error::of_table)
     }
 
     /// The range from the first to the last loaded page of `pages`.
@@ -458,7 +458,7 @@ impl<H: Host> Kernel<'_, H> {
                 vm.keep_table(tables, &mapping, &mut noted);
                 loaded.push(mapping);
             };
-            hat.unload(space, range, each, &mut below).map_err(Error::Table)?;
+            hat.unload(space, range, each, &mut below).map_err(Error::of_table)?;
         }
         let known = &mut *at.known;
         let regions = known.regions.take(pages.clone())?;
@@ -508,7 +508,7 @@ impl<H: Host> Kernel<'_, H> {
             if hat.load(at.space, moved, 1, &mut below).is_err() {
                 note_used(memory, site, base, &Mapping { translation: moved, ..*mapping });
             } else if mapping.usage != Usage::default() {
-                hat.set_usage(at.space, page.start(), mapping.usage).map_err(Error::Table)?;
+                hat.set_usage(at.space, page.start(), mapping.usage).map_err(Error::of_table)?;
             }
         }
         Ok(())

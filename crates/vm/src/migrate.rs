@@ -55,7 +55,8 @@ impl<H: Host> Kernel<'_, H> {
         let Some(mut daemon) = self.take_daemon() else { return 0 };
         let level = daemon.next_level();
         let (mut left, mut made, mut missing) = (moves_max, 0, 0_u64);
-        for order in daemon.orders() {
+        for place in 0.. {
+            let Some(order) = daemon.orders().nth(place) else { break };
             let wanted = self.wanted(order);
             made += self.make_free(&mut daemon, order, level, wanted, &mut left);
             missing = u64::saturating_add(missing, self.wanted(order));

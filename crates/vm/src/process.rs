@@ -25,6 +25,7 @@ use crate::{
     fault::ATTEMPTS_MAX,
     host::Host,
     kernel::Kernel,
+    map::note_used,
     own::OwnPages,
     reclaim::BATCH,
     region::Own,
@@ -120,6 +121,7 @@ impl<H: Host> Kernel<'_, H> {
                 }
                 Err(LoadError::Table(error)) => return Err(Error::Table(error)),
                 Err(LoadError::NoSpace(space)) => return Err(Error::NoSpace(space)),
+                Err(LoadError::NoMemory) => return Err(Error::NoMemory),
             }
         }
         Err(self.out_of_memory())
@@ -194,7 +196,7 @@ impl<H: Host> Kernel<'_, H> {
             let range = self.vm.range_of(&(page..page + 1));
             let (hat, mut below) = self.hat();
             let unloaded = hat.unload(child, range, &mut |_| (), &mut below);
-            done = done.and(unloaded.map_err(Error::Table));
+            done = done.and(unloaded.map_err(Error::of_table));
         }
         (forked, done)
     }
@@ -219,6 +221,13 @@ impl<H: Host> Kernel<'_, H> {
             match hat.duplicate(at.space, child, range, &mut below) {
                 // Faults load the pages that the child did not get.
                 Ok(()) | Err(LoadError::NoTableMemory) => {}
+                // Neither may keep the right to write. Faults load the pages of the parent again, too.
+                Err(LoadError::NoMemory) => {
+                    let (memory, site, base) = (self.memory, self.site, self.vm.base);
+                    let (hat, mut below) = self.hat();
+                    let each = &mut |gone| note_used(memory, site, base, &gone);
+                    hat.unload(at.space, range, each, &mut below).map_err(Error::of_table)?;
+                }
                 Err(LoadError::Table(error)) => return Err(Error::Table(error)),
                 Err(LoadError::NoSpace(space)) => return Err(Error::NoSpace(space)),
             }

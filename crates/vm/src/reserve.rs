@@ -71,8 +71,7 @@ impl<H: Host> Kernel<'_, H> {
     /// pages of the largest reservation.
     fn reservations(&self) -> Option<(bool, u64)> {
         let Reserving { eager } = self.vm.reserving?;
-        let largest =
-            self.frames(|memory| Some(*memory.allocator().reserver()?.orders().first()?))?;
+        let largest = self.frames(|memory| memory.allocator().reserver()?.largest_order())?;
         Some((eager, 1 << (largest - self.memory.order(self.vm.base))))
     }
 
@@ -234,7 +233,7 @@ impl<H: Host> Kernel<'_, H> {
         self.load_large(at, region, block, frame, may_store, &mut How::Minor)?;
         // The large page takes over the referenced and dirty bits of the small pages.
         let start = self.vm.addr_of(block.start);
-        self.hat.set_usage(space, start, used).map_err(Error::Table)?;
+        self.hat.set_usage(space, start, used).map_err(Error::of_table)?;
         Ok(())
     }
 
@@ -261,7 +260,7 @@ impl<H: Host> Kernel<'_, H> {
             if rights != mapping.translation.rights {
                 let range = VirtRange::of_page(mapping.translation.page);
                 let (hat, mut below) = self.hat();
-                hat.protect(space, range, rights, &mut below).map_err(Error::Table)?;
+                hat.protect(space, range, rights, &mut below).map_err(Error::of_table)?;
             }
         }
         Ok(())

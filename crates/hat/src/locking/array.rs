@@ -6,7 +6,7 @@ use alloc::{boxed::Box, vec::Vec};
 pub trait Array<D> {
     /// Runs `f` on descriptor `number` until it returns a value. Between attempts the descriptor is
     /// not held, and the caller sleeps until it has changed.
-    fn until<R>(&self, site: Site, number: u64, f: impl FnMut(&mut D) -> Option<R>) -> R;
+    fn until<R>(&self, site: Site, number: u64, f: impl FnMut(&mut D) -> Option<R>) -> Option<R>;
 
     /// Runs `f` on `count` descriptors in turn, until `f` returns false. `number` gives the number
     /// of each descriptor. Several descriptors may be held at once, but no thread waits for one
@@ -17,10 +17,11 @@ pub trait Array<D> {
         site: Site,
         count: usize,
         number: impl Fn(usize) -> u64,
-        mut f: impl FnMut(usize, &mut D) -> bool,
+        mut f: impl FnMut(usize, Option<&mut D>) -> bool,
     ) {
         for place in 0..count {
-            if !self.until(site, number(place), |descriptor| Some(f(place, descriptor))) {
+            let each = |descriptor: &mut D| Some(f(place, Some(descriptor)));
+            if !self.until(site, number(place), each).unwrap_or_else(|| f(place, None)) {
                 return;
             }
         }
@@ -39,7 +40,7 @@ pub trait Array<D> {
         _lowest: impl Fn(&D) -> Option<SubtreePlace>,
         _covering: impl Fn(&D) -> u8,
         f: impl FnOnce(Part<'_, D>) -> R,
-    ) -> R {
+    ) -> Option<R> {
         let mut f = Some(f);
         self.until(site, number, |descriptor| f.take().map(|f| f(Part::Whole(descriptor))))
     }
@@ -144,10 +145,10 @@ impl<C, L: Locks> Chunks<C, L> {
 
     /// The chunk that contains an element, and the element's index in it.
     #[inline]
-    pub(super) fn get(&self, number: u64, make: impl Fn() -> C) -> (&C, usize) {
+    pub(super) fn get(&self, number: u64, make: impl Fn() -> Option<C>) -> Option<(&C, usize)> {
         let [part, chunk, place] = places(number);
-        let chunks = self.parts[part].get(|| many(PART, L::Once::new));
-        (chunks[chunk].get(make), place)
+        let chunks = self.parts[part].try_get(|| try_many(PART, L::Once::new))?;
+        Some((chunks[chunk].try_get(make)?, place))
     }
 
     /// Calls `f` for each chunk, with the number of its first element.
@@ -199,10 +200,18 @@ impl<X, L: Locks> Shared<X, L> {
     }
 
     #[inline]
-    pub(super) fn get(&self, number: u64, make: impl Fn() -> X) -> &X {
+    pub(super) fn get(&self, number: u64, make: impl Fn() -> Option<X>) -> Option<&X> {
         let (segment, place) = segment(number);
         let count = || first_of(segment).max(1 << FIRST_SHIFT) as usize;
-        &self.segments[segment].get(|| many(count(), &make))[place]
+        let made = || {
+            let mut made = Vec::new();
+            made.try_reserve_exact(count()).ok()?;
+            for _ in 0..count() {
+                made.push(make()?);
+            }
+            Some(made.into_boxed_slice())
+        };
+        Some(&self.segments[segment].try_get(made)?[place])
     }
 
     pub(super) fn each(&self, f: &mut dyn FnMut(u64, &X)) {
@@ -213,10 +222,17 @@ impl<X, L: Locks> Shared<X, L> {
     }
 }
 
+/// So many elements, for what is made when the layer begins.
 pub(super) fn many<X>(count: usize, make: impl Fn() -> X) -> Box<[X]> {
-    let mut made = Vec::with_capacity(count);
+    try_many(count, make).expect("there is memory for a layer that begins")
+}
+
+/// So many elements, if there is memory for them.
+pub(super) fn try_many<X>(count: usize, make: impl Fn() -> X) -> Option<Box<[X]>> {
+    let mut made = Vec::new();
+    made.try_reserve_exact(count).ok()?;
     made.resize_with(count, make);
-    made.into_boxed_slice()
+    Some(made.into_boxed_slice())
 }
 
 #[cfg(test)]
@@ -230,7 +246,9 @@ mod tests {
     #[test]
     fn each_number_has_an_element_of_its_own() {
         let shared: Shared<core::cell::Cell<u64>, Single> = Shared::new();
-        (0..5000).for_each(|number| shared.get(number, Default::default).set(number + 1));
+        (0..5000).for_each(|number| {
+            shared.get(number, || Some(Default::default())).unwrap().set(number + 1)
+        });
         let mut found = Vec::new();
         shared.each(&mut |number, element| found.push((number, element.get())));
         assert!(

@@ -22,7 +22,7 @@ use alloc::boxed::Box;
 
 use super::{
     Array, Arrays, Class, Embedded, EmbeddedArray, Locks, Once, Rw, Site,
-    array::{Part, Shared, SubtreePlace, many},
+    array::{Part, Shared, SubtreePlace, try_many},
 };
 
 /// The number of locks for the tables below a table: entries beyond this number share the locks.
@@ -56,7 +56,7 @@ struct Covered<D, L: Locks> {
 }
 
 /// The locks of the tables below a table, each created when it is first taken.
-type Below<L> = <L as Locks>::Once<Box<[<L as Locks>::Once<Box<Table<L>>>]>>;
+type Below<L> = <L as Locks>::Once<Box<[<L as Locks>::Once<Box<[Table<L>]>>]>>;
 
 struct Table<L: Locks> {
     lock: L::Rw<()>,
@@ -68,13 +68,15 @@ enum Tried<R> {
     Done(R),
     /// The operation must lock a table of this level.
     Higher(u8),
+    /// There is no memory for a lock: the whole table is locked instead.
+    NoMemory,
 }
 
 impl<D: Default + Send, L: Locks> CoveringArray<D, L> {
-    fn get(&self, number: u64) -> &Covered<D, L> {
-        self.all.get(number, || Covered {
-            mmu: L::Rw::new(Class::Mmu, D::default()),
-            below: L::Once::new(),
+    fn get(&self, number: u64) -> Option<&Covered<D, L>> {
+        self.all.get(number, || {
+            let (mmu, below) = (L::Rw::new(Class::Mmu, D::default()), L::Once::new());
+            Some(Covered { mmu, below })
         })
     }
 }
@@ -86,10 +88,13 @@ fn descend<L: Locks, R>(
     (site, place, depth): (Site, &SubtreePlace, u8),
     f: &mut dyn FnMut() -> Tried<R>,
 ) -> Tried<R> {
-    let children = below.get(|| many(CHILDREN, L::Once::new));
-    let table = children[place.index(depth) % CHILDREN].get(|| {
-        Box::new(Table { lock: L::Rw::new(Class::Table(depth), ()), below: L::Once::new() })
+    let Some(children) = below.try_get(|| try_many(CHILDREN, L::Once::new)) else {
+        return Tried::NoMemory;
+    };
+    let table = children[place.index(depth) % CHILDREN].try_get(|| {
+        try_many(1, || Table { lock: L::Rw::new(Class::Table(depth), ()), below: L::Once::new() })
     });
+    let Some([table]) = table.map(|table| &table[..]) else { return Tried::NoMemory };
     if depth == place.depth() {
         return table.lock.write(site, |()| f());
     }
@@ -97,12 +102,17 @@ fn descend<L: Locks, R>(
 }
 
 impl<D: Default + Send, L: Locks> Array<D> for CoveringArray<D, L> {
-    fn until<R>(&self, site: Site, number: u64, mut f: impl FnMut(&mut D) -> Option<R>) -> R {
-        let mmu = &self.get(number).mmu;
+    fn until<R>(
+        &self,
+        site: Site,
+        number: u64,
+        mut f: impl FnMut(&mut D) -> Option<R>,
+    ) -> Option<R> {
+        let mmu = &self.get(number)?.mmu;
         loop {
             // No wake-up is needed, because no thread sleeps until an MMU descriptor changes.
             if let Some(result) = mmu.write(site, &mut f) {
-                return result;
+                return Some(result);
             }
         }
     }
@@ -114,8 +124,8 @@ impl<D: Default + Send, L: Locks> Array<D> for CoveringArray<D, L> {
         lowest: impl Fn(&D) -> Option<SubtreePlace>,
         covering: impl Fn(&D) -> u8,
         f: impl FnOnce(Part<'_, D>) -> R,
-    ) -> R {
-        let covered = self.get(number);
+    ) -> Option<R> {
+        let covered = self.get(number)?;
         let mut f = Some(f);
         let done = covered.mmu.read(site, |mmu| {
             let mut place = lowest(mmu)?;
@@ -130,13 +140,14 @@ impl<D: Default + Send, L: Locks> Array<D> for CoveringArray<D, L> {
                 match tried {
                     Tried::Done(result) => return Some(result),
                     Tried::Higher(level) => place.level = level,
+                    Tried::NoMemory => return None,
                 }
             }
             None
         });
         match (done, f) {
-            (Some(result), _) => result,
-            (None, Some(f)) => covered.mmu.write(site, |mmu| f(Part::Whole(mmu))),
+            (Some(result), _) => Some(result),
+            (None, Some(f)) => Some(covered.mmu.write(site, |mmu| f(Part::Whole(mmu)))),
             (None, None) => unreachable!("what was run has a result"),
         }
     }

@@ -63,8 +63,8 @@ impl<T: Mounted + ?Sized, L: Locks> Early<T, L> {
         }
     }
 
-    fn space(&self, space: u32) -> &L::Rw<Option<AddressSpace>> {
-        self.spaces.get(space.into(), || L::Rw::new(Class::Space, None))
+    fn space(&self, space: u32) -> Option<&L::Rw<Option<AddressSpace>>> {
+        self.spaces.get(space.into(), || Some(L::Rw::new(Class::Space, None)))
     }
 
     /// Runs `f` under the lock, and wakes the threads that wait for a change.
@@ -109,20 +109,31 @@ impl<T: Mounted + ?Sized, L: Locks> Held for EarlyHeld<'_, T, L> {
         of: impl FnOnce(&AddressSpace) -> Option<K>,
         f: impl FnOnce(Option<K>, &mut Self) -> R,
     ) -> R {
-        self.early.space(space).read(self.site, |known| f(known.as_ref().and_then(of), self))
+        let Some(place) = self.early.space(space) else { return f(None, self) };
+        place.read(self.site, |known| f(known.as_ref().and_then(of), self))
     }
 
-    fn space_mut<R>(&mut self, space: u32, f: impl FnOnce(&mut Option<AddressSpace>) -> R) -> R {
-        self.early.space(space).write(self.site, f)
+    fn place_of_space<R>(
+        &mut self,
+        space: u32,
+        f: impl FnOnce(Option<&mut Option<AddressSpace>>) -> R,
+    ) -> R {
+        let Some(place) = self.early.space(space) else { return f(None) };
+        place.write(self.site, |known| f(Some(known)))
     }
 
-    fn mmu<R>(&mut self, mmu: u32, f: impl FnOnce(&mut Mmu<T>, &mut EarlyBelow) -> R) -> R {
+    fn try_mmu<R>(
+        &mut self,
+        mmu: u32,
+        f: impl FnOnce(&mut Mmu<T>, &mut EarlyBelow) -> R,
+    ) -> Option<R> {
         self.early.with(self.site, |state| {
             let mmu = mmu as usize;
             if mmu >= state.mmus.len() {
+                state.mmus.try_reserve(mmu + 1 - state.mmus.len()).ok()?;
                 state.mmus.resize_with(mmu + 1, Mmu::default);
             }
-            f(&mut state.mmus[mmu], &mut state.rest)
+            Some(f(&mut state.mmus[mmu], &mut state.rest))
         })
     }
 
@@ -132,28 +143,29 @@ impl<T: Mounted + ?Sized, L: Locks> Held for EarlyHeld<'_, T, L> {
 }
 
 impl<T: Mounted + ?Sized, L: Locks> Below for EarlyHeld<'_, T, L> {
-    fn frame<R>(&mut self, frame: u64, mut f: impl FnMut(&mut Frame) -> Option<R>) -> R {
+    fn frame<R>(&mut self, frame: u64, mut f: impl FnMut(&mut Frame) -> Option<R>) -> Option<R> {
         let early = self.early;
         let (result, is_wanted) = early.state.until(self.site, &early.wait, |state| {
-            match f(state.rest.frames.get_mut(frame)) {
-                Some(result) => Some((result, core::mem::take(&mut state.rest.is_wanted))),
+            let Some(descriptor) = state.rest.frames.get_mut(frame) else { return Some(None) };
+            match f(descriptor) {
+                Some(result) => Some(Some((result, core::mem::take(&mut state.rest.is_wanted)))),
                 None => {
                     state.rest.is_wanted = true;
                     None
                 }
             }
-        });
+        })?;
         if is_wanted {
             early.wait.wake_all();
         }
-        result
+        Some(result)
     }
 
     fn frames(
         &mut self,
         count: usize,
         number: impl Fn(usize) -> u64,
-        f: impl FnMut(usize, &mut Frame) -> bool,
+        f: impl FnMut(usize, Option<&mut Frame>) -> bool,
     ) {
         if count > 0 {
             self.early.with(self.site, |state| state.rest.frames(count, number, f));
@@ -176,8 +188,8 @@ impl<T: Mounted + ?Sized, L: Locks> Below for EarlyHeld<'_, T, L> {
 /// Never waits, because the thread already holds the lock.
 impl Below for EarlyBelow {
     #[inline]
-    fn frame<R>(&mut self, frame: u64, mut f: impl FnMut(&mut Frame) -> Option<R>) -> R {
-        f(self.frames.get_mut(frame)).unwrap_or_else(super::wrong_without_waiting)
+    fn frame<R>(&mut self, frame: u64, mut f: impl FnMut(&mut Frame) -> Option<R>) -> Option<R> {
+        Some(f(self.frames.get_mut(frame)?).unwrap_or_else(super::wrong_without_waiting))
     }
 
     fn pool<R>(&mut self, f: impl FnOnce(&mut Pool) -> R) -> R {

@@ -40,8 +40,8 @@ pub struct EmbeddedArray<D: Send, L: Locks> {
 
 impl<D: Default + Send, L: Locks> Array<D> for EmbeddedArray<D, L> {
     #[inline]
-    fn until<R>(&self, site: Site, number: u64, f: impl FnMut(&mut D) -> Option<R>) -> R {
-        self.waits.until(self.at(number), site, number, f)
+    fn until<R>(&self, site: Site, number: u64, f: impl FnMut(&mut D) -> Option<R>) -> Option<R> {
+        Some(self.waits.until(self.at(number)?, site, number, f))
     }
 
     fn each(&self, f: &mut dyn FnMut(u64, &D)) {
@@ -53,8 +53,8 @@ impl<D: Default + Send, L: Locks> Array<D> for EmbeddedArray<D, L> {
 
 impl<D: Default + Send, L: Locks> EmbeddedArray<D, L> {
     #[inline]
-    fn at(&self, number: u64) -> (&L::Row<Slot<D>>, usize) {
-        self.all.get(number, || L::Row::new(self.of, CHUNK, Slot::default))
+    fn at(&self, number: u64) -> Option<(&L::Row<Slot<D>>, usize)> {
+        self.all.get(number, || L::Row::try_new(self.of, CHUNK, Slot::default))
     }
 }
 
@@ -66,8 +66,8 @@ pub struct EmbeddedMmus<D: Send, L: Locks> {
 
 impl<D: Default + Send, L: Locks> Array<D> for EmbeddedMmus<D, L> {
     #[inline]
-    fn until<R>(&self, site: Site, number: u64, f: impl FnMut(&mut D) -> Option<R>) -> R {
-        self.waits.until(self.at(number), site, number, f)
+    fn until<R>(&self, site: Site, number: u64, f: impl FnMut(&mut D) -> Option<R>) -> Option<R> {
+        Some(self.waits.until(self.at(number)?, site, number, f))
     }
 
     fn each(&self, f: &mut dyn FnMut(u64, &D)) {
@@ -77,8 +77,8 @@ impl<D: Default + Send, L: Locks> Array<D> for EmbeddedMmus<D, L> {
 
 impl<D: Default + Send, L: Locks> EmbeddedMmus<D, L> {
     #[inline]
-    fn at(&self, number: u64) -> (&L::Row<Slot<D>>, usize) {
-        (self.all.get(number, || L::Row::new(Class::Mmu, 1, Slot::default)), 0)
+    fn at(&self, number: u64) -> Option<(&L::Row<Slot<D>>, usize)> {
+        Some((self.all.get(number, || L::Row::try_new(Class::Mmu, 1, Slot::default))?, 0))
     }
 }
 

@@ -69,8 +69,8 @@ impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Fine<T, L, A> {
     }
 
     #[inline]
-    fn space(&self, space: u32) -> &L::Rw<Option<AddressSpace>> {
-        self.spaces.get(space.into(), || L::Rw::new(Class::Space, None))
+    fn space(&self, space: u32) -> Option<&L::Rw<Option<AddressSpace>>> {
+        self.spaces.get(space.into(), || Some(L::Rw::new(Class::Space, None)))
     }
 }
 
@@ -104,15 +104,21 @@ impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Held for Locked<'_, T, L, A> {
         of: impl FnOnce(&AddressSpace) -> Option<K>,
         f: impl FnOnce(Option<K>, &mut Self) -> R,
     ) -> R {
-        self.fine.space(space).read(self.site, |known| f(known.as_ref().and_then(of), self))
+        let Some(place) = self.fine.space(space) else { return f(None, self) };
+        place.read(self.site, |known| f(known.as_ref().and_then(of), self))
     }
 
-    fn space_mut<R>(&mut self, space: u32, f: impl FnOnce(&mut Option<AddressSpace>) -> R) -> R {
-        self.fine.space(space).write(self.site, f)
+    fn place_of_space<R>(
+        &mut self,
+        space: u32,
+        f: impl FnOnce(Option<&mut Option<AddressSpace>>) -> R,
+    ) -> R {
+        let Some(place) = self.fine.space(space) else { return f(None) };
+        place.write(self.site, |known| f(Some(known)))
     }
 
     #[inline]
-    fn mmu<R>(&mut self, mmu: u32, f: impl FnOnce(&mut Mmu<T>, &mut Self) -> R) -> R {
+    fn try_mmu<R>(&mut self, mmu: u32, f: impl FnOnce(&mut Mmu<T>, &mut Self) -> R) -> Option<R> {
         let mut f = Some(f);
         self.fine.mmus.until(self.site, mmu.into(), |mmu| f.take().map(|f| f(mmu, self)))
     }
@@ -126,7 +132,8 @@ impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Held for Locked<'_, T, L, A> {
         f: impl FnOnce(Part<'_, Mmu<T>>, &mut Self) -> R,
     ) -> R {
         let fine = self.fine;
-        fine.mmus.part(self.site, mmu.into(), lowest, covering, |part| f(part, self))
+        let done = fine.mmus.part(self.site, mmu.into(), lowest, covering, |part| f(part, self));
+        done.expect("an MMU that has begun has a descriptor")
     }
 
     fn each_frame(&mut self, f: &mut dyn FnMut(u64, &Frame)) {
@@ -136,7 +143,7 @@ impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Held for Locked<'_, T, L, A> {
 
 impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Below for Locked<'_, T, L, A> {
     #[inline]
-    fn frame<R>(&mut self, frame: u64, f: impl FnMut(&mut Frame) -> Option<R>) -> R {
+    fn frame<R>(&mut self, frame: u64, f: impl FnMut(&mut Frame) -> Option<R>) -> Option<R> {
         self.fine.frames.until(self.site, frame, f)
     }
 
@@ -145,7 +152,7 @@ impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Below for Locked<'_, T, L, A> 
         &mut self,
         count: usize,
         number: impl Fn(usize) -> u64,
-        f: impl FnMut(usize, &mut Frame) -> bool,
+        f: impl FnMut(usize, Option<&mut Frame>) -> bool,
     ) {
         self.fine.frames.several(self.site, count, number, f);
     }

@@ -94,21 +94,31 @@ impl<T: Mounted + ?Sized> Held for Plain<T> {
         f(known.and_then(of), self)
     }
 
-    fn space_mut<R>(&mut self, space: u32, f: impl FnOnce(&mut Option<AddressSpace>) -> R) -> R {
-        let space = space as usize;
-        if space >= self.spaces.len() {
-            self.spaces.resize(space + 1, None);
+    fn place_of_space<R>(
+        &mut self,
+        space: u32,
+        f: impl FnOnce(Option<&mut Option<AddressSpace>>) -> R,
+    ) -> R {
+        let more = (space as usize + 1).saturating_sub(self.spaces.len());
+        if self.spaces.try_reserve(more).is_err() {
+            return f(None);
         }
-        f(&mut self.spaces[space])
+        self.spaces.resize(self.spaces.len() + more, None);
+        f(Some(&mut self.spaces[space as usize]))
     }
 
     #[inline]
-    fn mmu<R>(&mut self, mmu: u32, f: impl FnOnce(&mut Mmu<T>, &mut PlainBelow) -> R) -> R {
+    fn try_mmu<R>(
+        &mut self,
+        mmu: u32,
+        f: impl FnOnce(&mut Mmu<T>, &mut PlainBelow) -> R,
+    ) -> Option<R> {
         let mmu = mmu as usize;
         if mmu >= self.mmus.len() {
+            self.mmus.try_reserve(mmu + 1 - self.mmus.len()).ok()?;
             self.mmus.resize_with(mmu + 1, Mmu::default);
         }
-        f(&mut self.mmus[mmu], &mut self.below)
+        Some(f(&mut self.mmus[mmu], &mut self.below))
     }
 
     fn each_frame(&mut self, f: &mut dyn FnMut(u64, &Frame)) {
@@ -118,7 +128,7 @@ impl<T: Mounted + ?Sized> Held for Plain<T> {
 
 impl<T: Mounted + ?Sized> Below for Plain<T> {
     #[inline]
-    fn frame<R>(&mut self, frame: u64, f: impl FnMut(&mut Frame) -> Option<R>) -> R {
+    fn frame<R>(&mut self, frame: u64, f: impl FnMut(&mut Frame) -> Option<R>) -> Option<R> {
         self.below.frame(frame, f)
     }
 
@@ -137,8 +147,8 @@ impl<T: Mounted + ?Sized> Below for Plain<T> {
 
 impl Below for PlainBelow {
     #[inline]
-    fn frame<R>(&mut self, frame: u64, mut f: impl FnMut(&mut Frame) -> Option<R>) -> R {
-        f(self.frames.get_mut(frame)).unwrap_or_else(wrong_without_waiting)
+    fn frame<R>(&mut self, frame: u64, mut f: impl FnMut(&mut Frame) -> Option<R>) -> Option<R> {
+        Some(f(self.frames.get_mut(frame)?).unwrap_or_else(wrong_without_waiting))
     }
 
     fn pool<R>(&mut self, f: impl FnOnce(&mut Pool) -> R) -> R {

@@ -44,17 +44,23 @@ pub struct HashedArray<D: Send, L: Locks> {
 type Bucket<D, L> = (<L as Locks>::Mutex<Sparse<Slot<D>>>, <L as Locks>::Wait);
 
 impl<D: Default + Send, L: Locks> Array<D> for HashedArray<D, L> {
-    fn until<R>(&self, site: Site, number: u64, mut f: impl FnMut(&mut D) -> Option<R>) -> R {
+    fn until<R>(
+        &self,
+        site: Site,
+        number: u64,
+        mut f: impl FnMut(&mut D) -> Option<R>,
+    ) -> Option<R> {
         let count = self.buckets.len() as u64;
         let (mutex, wait) = &self.buckets[(number % count) as usize];
-        let (result, is_wanted) = mutex.until(site, wait, |all| {
-            let slot = all.get_mut(number / count);
-            slot.run(&mut f)
-        });
+        let (result, is_wanted) =
+            mutex.until(site, wait, |all| match all.get_mut(number / count) {
+                Some(slot) => slot.run(&mut f).map(Some),
+                None => Some(None),
+            })?;
         if is_wanted {
             wait.wake_all();
         }
-        result
+        Some(result)
     }
 
     fn each(&self, f: &mut dyn FnMut(u64, &D)) {

@@ -44,14 +44,32 @@ pub trait Held: Below {
     ) -> R;
 
     /// Changes the list of a space's MMU descriptors while no other thread reads it.
-    fn space_mut<R>(&mut self, space: u32, f: impl FnOnce(&mut Option<AddressSpace>) -> R) -> R;
+    fn space_mut<R>(&mut self, space: u32, f: impl FnOnce(&mut Option<AddressSpace>) -> R) -> R {
+        self.place_of_space(space, |place| f(place.unwrap_or(&mut None)))
+    }
+
+    /// The place of a space's descriptor, for a writer; `None` if it has none yet, and no memory is left for it.
+    fn place_of_space<R>(
+        &mut self,
+        space: u32,
+        f: impl FnOnce(Option<&mut Option<AddressSpace>>) -> R,
+    ) -> R;
 
     /// Runs `f` on an MMU descriptor with its page table.
     fn mmu<R>(
         &mut self,
         mmu: u32,
         f: impl FnOnce(&mut Mmu<Self::Table>, &mut Self::Below) -> R,
-    ) -> R;
+    ) -> R {
+        self.try_mmu(mmu, f).expect("an MMU that has begun has a descriptor")
+    }
+
+    /// Like [`Held::mmu`], for an MMU that begins. `None` if no memory is left for its descriptor.
+    fn try_mmu<R>(
+        &mut self,
+        mmu: u32,
+        f: impl FnOnce(&mut Mmu<Self::Table>, &mut Self::Below) -> R,
+    ) -> Option<R>;
 
     /// Runs `f` on a part of an MMU descriptor; in most schemes the part is the whole descriptor.
     /// See [`Array::part`](super::Array::part).
@@ -74,7 +92,7 @@ pub trait Held: Below {
 pub trait Below {
     /// Runs `f` on a page-frame descriptor until it returns a value: after each attempt that
     /// returns none, the caller sleeps until the descriptor has changed.
-    fn frame<R>(&mut self, frame: u64, f: impl FnMut(&mut Frame) -> Option<R>) -> R;
+    fn frame<R>(&mut self, frame: u64, f: impl FnMut(&mut Frame) -> Option<R>) -> Option<R>;
 
     /// Runs `f` on `count` page-frame descriptors in turn, until `f` returns false. `number` gives
     /// the number of each descriptor. A scheme may hold several descriptors at once, but does not
@@ -83,10 +101,11 @@ pub trait Below {
         &mut self,
         count: usize,
         number: impl Fn(usize) -> u64,
-        mut f: impl FnMut(usize, &mut Frame) -> bool,
+        mut f: impl FnMut(usize, Option<&mut Frame>) -> bool,
     ) {
         for place in 0..count {
-            if !self.frame(number(place), |frame| Some(f(place, frame))) {
+            let each = |frame: &mut Frame| Some(f(place, Some(frame)));
+            if !self.frame(number(place), each).unwrap_or_else(|| f(place, None)) {
                 return;
             }
         }

@@ -49,7 +49,7 @@
 
 use alloc::boxed::Box;
 
-use array::many;
+use array::{many, try_many};
 
 mod array;
 mod covering;
@@ -271,7 +271,15 @@ pub trait Row<T> {
     /// Creates `count` locks, all free.
     fn new(class: Class, count: usize, make: impl Fn() -> T) -> Self;
 
-    /// Does the work of [`Mutex::until`] with the mutex at this place.
+    /// Like [`Row::new`]. `None` if no memory is left; a row that cannot tell panics.
+    fn try_new(class: Class, count: usize, make: impl Fn() -> T) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        Some(Self::new(class, count, make))
+    }
+
+    /// [`Mutex::until`] for the lock at this place.
     fn until<R>(
         &self,
         place: usize,
@@ -286,6 +294,10 @@ impl<T, M: Mutex<T>> Row<T> for Box<[M]> {
 
     fn new(class: Class, count: usize, make: impl Fn() -> T) -> Box<[M]> {
         many(count, || M::new(class, make()))
+    }
+
+    fn try_new(class: Class, count: usize, make: impl Fn() -> T) -> Option<Box<[M]>> {
+        try_many(count, || M::new(class, make()))
     }
 
     #[inline]
@@ -331,4 +343,17 @@ pub trait Once<T> {
 
     /// The value, if it exists.
     fn made(&self) -> Option<&T>;
+
+    /// The value. If it does not exist yet, it is made by `make`, which returns `None` if no memory is left.
+    /// If several threads make the value at once, all but one of theirs are dropped.
+    #[inline]
+    fn try_get(&self, make: impl FnOnce() -> Option<T>) -> Option<&T> {
+        match self.made() {
+            Some(made) => Some(made),
+            None => {
+                let made = make()?;
+                Some(self.get(|| made))
+            }
+        }
+    }
 }

@@ -12,7 +12,7 @@
 
 use super::{Array, Arrays, Class, Locks, Mutex, Site, Wait, array::many};
 use crate::sparse::Sparse;
-use alloc::{boxed::Box, vec::Vec};
+use alloc::boxed::Box;
 use core::ops::Range;
 
 /// The number of condition variables of an array. K94 has one per descriptor.
@@ -64,14 +64,19 @@ impl<D: Default> Default for Flagged<D> {
 }
 
 impl<D: Default + Send, L: Locks> Array<D> for MonitorArray<D, L> {
-    fn until<R>(&self, site: Site, number: u64, mut f: impl FnMut(&mut D) -> Option<R>) -> R {
+    fn until<R>(
+        &self,
+        site: Site,
+        number: u64,
+        mut f: impl FnMut(&mut D) -> Option<R>,
+    ) -> Option<R> {
         let wait = &self.waits[number as usize % WAITS];
         // A descriptor that `f` left unchanged; it is put back before the caller sleeps.
         let mut back = None;
         loop {
             let mut was_busy = false;
             let mut descriptor = self.mutex.until(site, wait, |all| {
-                let slot = all.get_mut(number);
+                let Some(slot) = all.get_mut(number) else { return Some(None) };
                 if let Some(unchanged) = back.take() {
                     slot.descriptor = Some(unchanged);
                     L::released(self.of);
@@ -88,13 +93,13 @@ impl<D: Default + Send, L: Locks> Array<D> for MonitorArray<D, L> {
                     slot.is_wanted = true;
                     was_busy = true;
                 }
-                descriptor
-            });
+                descriptor.map(Some)
+            })?;
             L::acquired(self.of, site, was_busy);
             match f(&mut descriptor) {
                 Some(result) => {
                     let is_wanted = self.mutex.with(site, |all| {
-                        let slot = all.get_mut(number);
+                        let slot = all.get_mut(number).expect(TAKEN);
                         slot.descriptor = Some(descriptor);
                         L::released(self.of);
                         core::mem::take(&mut slot.is_wanted)
@@ -102,7 +107,7 @@ impl<D: Default + Send, L: Locks> Array<D> for MonitorArray<D, L> {
                     if is_wanted {
                         wait.wake_all();
                     }
-                    return result;
+                    return Some(result);
                 }
                 None => back = Some(descriptor),
             }
@@ -114,20 +119,30 @@ impl<D: Default + Send, L: Locks> Array<D> for MonitorArray<D, L> {
         site: Site,
         count: usize,
         number: impl Fn(usize) -> u64,
-        mut f: impl FnMut(usize, &mut D) -> bool,
+        mut f: impl FnMut(usize, Option<&mut D>) -> bool,
     ) {
         let (mut first, mut goes_on) = (0, true);
         while goes_on && first < count {
             if count - first == 1 {
-                self.until(site, number(first), |descriptor| Some(f(first, descriptor)));
+                let last = |descriptor: &mut D| Some(f(first, Some(descriptor)));
+                if self.until(site, number(first), last).is_none() {
+                    f(first, None);
+                }
                 return;
             }
             let end = count.min(first + AT_ONCE);
-            let mut taken = self.take(site, first..end, &number);
-            for (place, descriptor) in (first..).zip(&mut taken) {
-                goes_on = goes_on && f(place, descriptor);
+            let mut taken = [const { None }; AT_ONCE];
+            let after = first + self.take(site, first..end, &number, &mut taken);
+            if after == first {
+                // There is no memory for its descriptor.
+                goes_on = f(first, None);
+                first += 1;
+                continue;
             }
-            let after = first + taken.len();
+            for (place, descriptor) in (first..after).zip(taken.iter_mut().flatten()) {
+                goes_on = goes_on && f(place, Some(descriptor));
+            }
+            let taken = taken.into_iter().flatten();
             self.put_back(site, (first..after).map(&number).zip(taken));
             first = after;
         }
@@ -145,46 +160,63 @@ impl<D: Default + Send, L: Locks> Array<D> for MonitorArray<D, L> {
 }
 
 impl<D: Default + Send, L: Locks> MonitorArray<D, L> {
-    /// Takes the descriptors of `places`, in order, up to the first busy one. Waits if the very
-    /// first descriptor is busy.
-    fn take(&self, site: Site, places: Range<usize>, number: impl Fn(usize) -> u64) -> Vec<D> {
+    /// Takes the descriptors of these places as far as they are free, at least the first one. Returns their
+    /// number, which is 0 if there is no memory for the first descriptor.
+    fn take(
+        &self,
+        site: Site,
+        places: Range<usize>,
+        number: impl Fn(usize) -> u64,
+        taken: &mut [Option<D>; AT_ONCE],
+    ) -> usize {
         let first = number(places.start);
         let wait = &self.waits[first as usize % WAITS];
         let mut was_busy = false;
-        let taken = self.mutex.until(site, wait, |all| {
-            let free =
-                places.clone().map_while(|place| all.get_mut(number(place)).descriptor.take());
-            let taken: Vec<D> = free.collect();
-            L::flags(taken.len().max(1));
-            if taken.is_empty() {
-                all.get_mut(first).is_wanted = true;
+        let count = self.mutex.until(site, wait, |all| {
+            let mut count = 0;
+            for (place, taken) in places.clone().zip(&mut *taken) {
+                let Some(slot) = all.get_mut(number(place)) else {
+                    return Some(count);
+                };
+                let Some(descriptor) = slot.descriptor.take() else { break };
+                *taken = Some(descriptor);
+                count += 1;
+            }
+            L::flags(count.max(1));
+            if count == 0 {
+                all.get_mut(first).expect(TAKEN).is_wanted = true;
                 was_busy = true;
                 return None;
             }
-            Some(taken)
+            Some(count)
         });
-        L::acquired(self.of, site, was_busy);
-        (1..taken.len()).for_each(|_| L::acquired_too(self.of, site));
-        taken
+        if count > 0 {
+            L::acquired(self.of, site, was_busy);
+            (1..count).for_each(|_| L::acquired_too(self.of, site));
+        }
+        count
     }
 
+    /// Puts descriptors back, and wakes those who wait for them.
     fn put_back(&self, site: Site, taken: impl Iterator<Item = (u64, D)>) {
-        let mut wanted = Vec::new();
+        let mut wanted = 0_u64;
         self.mutex.with(site, |all| {
             let mut count = 0;
             for (number, descriptor) in taken {
-                let slot = all.get_mut(number);
+                let slot = all.get_mut(number).expect(TAKEN);
                 slot.descriptor = Some(descriptor);
                 L::released(self.of);
                 count += 1;
                 if core::mem::take(&mut slot.is_wanted) {
-                    wanted.push(number as usize % WAITS);
+                    wanted |= 1 << (number as usize % WAITS);
                 }
             }
             L::flags(count);
         });
-        wanted.sort_unstable();
-        wanted.dedup();
-        wanted.into_iter().for_each(|place| self.waits[place].wake_all());
+        let places = (0..WAITS).filter(|place| wanted >> place & 1 != 0);
+        places.for_each(|place| self.waits[place].wake_all());
     }
 }
+
+const TAKEN: &str = "a descriptor that was taken has a place";
+const _: () = assert!(WAITS <= u64::BITS as usize, "a place to wait at has a bit");

@@ -5,7 +5,10 @@ extern crate alloc;
 
 #[path = "../../../physmem/tests/support/boot.rs"]
 mod boot;
+#[path = "../../../physmem/tests/support/heap.rs"]
+mod heap;
 mod model;
+mod no_memory;
 mod small;
 mod spin;
 mod trees;

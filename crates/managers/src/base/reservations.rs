@@ -39,12 +39,12 @@ impl Base {
     pub(super) fn breaks(&mut self, ram: &mut Ram) {
         let marks = self.marks;
         let (hat, memory) = ram.parts_mut();
-        let Some(reserver) = memory.allocator_mut().0.reserver_mut() else { return };
-        let broken = reserver.take_broken();
-        match marks {
-            None | Some(MarksOfBroken::Keep | MarksOfBroken::ClearDevices) => {}
-            Some(MarksOfBroken::Clear) => {
-                for (first, order) in broken {
+        while let Some(reserver) = memory.allocator_mut().0.reserver_mut()
+            && let Some((first, order)) = reserver.next_broken()
+        {
+            match marks {
+                None | Some(MarksOfBroken::Keep | MarksOfBroken::ClearDevices) => {}
+                Some(MarksOfBroken::Clear) => {
                     self.marks_cleared += clear_marks(hat, memory, first, order);
                 }
             }

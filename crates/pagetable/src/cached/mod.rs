@@ -95,15 +95,16 @@ struct Changed {
 
 impl Changed {
     fn add(&mut self, page: VirtRange) {
-        self.last = match self.last {
+        let (next, before) = match self.last {
             Some(range) if range.last().checked_add(1) == Some(page.start()) => {
-                Some(range.hull(page))
+                (range.hull(page), None)
             }
-            other => {
-                self.before.extend(other);
-                Some(page)
-            }
+            // Without memory for a list, what lies between the pages is forgotten too.
+            Some(range) if self.before.try_reserve(1).is_err() => (range.hull(page), None),
+            other => (page, other),
         };
+        self.before.extend(before);
+        self.last = Some(next);
     }
 
     fn ranges(&self) -> impl Iterator<Item = VirtRange> + '_ {
@@ -179,7 +180,11 @@ impl<T: PageTable> PageTable for Cached<T> {
             Some(base) => base,
             None => frames.allocate(size)?,
         };
-        match self.behind.create(memory, frames) {
+        let created = match self.tags.prepare(self.spaces) {
+            Ok(()) => self.behind.create(memory, frames),
+            Err(error) => Err(error.into()),
+        };
+        match created {
             Ok(space) => {
                 if self.base.is_none() {
                     memory.zero(base, self.layout.table.bytes());
@@ -203,7 +208,8 @@ impl<T: PageTable> PageTable for Cached<T> {
         let mut flush = self.behind.destroy(space, memory)?;
         self.spaces -= 1;
         if let Some(base) = self.base {
-            if self.spaces == 0 {
+            // Without memory for the token the array stays for the next space.
+            if self.spaces == 0 && flush.try_reserve(1).is_ok() {
                 flush.add_table(base, self.frame_size());
                 self.base = None;
                 self.tags = Tags::default();

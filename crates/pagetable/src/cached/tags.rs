@@ -8,7 +8,7 @@
 //! tag has been assigned, one sweep clears the entries of all retired tags. Ending a space is
 //! therefore cheap, however large the cache is.
 
-use alloc::vec::Vec;
+use alloc::{collections::TryReserveError, vec::Vec};
 
 use crate::Space;
 
@@ -26,6 +26,14 @@ impl Tags {
     #[inline]
     pub(super) fn of(&self, space: Space) -> Option<u64> {
         self.of_space.get(space.id() as usize).copied().flatten()
+    }
+
+    /// Makes room for one more space than these, so that neither its creation nor its end needs memory.
+    pub(super) fn prepare(&mut self, spaces: u64) -> Result<(), TryReserveError> {
+        let (spaces, tags) = (spaces as usize + 1, self.unused_from as usize + 1);
+        self.of_space.try_reserve(spaces.saturating_sub(self.of_space.len()))?;
+        self.free.try_reserve(tags.saturating_sub(self.free.len()))?;
+        self.retired.try_reserve(tags.saturating_sub(self.retired.len()))
     }
 
     /// Assigns a tag below `max` to `space`. If only retired tags are left, it first calls `sweep`,

@@ -11,15 +11,19 @@
 //! way. The index into the larger way is the old index with one more bit, so the two places to
 //! which a line can move are still empty.
 
-use alloc::vec::Vec;
+use core::iter;
 
 use addr::{Frames, Memory, OutOfFrames, PageSize, PhysAddr, VirtAddr, VirtRange};
 
 use super::line::{LINE_BYTES, Line, PAGES, tag_part};
 use super::ways::Ways;
+use crate::few::Few;
 use crate::pages::Run;
 use crate::pte::{Pte, Width};
-use crate::{Flush, Translation};
+use crate::{Error, Flush, Translation};
+
+/// Lines that are missing for the pages of a run.
+type Lines = Few<Line, 1>;
 
 const PAGES_SHIFT: u32 = PAGES.trailing_zeros();
 
@@ -55,7 +59,7 @@ impl Elastic {
     }
 
     pub(super) fn root(&self) -> PhysAddr {
-        self.now.bases[0]
+        self.now.bases()[0]
     }
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -64,6 +68,12 @@ impl Elastic {
 
     pub(super) fn bytes(&self) -> u64 {
         self.now.bytes() + self.next.as_ref().map_or(0, |(next, _)| next.bytes())
+    }
+
+    /// The number of frames.
+    pub(super) fn frames(&self) -> usize {
+        let each = self.now.bases().len();
+        if self.next.is_some() { 2 * each } else { each }
     }
 
     /// Hands all frames over to `flush`, which frees them after the flush.
@@ -94,7 +104,7 @@ impl Elastic {
 
     #[inline]
     fn places_of(&self, cluster: u64) -> impl Iterator<Item = PhysAddr> + '_ {
-        (0..self.now.bases.len()).map(move |way| self.place(way, cluster))
+        (0..self.now.bases().len()).map(move |way| self.place(way, cluster))
     }
 
     #[inline]
@@ -174,36 +184,36 @@ impl Elastic {
         memory: &mut impl Memory,
         frames: &mut impl Frames,
         flush: &mut Flush,
-    ) -> Result<(), OutOfFrames> {
+    ) -> Result<(), Error> {
         if let Some(page) = run.single()
             && let Some(at) = self.entry(page.page.start(), memory)
         {
             memory.write_u64(at, self.word(page));
             return Ok(());
         }
-        // Lines are inserted complete, since a line without pages would never be removed.
-        let mut missing: Vec<Line> = Vec::new();
+        // Lines come complete: one without pages is nobody's.
+        let mut missing = Lines::new(Line::of(0));
         for page in run.pages() {
             let cluster = self.cluster(page.page.start());
-            if missing.last().is_none_or(|line| line.cluster() != cluster)
+            if missing.last_mut().is_none_or(|line| line.cluster() != cluster)
                 && self.entry(page.page.start(), memory).is_none()
             {
-                missing.push(Line::of(cluster));
+                missing.push(Line::of(cluster))?;
             }
             if let Some(line) = missing.last_mut().filter(|line| line.cluster() == cluster) {
                 line.0[self.index(page.page.start())] = self.word(page);
             }
         }
-        match missing.as_slice() {
-            [] => {}
-            [line] => self.add_line(*line, memory, frames, flush)?,
-            lines => self.add_lines(lines, memory, frames, flush)?,
+        match (missing.len(), missing.get(0)) {
+            (0, _) | (_, None) => {}
+            (1, Some(line)) => self.add_line(line, memory, frames, flush)?,
+            _ => self.add_lines(&missing, memory, frames, flush)?,
         }
         self.lines += missing.len() as u64;
         for page in run.pages() {
             let (addr, word) = (page.page.start(), self.word(page));
             let cluster = self.cluster(addr);
-            if missing.binary_search_by_key(&cluster, |line| line.cluster()).is_err()
+            if !missing.has(|line| line.cluster().cmp(&cluster))
                 && let Some(at) = self.entry(addr, memory)
             {
                 memory.write_u64(at, word);
@@ -241,15 +251,19 @@ impl Elastic {
         memory: &mut impl Memory,
         frames: &mut impl Frames,
         flush: &mut Flush,
-    ) -> Result<(), OutOfFrames> {
+    ) -> Result<(), Error> {
+        let ends = self.next.as_ref().is_some_and(|(_, moved)| moved + 1 == self.now.places);
+        if ends {
+            flush.try_reserve(self.now.bases().len())?;
+        }
         let starts = self.next.is_none() && 10 * self.lines >= FULL_TENTHS * self.now.lines_max();
         if starts {
-            let ways = self.now.bases.len();
+            let ways = self.now.bases().len();
             self.next = Some((Ways::new(ways, 2 * self.now.places, memory, frames)?, 0));
         }
         self.move_over(memory);
         if !self.settle(line, memory)
-            && let Err(error) = self.rebuild(&[line], memory, frames, flush)
+            && let Err(error) = self.rebuild(iter::once(line), memory, frames, flush)
         {
             // The larger ways can be freed, because the old table still has the entries that were
             // copied to them.
@@ -266,36 +280,37 @@ impl Elastic {
     /// larger table.
     fn add_lines(
         &mut self,
-        lines: &[Line],
+        lines: &Lines,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
         flush: &mut Flush,
-    ) -> Result<(), OutOfFrames> {
+    ) -> Result<(), Error> {
         let before_last = self.lines + lines.len() as u64 - 1;
         if self.next.is_none() && 10 * before_last < FULL_TENTHS * self.now.lines_max() {
-            let Some(crowded) = lines.iter().position(|line| !self.settle(*line, memory)) else {
+            let Some(crowded) = lines.iter().position(|line| !self.settle(line, memory)) else {
                 return Ok(());
             };
-            for line in &lines[..crowded] {
+            for line in lines.iter().take(crowded) {
                 let place = self.places_of(line.cluster());
                 let mut place = place.filter(|&place| line.is_at(place, memory));
                 memory.zero(place.next().expect("the line has just settled"), LINE_BYTES);
             }
         }
-        self.rebuild(lines, memory, frames, flush)
+        self.rebuild(lines.iter(), memory, frames, flush)
     }
 
     /// Moves all lines and `more` into a new table that is large enough. The frames of the old
     /// table are in `flush`; an error leaves the old table as it was.
     fn rebuild(
         &mut self,
-        more: &[Line],
+        more: impl Iterator<Item = Line> + Clone,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
         flush: &mut Flush,
-    ) -> Result<(), OutOfFrames> {
-        let ways = self.now.bases.len();
-        let lines = self.lines + more.len() as u64;
+    ) -> Result<(), Error> {
+        let ways = self.now.bases().len();
+        flush.try_reserve(self.frames())?;
+        let lines = self.lines + more.clone().count() as u64;
         let mut places = self.next.as_ref().map_or(2 * self.now.places, |(next, _)| next.places);
         while 10 * lines > FULL_TENTHS * places * ways as u64 {
             places *= 2;
@@ -304,7 +319,7 @@ impl Elastic {
             let new = Elastic::new(self.size, ways, places, memory, frames)?;
             let settles = |line: Line, memory: &mut _| !line.is_used() || new.settle(line, memory);
             let fits = self.lines_at().all(|at| settles(Line::read(at, memory), memory))
-                && more.iter().all(|&line| settles(line, memory));
+                && more.clone().all(|line| settles(line, memory));
             if fits {
                 let old = core::mem::replace(self, Elastic { lines: self.lines, ..new });
                 old.put_all(flush);
@@ -324,7 +339,7 @@ impl Elastic {
     /// Moves the line in the next place of each way to the larger way.
     fn move_over(&mut self, memory: &mut impl Memory) {
         let Some((next, moved)) = &mut self.next else { return };
-        for way in 0..self.now.bases.len() {
+        for way in 0..self.now.bases().len() {
             let line = Line::read(self.now.at(way, *moved), memory);
             if line.is_used() {
                 let index = hash(way, line.cluster()) & (next.places - 1);
@@ -344,9 +359,9 @@ impl Elastic {
     /// Puts `line` into one of its places; other lines may have to move to another of their places.
     /// Returns whether it succeeded; if not, nothing has changed.
     fn settle(&self, line: Line, memory: &mut impl Memory) -> bool {
-        let ways = self.now.bases.len();
+        let ways = self.now.bases().len();
         let mut homeless = line;
-        let mut kicked: Vec<PhysAddr> = Vec::new();
+        let mut kicked = [PhysAddr::new(0); KICKS_MAX];
         let mut last_way = ways;
         for kick in 0..=KICKS_MAX {
             let cluster = homeless.cluster();
@@ -366,7 +381,7 @@ impl Elastic {
             let evicted = Line::read(place, memory);
             homeless.write(place, memory);
             (homeless, last_way) = (evicted, way);
-            kicked.push(place);
+            kicked[kick] = place;
         }
         for &place in kicked.iter().rev() {
             let back = Line::read(place, memory);

@@ -109,8 +109,12 @@ impl Pages for ElasticCuckoo {
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<(PhysAddr, Tables), Error> {
+        let mut tables = Tables::new();
+        tables.try_reserve_exact(SIZES.len())?;
         let table = Elastic::new(SIZES[0], self.ways, self.places, memory, frames)?;
-        Ok((table.root(), Vec::from([table])))
+        let root = table.root();
+        tables.push(table);
+        Ok((root, tables))
     }
 
     fn close(&mut self, _space: Space, own: Tables, _memory: &mut impl Memory, flush: &mut Flush) {
@@ -127,12 +131,27 @@ impl Pages for ElasticCuckoo {
         })
     }
 
-    fn gather(&self, space: Space, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>) {
+    fn gather(
+        &self,
+        space: Space,
+        range: VirtRange,
+        memory: &impl Memory,
+        each: &mut dyn FnMut(Found),
+    ) {
         for table in self.tables(space) {
             table.gather(range, memory, &mut |addr, at, pte| {
-                found.push(Found::new(addr.page(table.size()), at, pte));
+                each(Found::new(addr.page(table.size()), at, pte));
             });
         }
+    }
+
+    fn frees_max(&self, _space: Space, _pages: usize) -> usize {
+        // A removal makes room for the frames of a table, or keeps the table.
+        0
+    }
+
+    fn frames_of(&self, space: Space, _memory: &impl Memory) -> usize {
+        self.tables(space).iter().map(Elastic::frames).sum()
     }
 
     fn insert(
@@ -146,12 +165,12 @@ impl Pages for ElasticCuckoo {
         let (ways, places) = (self.ways, self.places);
         let tables = self.tables_mut(space);
         if let Some(table) = tables.iter_mut().find(|table| table.size() == run.size()) {
-            return Ok(table.insert(run, memory, frames, flush)?);
+            return table.insert(run, memory, frames, flush);
         }
         let mut table = Elastic::new(run.size(), ways, places, memory, frames)?;
         if let Err(error) = table.insert(run, memory, frames, flush) {
             table.free(frames);
-            return Err(error.into());
+            return Err(error);
         }
         tables.push(table);
         Ok(())
@@ -172,7 +191,9 @@ impl Pages for ElasticCuckoo {
         let found = Found::new(page, at, PTE.read(at, memory));
         let last = exchange(PTE, found, memory, |pte| Some(emptied(pte))).unwrap_or(found.pte);
         table.release(at, memory);
-        if table.is_empty() && page.size() != SIZES[0] {
+        let frames = table.frames();
+        // Without memory for the token the empty table stays, and the next page of its size is entered there.
+        if table.is_empty() && page.size() != SIZES[0] && flush.try_reserve(frames).is_ok() {
             tables.remove(index).put_all(flush);
         }
         last

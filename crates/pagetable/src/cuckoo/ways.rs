@@ -1,14 +1,13 @@
-use alloc::vec::Vec;
-
 use addr::{Frames, Memory, OutOfFrames, PageSize, PhysAddr};
 
-use super::line::LINE_BYTES;
+use super::{WAYS_MAX, line::LINE_BYTES};
 use crate::Flush;
 
 /// Arrays of one length, one per way.
 #[derive(Debug)]
 pub(super) struct Ways {
-    pub(super) bases: Vec<PhysAddr>,
+    bases: [PhysAddr; WAYS_MAX as usize],
+    count: usize,
     pub(super) places: u64,
 }
 
@@ -20,20 +19,25 @@ impl Ways {
         frames: &mut impl Frames,
     ) -> Result<Ways, OutOfFrames> {
         let size = frame_size(places);
-        let mut bases = Vec::new();
-        for _ in 0..ways {
+        let mut bases = [PhysAddr::new(0); WAYS_MAX as usize];
+        for way in 0..ways {
             match frames.allocate(size) {
-                Ok(base) => bases.push(base),
+                Ok(base) => bases[way] = base,
                 Err(error) => {
-                    bases.into_iter().for_each(|base| frames.free(base, size));
+                    bases[..way].iter().for_each(|&base| frames.free(base, size));
                     return Err(error);
                 }
             }
         }
-        for &base in &bases {
+        for &base in &bases[..ways] {
             memory.zero(base, places * LINE_BYTES);
         }
-        Ok(Ways { bases, places })
+        Ok(Ways { bases, count: ways, places })
+    }
+
+    /// The frame of each way.
+    pub(super) fn bases(&self) -> &[PhysAddr] {
+        &self.bases[..self.count]
     }
 
     pub(super) fn at(&self, way: usize, index: u64) -> PhysAddr {
@@ -42,30 +46,30 @@ impl Ways {
 
     /// The number of places for lines in all ways together.
     pub(super) fn lines_max(&self) -> u64 {
-        self.places * self.bases.len() as u64
+        self.places * self.count as u64
     }
 
     /// Hands the frames over to `flush`, which frees them after the flush.
     pub(super) fn put_all(self, flush: &mut Flush) {
-        for base in self.bases {
+        for &base in self.bases() {
             flush.add_table(base, frame_size(self.places));
         }
     }
 
     /// Frees the frames of arrays that were never walked.
     pub(super) fn free(self, frames: &mut impl Frames) {
-        for base in self.bases {
+        for &base in self.bases() {
             frames.free(base, frame_size(self.places));
         }
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.bases.len() as u64 * self.places * LINE_BYTES
+        self.count as u64 * self.places * LINE_BYTES
     }
 
     /// The addresses of the places from number `first` on, in each way.
     pub(super) fn lines(&self, first: u64) -> impl Iterator<Item = PhysAddr> + '_ {
-        let ways = 0..self.bases.len();
+        let ways = 0..self.count;
         ways.flat_map(move |way| (first..self.places).map(move |index| self.at(way, index)))
     }
 }

@@ -34,14 +34,16 @@ const SLACK_BYTES_MAX: u64 = 128;
 
 /// The planned growth of a node: the nodes that it absorbs, and the parts that would remain of
 /// them.
-struct Growth {
+struct Growth<'a> {
     grown: Table,
     /// The entries of the grown node.
-    entries: Vec<Entry>,
+    entries: &'a [Entry],
     /// The nodes that are removed, including the smaller node that grows.
     nodes: Vec<Table>,
     /// New nodes for the remaining parts of nodes that are absorbed only in part.
     parts: Vec<Table>,
+    /// Whether no memory was left for one of the lists.
+    is_short: bool,
 }
 
 impl Guarded {
@@ -59,14 +61,14 @@ impl Guarded {
         flush: &mut Flush,
     ) {
         let mut gone: Vec<Table> = Vec::new();
-        for (n, &place) in places(space, addr, memory).iter().rev().enumerate() {
-            let grown = self.grow_node(space, place, memory, frames);
-            // The lowest node is new, and the node above it has a new entry. A node further up can
-            // only grow if the node below it has grown.
-            if grown.is_none() && n > 0 {
+        let Ok(places) = places(space, addr, memory) else { return };
+        for (n, place) in places.iter().rev().enumerate() {
+            let has_grown = self.grow_node(space, place, (&mut gone, flush), memory, frames);
+            // The new node and the one that holds it are new to each other; further up something
+            // is new only if the node below has grown.
+            if !has_grown && n > 0 {
                 break;
             }
-            gone.extend(grown.into_iter().flatten());
         }
         if let Some(top) = gone.iter().max_by_key(|table| table.shift) {
             flush.move_tables(Entry::node(*top, addr).range());
@@ -76,75 +78,86 @@ impl Guarded {
         }
     }
 
-    /// Lets the node behind the entry at `place` grow, if it should. Returns the nodes that it
-    /// replaces.
+    /// Lets the node behind the entry at `place` grow, if it should and there is memory for that. Adds the
+    /// nodes that it replaces to `gone`. Returns whether the node has grown.
     fn grow_node(
         &mut self,
         space: Space,
         place: PhysAddr,
+        (gone, flush): (&mut Vec<Table>, &mut Flush),
         memory: &mut impl Memory,
         frames: &mut impl Frames,
-    ) -> Option<Vec<Table>> {
-        let table = Entry::read(place, memory).and_then(Entry::table)?;
-        let entries: Vec<Entry> = table.entries(memory).collect();
+    ) -> bool {
+        let Some(table) = Entry::read(place, memory).and_then(Entry::table) else { return false };
+        let Some(entries) = collected(table, memory) else { return false };
         let lowest = table.shift.saturating_sub(INDEX_BITS_MAX as u32).max(PAIR_SHIFT);
         for low in lowest..table.low {
-            let growth = Growth::new(table, low, entries.clone(), memory);
+            let growth = Growth::new(table, low, &entries, memory);
+            if growth.is_short {
+                return false;
+            }
             if growth.bytes_after() <= growth.bytes_max() {
-                return self.replace(space, place, growth, memory, frames);
+                let count = growth.nodes.len();
+                let has_room = gone.try_reserve(count).is_ok()
+                    && flush.try_reserve(gone.len() + count).is_ok();
+                if !has_room || !self.replace(space, place, &growth, memory, frames) {
+                    return false;
+                }
+                gone.extend(&growth.nodes);
+                return true;
             }
         }
-        None
+        false
     }
 
-    /// Replaces the node behind the entry at `place` by its grown version. Returns the nodes that
-    /// are no longer linked.
+    /// Replaces the node behind the entry at `place` by its grown version, unless no memory is left. Its
+    /// `nodes` are then no longer linked.
     fn replace(
         &mut self,
         space: Space,
         place: PhysAddr,
-        growth: Growth,
+        growth: &Growth<'_>,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
-    ) -> Option<Vec<Table>> {
-        let Growth { mut grown, entries, nodes, parts } = growth;
-        let wanted = core::iter::once(grown).chain(parts);
-        let starts = self.take_all(space, wanted, frames)?;
+    ) -> bool {
+        let Growth { mut grown, entries, ref parts, .. } = *growth;
+        let wanted = core::iter::once(grown).chain(parts.iter().copied());
+        let Some(starts) = self.take_all(space, wanted, frames) else { return false };
         grown.start = starts[0];
         for index in 0..grown.len() {
             Entry::write(None, grown.nth(index), memory);
         }
         let mut parts = starts[1..].iter();
-        for &entry in &entries {
+        for &entry in entries {
             scatter(grown, entry, &mut parts, memory);
         }
         Entry::write(Some(Entry::node(grown, entries[0].start())), place, memory);
-        Some(nodes)
+        true
     }
 
     /// Allocates nodes for all of `wanted`, or none.
     fn take_all(
         &mut self,
         space: Space,
-        wanted: impl Iterator<Item = Table>,
+        wanted: impl Iterator<Item = Table> + Clone,
         frames: &mut impl Frames,
     ) -> Option<Vec<PhysAddr>> {
-        let mut taken: Vec<(PhysAddr, usize)> = Vec::new();
-        for table in wanted {
-            let bits = table.index_bits() as usize;
-            match self.pools(space)[bits].take(frames) {
-                Ok(start) => taken.push((start, bits)),
+        let mut starts = Vec::new();
+        starts.try_reserve_exact(wanted.clone().count()).ok()?;
+        for table in wanted.clone() {
+            match self.pools(space)[table.index_bits() as usize].take(frames) {
+                Ok(start) => starts.push(start),
                 Err(_) => {
-                    let mut unused = Flush::nothing(space);
-                    for (start, bits) in taken {
-                        self.pools(space)[bits].put(start, &mut unused);
+                    for (start, table) in starts.into_iter().zip(wanted) {
+                        let mut unused = Flush::nothing(space);
+                        self.pools(space)[table.index_bits() as usize].put(start, &mut unused);
+                        unused.done(frames);
                     }
-                    unused.done(frames);
                     return None;
                 }
             }
         }
-        Some(taken.into_iter().map(|(start, _)| start).collect())
+        Some(starts)
     }
 
     /// Splits the node behind the entry at `place` into nodes of two entries, if these nodes take
@@ -157,9 +170,12 @@ impl Guarded {
         flush: &mut Flush,
     ) {
         let Some(table) = Entry::read(place, memory).and_then(Entry::table) else { return };
-        let entries: Vec<Entry> = table.entries(memory).collect();
+        let Some(entries) = collected(table, memory) else { return };
         let nodes = entries.len() as u64 - 1;
-        if 2 * nodes >= table.len() || self.pools(space)[1].free() < nodes {
+        if 2 * nodes >= table.len()
+            || self.pools(space)[1].free() < nodes
+            || flush.try_reserve(1).is_err()
+        {
             return;
         }
         let whole = self.binary(space, &entries, memory);
@@ -184,30 +200,44 @@ impl Guarded {
     }
 }
 
-impl Growth {
-    /// The growth of `table`, which holds `entries`, to a node whose index reaches down to bit
-    /// `low`.
-    fn new(table: Table, low: u32, entries: Vec<Entry>, memory: &impl Memory) -> Growth {
+impl<'a> Growth<'a> {
+    fn new(table: Table, low: u32, entries: &'a [Entry], memory: &impl Memory) -> Growth<'a> {
         let grown = Table { low, ..table };
-        let mut growth = Growth { grown, entries, nodes: Vec::from([table]), parts: Vec::new() };
-        for n in 0..growth.entries.len() {
-            growth.absorb(growth.entries[n], memory);
+        let (nodes, parts) = (Vec::new(), Vec::new());
+        let mut growth = Growth { grown, entries, nodes, parts, is_short: false };
+        growth.add_node(table);
+        for &entry in entries {
+            growth.absorb(entry, memory);
         }
         growth
     }
 
-    /// Absorbs the node behind `entry`, as far as the new index bits reach.
+    fn add_node(&mut self, table: Table) {
+        self.is_short |= self.nodes.try_reserve(1).is_err();
+        if !self.is_short {
+            self.nodes.push(table);
+        }
+    }
+
+    /// Adds the nodes at and below `entry` whose index bits the grown node takes over.
     fn absorb(&mut self, entry: Entry, memory: &impl Memory) {
         let low = self.grown.low;
         let Some(table) = entry.table().filter(|table| table.shift > low) else { return };
-        self.nodes.push(table);
+        self.add_node(table);
         if table.low >= low {
             for entry in table.entries(memory) {
                 self.absorb(entry, memory);
             }
-        } else {
-            let parts = parts(self.grown, table);
-            self.parts.extend(parts.filter(|part| part.entries(memory).nth(1).is_some()));
+            return;
+        }
+        for part in parts(self.grown, table) {
+            if part.entries(memory).nth(1).is_none() {
+                continue;
+            }
+            self.is_short |= self.parts.try_reserve(1).is_err();
+            if !self.is_short {
+                self.parts.push(part);
+            }
         }
     }
 
@@ -220,6 +250,14 @@ impl Growth {
     fn bytes_after(&self) -> u64 {
         bytes(&[self.grown]) + bytes(&self.parts)
     }
+}
+
+/// The entries of a node, if there is memory for a list of them.
+fn collected(table: Table, memory: &impl Memory) -> Option<Vec<Entry>> {
+    let mut entries = Vec::new();
+    entries.try_reserve_exact(table.entries(memory).count()).ok()?;
+    entries.extend(table.entries(memory));
+    Some(entries)
 }
 
 fn bytes(tables: &[Table]) -> u64 {
@@ -238,10 +276,14 @@ fn scatter<'a>(
         grown.fill(entry, Some(entry), memory);
         return;
     };
-    let entries: Vec<Entry> = table.entries(memory).collect();
     if table.low >= grown.low {
-        for entry in entries {
-            scatter(grown, entry, new, memory);
+        let mut before = None;
+        for index in 0..table.len() {
+            let entry = Entry::read(table.nth(index), memory);
+            if let Some(entry) = entry.filter(|entry| Some(*entry) != before) {
+                scatter(grown, entry, new, memory);
+            }
+            before = entry;
         }
         return;
     }

@@ -9,12 +9,13 @@
 //!                           [a|0101]           the node was: [a|0101]
 //! ```
 
-use alloc::vec::Vec;
+use alloc::collections::TryReserveError;
 
-use addr::{Frames, Memory, OutOfFrames, Page, PhysAddr, VirtAddr, VirtRange};
+use addr::{Frames, Memory, Page, PhysAddr, VirtAddr, VirtRange};
 
 use super::entry::{ALL_SHIFT, Entry, PAIR_SHIFT, Table};
 use super::{Guarded, PTE, note_at};
+use crate::few::Few;
 use crate::pages::{Found, Run, exchange};
 use crate::pte::Pte;
 use crate::{Error, Flush, Space, Translation};
@@ -28,6 +29,9 @@ pub(super) struct End {
     from: PhysAddr,
     pub(super) entry: Option<Entry>,
 }
+
+/// The addresses of the entries on a path, from the root downwards.
+pub(super) type Places = Few<PhysAddr, 16>;
 
 /// A page that was removed.
 pub(super) struct Removed {
@@ -52,21 +56,23 @@ impl Guarded {
         frames: &mut impl Frames,
         flush: &mut Flush,
     ) -> Result<(), Error> {
-        let mut parted: Vec<Page> = Vec::new();
+        let mut parted = Few::<Option<Page>, 1>::new(None);
         for (n, (page, note)) in run.noted_pages().enumerate() {
-            match self.add(space, page, note, memory, frames) {
-                Ok(parts) => parted.extend(parts.then_some(page.page)),
+            let room = parted.prepare().map_err(Error::from);
+            match room.and_then(|()| self.add(space, page, note, memory, frames)) {
+                Ok(false) => {}
+                Ok(true) => parted.push(Some(page.page))?,
                 Err(error) => {
-                    let mut undone = Flush::nothing(space);
                     for page in run.pages().take(n).rev() {
+                        let mut undone = Flush::nothing(space);
                         self.take_out(space, page.page, memory, &mut undone);
+                        undone.done(frames);
                     }
-                    undone.done(frames);
                     return Err(error);
                 }
             }
         }
-        for page in parted {
+        for page in parted.iter().flatten() {
             flush.move_tables(VirtRange::of_page(page));
             if self.adaptive {
                 self.grow(space, page.start(), memory, frames, flush);
@@ -105,7 +111,7 @@ impl Guarded {
                     let mut unused = Flush::nothing(space);
                     self.pools(space)[0].put(external, &mut unused);
                     unused.done(frames);
-                    return Err(error.into());
+                    return Err(error);
                 }
             };
             write_external(leaf, addr, (pte, note), memory);
@@ -167,7 +173,7 @@ impl Guarded {
         space: Space,
         index_bits: u32,
         frames: &mut impl Frames,
-    ) -> Result<PhysAddr, OutOfFrames> {
+    ) -> Result<PhysAddr, Error> {
         self.pools(space)[index_bits as usize].take(frames)
     }
 }
@@ -189,14 +195,18 @@ pub(super) fn end(space: Space, addr: VirtAddr, memory: &impl Memory) -> End {
 
 /// The addresses of the entries on the path to `addr` that lead to nodes, starting with the root
 /// entry.
-pub(super) fn places(space: Space, addr: VirtAddr, memory: &impl Memory) -> Vec<PhysAddr> {
+pub(super) fn places(
+    space: Space,
+    addr: VirtAddr,
+    memory: &impl Memory,
+) -> Result<Places, TryReserveError> {
     let mut table = Guarded::root_table(space);
-    let mut places = Vec::new();
+    let mut places = Places::new(PhysAddr::new(0));
     loop {
         let at = table.entry_at(addr);
         let entry = Entry::read(at, memory).filter(|entry| entry.mismatch(addr).is_none());
-        let Some(next) = entry.and_then(Entry::table) else { return places };
-        places.push(at);
+        let Some(next) = entry.and_then(Entry::table) else { return Ok(places) };
+        places.push(at)?;
         table = next;
     }
 }

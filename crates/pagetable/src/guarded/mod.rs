@@ -118,6 +118,11 @@ impl Guarded {
     }
 
     /// The root entry, represented as a node of one entry.
+    /// The number of frames that hold nodes of `space`.
+    fn frames_in_pools(&self, space: Space) -> usize {
+        self.spaces.own(space).map_or(0, |pools| pools.iter().map(Pool::frames).sum())
+    }
+
     const fn root_table(space: Space) -> Table {
         Table { start: space.root(), shift: ALL_SHIFT, low: ALL_SHIFT }
     }
@@ -141,7 +146,7 @@ impl Guarded {
         table: Table,
         range: VirtRange,
         memory: &impl Memory,
-        found: &mut Vec<Found>,
+        each: &mut dyn FnMut(Found),
     ) {
         let bits = (table.len() - 1).checked_shl(table.low).unwrap_or(0);
         let index = |addr: VirtAddr| (addr.get() & bits).checked_shr(table.low).unwrap_or(0);
@@ -152,8 +157,8 @@ impl Guarded {
                 && let Some(part) = entry.range().intersection(range)
             {
                 match entry.table() {
-                    Some(next) => self.gather_table(next, part, memory, found),
-                    None => gather_external(entry, part, memory, found),
+                    Some(next) => self.gather_table(next, part, memory, each),
+                    None => gather_external(entry, part, memory, each),
                 }
             }
             before = entry;
@@ -167,13 +172,18 @@ const fn note_at(at: PhysAddr) -> PhysAddr {
 }
 
 /// Appends to `found` the pages in `range` of an external node.
-fn gather_external(entry: Entry, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>) {
+fn gather_external(
+    entry: Entry,
+    range: VirtRange,
+    memory: &impl Memory,
+    each: &mut dyn FnMut(Found),
+) {
     let (first, _) = entry.page(range.start());
     for page in range.pages(first.size()) {
         let (page, at) = entry.page(page.start());
         let pte = PTE.read(at, memory);
         if pte.is_mapped() {
-            found.push(Found::new(page, at, pte));
+            each(Found::new(page, at, pte));
         }
     }
 }
@@ -240,8 +250,25 @@ impl Pages for Guarded {
         }
     }
 
-    fn gather(&self, space: Space, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>) {
-        self.gather_table(Guarded::root_table(space), range, memory, found);
+    fn gather(
+        &self,
+        space: Space,
+        range: VirtRange,
+        memory: &impl Memory,
+        each: &mut dyn FnMut(Found),
+    ) {
+        self.gather_table(Guarded::root_table(space), range, memory, each);
+    }
+
+    fn frees_max(&self, space: Space, pages: usize) -> usize {
+        let frames = self.frames_in_pools(space);
+        // With a page its pair goes, the node above if one entry is left in it, and a node that is
+        // taken apart.
+        frames.min(pages.saturating_mul(3))
+    }
+
+    fn frames_of(&self, space: Space, _memory: &impl Memory) -> usize {
+        self.frames_in_pools(space)
     }
 
     fn insert(

@@ -42,6 +42,13 @@ struct Prepared {
     taken: Vec<(PhysAddr, u32)>,
 }
 
+/// Adds an element to a list, or fails with the list as it was.
+fn add<T>(list: &mut Vec<T>, element: T) -> Result<(), Error> {
+    list.try_reserve(1)?;
+    list.push(element);
+    Ok(())
+}
+
 impl Guarded {
     /// See [`crate::pages::Pages::replace`].
     pub(super) fn replace_pages(
@@ -54,12 +61,17 @@ impl Guarded {
         flush: &mut Flush,
     ) -> Result<Vec<Mapping>, Error> {
         let mut prepared = Prepared::default();
-        if let Err(error) = self.prepare(space, (before, after), memory, frames, &mut prepared) {
-            let mut unused = Flush::nothing(space);
+        let (mut last, mut found) = (Vec::new(), Vec::<Found>::new());
+        let room = last.try_reserve_exact(before.len());
+        let room = room.and_then(|()| found.try_reserve_exact(before.len())).map_err(Error::from);
+        if let Err(error) =
+            room.and_then(|()| self.prepare(space, (before, after), memory, frames, &mut prepared))
+        {
             for (node, bits) in prepared.taken {
+                let mut unused = Flush::nothing(space);
                 self.pools(space)[bits as usize].put(node, &mut unused);
+                unused.done(frames);
             }
-            unused.done(frames);
             return Err(error);
         }
         for change in prepared.changes {
@@ -68,13 +80,12 @@ impl Guarded {
                 Change::Put(at, entry) => Entry::write(Some(entry), at, memory),
             }
         }
-        let mut last = Vec::with_capacity(before.len());
-        let mut found: Vec<Found> = Vec::new();
         for &entry in &prepared.gone {
             found.clear();
+            let each = &mut |page| found.push(page);
             match entry.table() {
-                Some(table) => self.gather_table(table, entry.range(), memory, &mut found),
-                None => gather_external(entry, entry.range(), memory, &mut found),
+                Some(table) => self.gather_table(table, entry.range(), memory, each),
+                None => gather_external(entry, entry.range(), memory, each),
             }
             for &found in &found {
                 let pte = exchange(PTE, found, memory, |_| Some(Pte::EMPTY)).unwrap_or(found.pte);
@@ -102,7 +113,9 @@ impl Guarded {
         for page in after {
             let addr = page.page.start();
             self.grow(space, addr, memory, frames, flush);
-            if let Some(&place) = places(space, addr, memory).last() {
+            let last =
+                places(space, addr, memory).ok().and_then(|places| places.iter().next_back());
+            if let Some(place) = last {
                 self.take_apart(space, place, memory, flush);
             }
         }
@@ -156,9 +169,9 @@ impl Guarded {
         };
         for pages in new.chunk_by(same_place) {
             let entry = self.build(space, pages, memory, frames, prepared)?;
-            prepared.changes.push(Change::Fill(table, entry));
+            add(&mut prepared.changes, Change::Fill(table, entry))?;
         }
-        prepared.gone.push(leaf);
+        add(&mut prepared.gone, leaf)?;
         Ok(())
     }
 
@@ -182,22 +195,25 @@ impl Guarded {
                 Some(next) => (table, from) = (next, at),
                 // All pages below this entry are parts of the new page.
                 None if table.low >= shift => {
-                    prepared.changes.push(Change::Put(at, entry));
-                    prepared.gone.push(there);
+                    add(&mut prepared.changes, Change::Put(at, entry))?;
+                    add(&mut prepared.gone, there)?;
                     return Ok(());
                 }
                 None => break,
             }
         }
-        let (inside, outside): (Vec<Entry>, Vec<Entry>) =
-            table.entries(memory).partition(|entry| range.covers(entry.range()));
-        // The new page would be the only entry of this node, and nodes with one entry are removed.
-        if outside.is_empty() {
-            prepared.gone.extend(Entry::read(from, memory));
-            prepared.changes.push(Change::Put(from, entry));
+        let is_inside = |entry: &Entry| range.covers(entry.range());
+        // A node with one entry does not stay.
+        if table.entries(memory).all(|entry| is_inside(&entry)) {
+            if let Some(entry) = Entry::read(from, memory) {
+                add(&mut prepared.gone, entry)?;
+            }
+            add(&mut prepared.changes, Change::Put(from, entry))?;
         } else {
-            prepared.gone.extend(inside);
-            prepared.changes.push(Change::Fill(table, entry));
+            for inside in table.entries(memory).filter(is_inside) {
+                add(&mut prepared.gone, inside)?;
+            }
+            add(&mut prepared.changes, Change::Fill(table, entry))?;
         }
         Ok(())
     }
@@ -259,25 +275,19 @@ impl Guarded {
         frames: &mut impl Frames,
         prepared: &mut Prepared,
     ) -> Result<PhysAddr, Error> {
+        prepared.taken.try_reserve(1)?;
         let node = self.take(space, index_bits, frames)?;
         prepared.taken.push((node, index_bits));
         Ok(node)
     }
 
     /// Returns the nodes behind `entry` to their pools.
-    fn put_below(
-        &mut self,
-        space: Space,
-        entry: Entry,
-        memory: &mut impl Memory,
-        flush: &mut Flush,
-    ) {
+    fn put_below(&mut self, space: Space, entry: Entry, memory: &impl Memory, flush: &mut Flush) {
         let Some(table) = entry.table() else {
             self.pools(space)[0].put(entry.pointer, flush);
             return;
         };
-        let entries: Vec<Entry> = table.entries(memory).collect();
-        for entry in entries {
+        for entry in table.entries(memory) {
             self.put_below(space, entry, memory, flush);
         }
         self.pools(space)[table.index_bits() as usize].put(table.start, flush);

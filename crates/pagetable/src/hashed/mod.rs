@@ -104,10 +104,14 @@ impl Hashed {
 
     /// The ways to hash an address for which the table has entries, in the order in which a walk
     /// tries them.
+    /// The store of a space, if the space exists.
+    fn store_of(&self, space: Space) -> Option<&Store> {
+        self.shared.as_ref().or_else(|| self.spaces.own(space)?.as_ref())
+    }
+
     #[inline]
     fn probes(&self, space: Space) -> impl Iterator<Item = usize> + use<> {
-        let store = self.shared.as_ref().or_else(|| self.spaces.own(space)?.as_ref());
-        let used = store.map_or([false; _], Store::probes);
+        let used = self.store_of(space).map_or([false; _], Store::probes);
         (0..used.len()).filter(move |&probe| used[probe])
     }
 

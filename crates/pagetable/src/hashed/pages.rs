@@ -87,6 +87,19 @@ impl Hashed {
     }
 }
 
+impl Hashed {
+    /// Removes all entries of `space`, one after the other, without memory for a list of them.
+    #[cold]
+    fn release_all(&mut self, space: Space, memory: &mut impl Memory, flush: &mut Flush) {
+        loop {
+            let mut last = None;
+            self.links(space, VirtRange::ALL, memory, &mut |link| last = Some(link));
+            let Some(link) = last else { return };
+            self.release(space, link, memory, flush);
+        }
+    }
+}
+
 impl Pages for Hashed {
     /// The space's buckets and entries, unless all spaces share one table.
     type Own = Option<Store>;
@@ -153,10 +166,17 @@ impl Pages for Hashed {
         flush: &mut Flush,
     ) {
         if self.shape.shared && self.spaces.count() > 0 {
-            let mut of_space = Vec::new();
-            self.links(space, VirtRange::ALL, memory, &mut |link| of_space.push(link));
-            // Entries are released from the end of each chain, so that the entry before each of
-            // them still exists.
+            let (mut of_space, mut is_short) = (Vec::new(), false);
+            self.links(space, VirtRange::ALL, memory, &mut |link| {
+                is_short = is_short || of_space.try_reserve(1).is_err();
+                if !is_short {
+                    of_space.push(link);
+                }
+            });
+            if is_short {
+                return self.release_all(space, memory, flush);
+            }
+            // From the end, so that what comes before an entry is still there.
             for link in of_space.into_iter().rev() {
                 self.release(space, link, memory, flush);
             }
@@ -170,15 +190,40 @@ impl Pages for Hashed {
         self.locate(space, addr, memory).map(|(_, found)| self.with_usage(space, found, memory))
     }
 
-    fn gather(&self, space: Space, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>) {
+    fn gather(
+        &self,
+        space: Space,
+        range: VirtRange,
+        memory: &impl Memory,
+        each: &mut dyn FnMut(Found),
+    ) {
         self.links(space, range, memory, &mut |link| {
-            found.extend(self.layout.pages_in(link, range, memory));
+            self.layout.pages_in(link, range, memory).for_each(&mut *each);
         });
-        if self.shape.replicated {
-            found.sort_unstable_by_key(|found| found.page);
-            found.dedup_by_key(|found| found.page);
-            found.iter_mut().for_each(|found| *found = self.with_usage(space, *found, memory));
+    }
+
+    fn repeats(&self) -> bool {
+        self.shape.replicated
+    }
+
+    fn with_all_usage(&self, space: Space, found: Found, memory: &impl Memory) -> Found {
+        self.with_usage(space, found, memory)
+    }
+
+    fn frees_max(&self, space: Space, pages: usize) -> usize {
+        let frames = self.store_of(space).map_or(0, Store::frames);
+        // A page has one entry in a frame, unless it has copies.
+        if self.shape.replicated { frames } else { frames.min(pages) }
+    }
+
+    fn frames_of(&self, space: Space, memory: &impl Memory) -> usize {
+        let frames = self.store_of(space).map_or(0, Store::frames);
+        if self.shape.shared && self.spaces.count() > 1 {
+            let mut entries = 0;
+            self.links(space, VirtRange::ALL, memory, &mut |_| entries += 1);
+            return frames.min(entries);
         }
+        frames + 1
     }
 
     fn insert(
@@ -191,11 +236,11 @@ impl Pages for Hashed {
     ) -> Result<(), Error> {
         for (n, page) in run.noted_pages().enumerate() {
             if let Err(error) = self.insert_page(space, page, memory, frames) {
-                let mut undone = Flush::nothing(space);
                 for page in run.pages().take(n) {
+                    let mut undone = Flush::nothing(space);
                     self.remove(space, page.page, memory, &mut undone);
+                    undone.done(frames);
                 }
-                undone.done(frames);
                 return Err(error);
             }
         }

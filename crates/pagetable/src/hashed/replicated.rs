@@ -39,9 +39,12 @@ impl Hashed {
     ) -> Result<(), Error> {
         for addr in copies(page.0.page) {
             if let Err(error) = self.enter(space, page, addr, memory, frames) {
-                let mut undone = Flush::nothing(space);
-                self.take_out_copies(space, page.0.page, memory, &mut undone);
-                undone.done(frames);
+                let size = page.0.page.size();
+                for addr in copies(page.0.page).rev() {
+                    let mut undone = Flush::nothing(space);
+                    self.take_out(space, (addr, size), memory, &mut undone);
+                    undone.done(frames);
+                }
                 return Err(error);
             }
         }

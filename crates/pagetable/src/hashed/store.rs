@@ -52,6 +52,11 @@ impl Store {
     }
 
     /// Frees all entries of overflow chains; their frames are in `flush`.
+    /// The number of frames with nodes.
+    pub(super) fn frames(&self) -> usize {
+        self.pools.iter().map(Pool::frames).sum()
+    }
+
     pub(super) fn put_all(self, flush: &mut Flush) {
         self.pools.into_iter().for_each(|pool| pool.put_all(flush));
     }

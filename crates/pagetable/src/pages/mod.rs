@@ -138,7 +138,29 @@ pub(crate) trait Pages {
     fn find(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Found>;
 
     /// Appends to `found` every page that overlaps `range`, in any order.
-    fn gather(&self, space: Space, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>);
+    fn gather(
+        &self,
+        space: Space,
+        range: VirtRange,
+        memory: &impl Memory,
+        each: &mut dyn FnMut(Found),
+    );
+
+    /// Whether [`Pages::gather`] finds a page several times, once for each of its entries.
+    fn repeats(&self) -> bool {
+        false
+    }
+
+    /// A page that [`Pages::gather`] has found, with the usage of all its entries.
+    fn with_all_usage(&self, _space: Space, found: Found, _memory: &impl Memory) -> Found {
+        found
+    }
+
+    /// The largest number of frames that are free after `pages` pages of the space have been removed.
+    fn frees_max(&self, space: Space, pages: usize) -> usize;
+
+    /// The number of frames that are free after the space, which exists, has been closed.
+    fn frames_of(&self, space: Space, memory: &impl Memory) -> usize;
 
     /// Maps the pages of `run`: all of them or, after an error, none. The table supports their size
     /// and frames, and no page of that size is mapped at their addresses. Nodes that move are added
@@ -166,15 +188,17 @@ pub(crate) trait Pages {
         frames: &mut impl Frames,
         flush: &mut Flush,
     ) -> Result<Vec<Mapping>, Error> {
+        let mut gone = Vec::new();
+        gone.try_reserve_exact(before.len())?;
         if let Some(run) = Run::listed(after) {
             self.insert(space, &run, memory, frames, flush)?;
         }
         let width = self.width();
-        let gone = before.iter().map(|&page| {
+        gone.extend(before.iter().map(|&page| {
             let last = self.remove(space, page, memory, flush);
             width.mapping(last, page)
-        });
-        Ok(gone.collect())
+        }));
+        Ok(gone)
     }
 
     /// Unmaps one page, which must be mapped, and returns its last entry. The entries of other

@@ -1,6 +1,6 @@
 //! Ranges, errors and tokens, implemented over single pages.
 
-use alloc::vec::Vec;
+use alloc::vec::{self, Vec};
 
 use addr::{Frames, Kind, Memory, Page, PageSize, RangeError, Rights, VirtAddr, VirtRange};
 
@@ -12,24 +12,87 @@ use crate::{
 };
 
 /// The pages that overlap `range`, by ascending address.
-fn sorted<P: Pages>(table: &P, space: Space, range: VirtRange, memory: &impl Memory) -> Vec<Found> {
-    let mut found = Vec::new();
-    table.gather(space, range, memory, &mut found);
+fn sorted<P: Pages>(
+    table: &P,
+    space: Space,
+    range: VirtRange,
+    memory: &impl Memory,
+) -> Result<Vec<Found>, Error> {
+    let (mut found, mut is_short) = (Vec::new(), false);
+    table.gather(space, range, memory, &mut |page| {
+        is_short = is_short || found.try_reserve(1).is_err();
+        if !is_short {
+            found.push(page);
+        }
+    });
+    if is_short {
+        return Err(Error::NoMemory);
+    }
     found.sort_unstable_by_key(|found| found.page);
-    found
+    if table.repeats() {
+        found.dedup_by_key(|found| found.page);
+        found.iter_mut().for_each(|found| *found = table.with_all_usage(space, *found, memory));
+    }
+    Ok(found)
 }
 
-/// The pages of a range. For a single base page, the usual case, no list is allocated.
+/// The first page that overlaps `range`.
+fn first_page<P: Pages>(
+    table: &P,
+    space: Space,
+    range: VirtRange,
+    memory: &impl Memory,
+) -> Option<Found> {
+    let mut first: Option<Found> = None;
+    table.gather(space, range, memory, &mut |found| {
+        if first.is_none_or(|first| found.page < first.page) {
+            first = Some(found);
+        }
+    });
+    first.map(|found| table.with_all_usage(space, found, memory))
+}
+
+/// The pages of a range, by ascending address. For a single base page, the usual case, no list is allocated.
 enum Gathered {
     One(Option<Found>),
-    Many(Vec<Found>),
+    Many(vec::IntoIter<Found>),
+    /// The part of the range that is left. There is no memory for a list, so each page is searched for.
+    Sought(Option<VirtRange>),
 }
 
 impl Gathered {
-    fn as_slice(&self) -> &[Found] {
+    fn of<P: Pages>(table: &P, space: Space, range: VirtRange, memory: &impl Memory) -> Gathered {
+        match sorted(table, space, range, memory) {
+            Ok(found) => Gathered::Many(found.into_iter()),
+            Err(_) => Gathered::Sought(Some(range)),
+        }
+    }
+
+    /// The next page. The pages before it may have been removed meanwhile.
+    #[inline]
+    fn next<P: Pages>(&mut self, table: &P, space: Space, memory: &impl Memory) -> Option<Found> {
         match self {
-            Gathered::One(found) => found.as_slice(),
-            Gathered::Many(found) => found,
+            Gathered::One(found) => found.take(),
+            Gathered::Many(found) => found.next(),
+            Gathered::Sought(rest) => {
+                let range = (*rest)?;
+                let found = first_page(table, space, range, memory)?;
+                let next = VirtRange::of_page(found.page).last().checked_add(1);
+                let next = next.filter(|next| *next <= range.last());
+                *rest = next.and_then(|next| {
+                    VirtRange::new(next, range.last().get() - next.get() + 1).ok()
+                });
+                Some(found)
+            }
+        }
+    }
+
+    /// The largest number of pages, if it is known.
+    fn count(&self) -> usize {
+        match self {
+            Gathered::One(_) => 1,
+            Gathered::Many(found) => found.len(),
+            Gathered::Sought(_) => usize::MAX,
         }
     }
 }
@@ -55,13 +118,21 @@ fn whole<P: Pages>(
             return Err(Error::Misaligned { addr: boundary.get(), size: base });
         }
     }
-    let found = sorted(table, space, range, memory);
-    for end in [found.first(), found.last()].into_iter().flatten() {
+    let found = Gathered::of(table, space, range, memory);
+    let ends = match &found {
+        Gathered::Many(found) => {
+            [found.as_slice().first(), found.as_slice().last()].map(Option::<&Found>::copied)
+        }
+        Gathered::One(_) | Gathered::Sought(_) => {
+            [range.start(), range.last()].map(|end| table.find(space, end, memory))
+        }
+    };
+    for end in ends.into_iter().flatten() {
         if !range.covers(VirtRange::of_page(end.page)) {
             return Err(Error::Splits { page: end.page });
         }
     }
-    Ok(Gathered::Many(found))
+    Ok(found)
 }
 
 /// Exchanges the entries of those pages in `range` that `new` changes.
@@ -75,7 +146,8 @@ fn edit<P: Pages>(
 ) -> Result<Flush, Error> {
     let width = table.width();
     let mut flush = Flush::nothing(space);
-    for &found in whole(table, space, range, memory)?.as_slice() {
+    let mut pages = whole(table, space, range, memory)?;
+    while let Some(found) = pages.next(table, space, memory) {
         let changed = |pte: Pte| Some(new(pte)).filter(|&new| pte.is_mapped() && new != pte);
         if let Some(before) = table.exchange(space, found, memory, changed) {
             report(&mut flush, width.mapping(before, found.page));
@@ -125,13 +197,17 @@ impl<P: Pages> PageTable for P {
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<Space, Error> {
+        self.spaces_mut().prepare()?;
         let (root, own) = self.open(memory, frames)?;
         Ok(self.spaces_mut().create(root, own))
     }
 
     fn destroy(&mut self, space: Space, memory: &mut impl Memory) -> Result<Flush, Error> {
+        self.spaces().check(space)?;
+        let mut flush = Flush::whole(space, false);
+        flush.try_reserve(self.frames_of(space, memory))?;
         let (global, own) = self.spaces_mut().destroy(space)?;
-        let mut flush = Flush::whole(space, global);
+        flush.merge(Flush::whole(space, global));
         self.close(space, own, memory, &mut flush);
         Ok(flush)
     }
@@ -149,7 +225,7 @@ impl<P: Pages> PageTable for P {
         let in_the_way = if count == 1 && first.page.size() == self.sizes()[0] {
             self.find(space, first.page.start(), memory)
         } else {
-            sorted(self, space, range, memory).first().copied()
+            first_page(self, space, range, memory)
         };
         if let Some(found) = in_the_way {
             return Err(Error::AlreadyMapped { page: found.page });
@@ -188,9 +264,11 @@ impl<P: Pages> PageTable for P {
         each: &mut impl FnMut(Mapping),
     ) -> Result<Flush, Error> {
         let mut flush = Flush::nothing(space);
-        for found in whole(self, space, range, memory)?.as_slice() {
-            // The note is read before the entry can be reused for another page.
-            let note = noted(self, found, memory).note;
+        let mut pages = whole(self, space, range, memory)?;
+        flush.try_reserve(self.frees_max(space, pages.count()))?;
+        while let Some(found) = pages.next(self, space, memory) {
+            // Before the entry is another page's.
+            let note = noted(self, &found, memory).note;
             let pte = self.remove(space, found.page, memory, &mut flush);
             flush.add(found.page, pte.global());
             each(Mapping { note, ..self.width().mapping(pte, found.page) });
@@ -267,17 +345,22 @@ impl<P: Pages> PageTable for P {
         if !self.sizes().contains(&to) {
             return Err(Unfit::PageSize(to).into());
         }
-        let found = sorted(self, space, range, memory);
-        let before: Vec<Mapping> = found.iter().map(|found| noted(self, found, memory)).collect();
+        let found = sorted(self, space, range, memory)?;
+        let mut before = Vec::new();
+        before.try_reserve_exact(found.len())?;
+        before.extend(found.iter().map(|found| noted(self, found, memory)));
         let mut mapped = resized(&before, range, to)?;
         let is_new = |page: Page| {
             before.binary_search_by_key(&page, |before| before.translation.page).is_err()
         };
         let pages = before.iter().map(|mapping| mapping.translation.page);
-        let old: Vec<Page> = pages.filter(|page| page.size() != to).collect();
-        let new = mapped.iter().map(|mapping| mapping.translation);
-        let new: Vec<Translation> = new.filter(|new| is_new(new.page)).collect();
+        let (mut old, mut new) = (Vec::<Page>::new(), Vec::<Translation>::new());
+        old.try_reserve_exact(before.len())?;
+        old.extend(pages.filter(|page| page.size() != to));
+        new.try_reserve_exact(mapped.len())?;
+        new.extend(mapped.iter().map(|new| new.translation).filter(|new| is_new(new.page)));
         let mut flush = Flush::nothing(space);
+        flush.try_reserve(self.frees_max(space, usize::MAX))?;
         for gone in self.replace(space, &old, &new, memory, frames, &mut flush)? {
             let Translation { page, global, .. } = gone.translation;
             flush.add(page, global);
@@ -343,7 +426,8 @@ impl<P: Pages> PageTable for P {
         each: &mut impl FnMut(Mapping),
     ) {
         if self.spaces().check(space).is_ok() {
-            for found in sorted(self, space, range, memory) {
+            let mut pages = Gathered::of(self, space, range, memory);
+            while let Some(found) = pages.next(self, space, memory) {
                 each(noted(self, &found, memory));
             }
         }

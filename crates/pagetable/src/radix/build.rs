@@ -9,12 +9,10 @@
 //! A new table is zeroed and filled before it is linked, so that a walker never sees an incomplete
 //! table. After an error, nothing has to be undone except to free frames that are not linked yet.
 
-use alloc::vec::{self, Vec};
-
 use addr::{Frames, Memory, Page, PageSize, PhysAddr, RangeError, VirtAddr, VirtRange};
 
 use super::{Part, Radix, Table};
-use crate::{Entry, Error, Format, Space, Translation, Unfit};
+use crate::{Entry, Error, Format, Space, Translation, Unfit, few::Few};
 
 /// Adjacent pages to be mapped to adjacent frames.
 pub(super) struct Run<'a> {
@@ -31,15 +29,25 @@ struct Survey<'a, M, A> {
     run: &'a Run<'a>,
     memory: &'a M,
     frames: &'a mut A,
-    stock: Vec<(PhysAddr, PageSize)>,
+    stock: Stock,
 }
 
-/// The state of a fill, which takes tables from `stock`.
+/// Frames for tables, in the order in which they are needed. One page needs at most one for each level below
+/// the root, so that most maps need no memory of the heap.
+pub(super) type Stock = Few<(PhysAddr, PageSize), 4>;
+
+/// An empty stock.
+pub(super) const fn no_stock() -> Stock {
+    Few::new((PhysAddr::new(0), PageSize::SIZE_4K))
+}
+
+/// The state of a fill, which takes tables from `stock`, of which `used` are in use.
 struct Fill<'a, M> {
     run: &'a Run<'a>,
     space: Space,
     memory: &'a mut M,
-    stock: vec::IntoIter<(PhysAddr, PageSize)>,
+    stock: &'a Stock,
+    used: usize,
 }
 
 impl Run<'_> {
@@ -82,16 +90,14 @@ impl<F: Format> Radix<F> {
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<u64, Error> {
-        let mut survey = Survey { run, memory: &*memory, frames, stock: Vec::new() };
+        let mut survey = Survey { run, memory: &*memory, frames, stock: no_stock() };
         let result = self.survey(table.level, Some(table.start), run.part, &mut survey);
         let stock = survey.stock;
         if let Err(error) = result {
-            for (frame, size) in stock {
-                frames.free(frame, size);
-            }
+            stock.iter().for_each(|(frame, size)| frames.free(frame, size));
             return Err(error);
         }
-        let mut fill = Fill { run, space, memory, stock: stock.into_iter() };
+        let mut fill = Fill { run, space, memory, stock: &stock, used: 0 };
         Ok(self.fill(table.level, table.start, run.part, &mut fill))
     }
 
@@ -177,8 +183,9 @@ impl<F: Format> Radix<F> {
         survey: &mut Survey<'_, M, A>,
     ) -> Result<(), Error> {
         let size = self.frame_size(level);
+        survey.stock.prepare()?;
         let frame = survey.frames.allocate(size)?;
-        survey.stock.push((frame, size));
+        survey.stock.push((frame, size))?;
         Ok(self.check_table(frame, size)?)
     }
 
@@ -253,7 +260,9 @@ impl<F: Format> Radix<F> {
             }
             return false;
         }
-        let (next, _) = fill.stock.next().expect("the survey stocked every missing table");
+        let next = fill.stock.get(fill.used).map(|(next, _)| next);
+        let next = next.expect("the survey stocked every missing table");
+        fill.used += 1;
         let footprint = self.table_footprint(level - 1);
         fill.memory.zero(next, footprint.table_bytes);
         self.takes(fill.space, footprint);

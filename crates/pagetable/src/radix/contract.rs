@@ -33,6 +33,7 @@ impl<F: Format> PageTable for Radix<F> {
     ) -> Result<Space, Error> {
         let level = self.format.levels();
         let size = self.frame_size(level);
+        self.spaces.prepare()?;
         let root = frames.allocate(size)?;
         if let Err(unfit) = self.check_table(root, size) {
             frames.free(root, size);
@@ -44,9 +45,12 @@ impl<F: Format> PageTable for Radix<F> {
     }
 
     fn destroy(&mut self, space: Space, memory: &mut impl Memory) -> Result<Flush, Error> {
+        let taken = self.spaces.own(space).ok_or(Error::NoSpace(space))?.footprint();
+        let mut flush = Flush::whole(space, false);
+        flush.try_reserve(self.tables_max(taken))?;
         let (global, _) = self.spaces.destroy(space)?;
         self.recent = Recent::NONE;
-        let mut flush = Flush::whole(space, global);
+        flush.merge(Flush::whole(space, global));
         let root = self.root_table(space);
         flush.add_table(root.start, self.frame_size(root.level));
         for part in self.spanned(VirtRange::ALL) {

@@ -59,6 +59,9 @@ impl<F: Format> Radix<F> {
         let end = range.last().wrapping_add(1);
         self.check_end(space, range, range.last(), end, memory)?;
         let mut edit = Edit::new(space, change, each);
+        if C::REMOVES {
+            self.reserve_tables(space, range, &mut edit.flush)?;
+        }
         for span in 0..self.format.spans().len() {
             if let Some(part) = self.format.spans()[span].intersection(range) {
                 self.edit_table(self.root_table(space), part.into(), memory, &mut edit);

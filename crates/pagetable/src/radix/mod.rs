@@ -27,12 +27,13 @@ mod share;
 mod single;
 mod subtree;
 
+use alloc::collections::TryReserveError;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use addr::{Memory, PageSize, PhysAddr, VirtAddr, VirtRange};
 
 use crate::spaces::Spaces;
-use crate::{Footprint, Format, Mapping, Space, Unfit};
+use crate::{Flush, Footprint, Format, Mapping, Space, Unfit};
 
 use single::Recent;
 
@@ -91,6 +92,32 @@ impl<F: Format> Radix<F> {
             table_bytes: self.format.table_size(level).bytes(),
             frame_bytes: self.frame_size(level).bytes(),
         }
+    }
+
+    /// The largest number of tables, with the root, in this memory.
+    fn tables_max(&self, taken: Footprint) -> usize {
+        let root = self.frame_size(self.format.levels()).bytes();
+        1 + (taken.frame_bytes.saturating_sub(root) / self.format.page_size(1).bytes()) as usize
+    }
+
+    /// Makes room in `flush` for all tables that may become empty when the pages of `range` are unmapped.
+    #[inline]
+    fn reserve_tables(
+        &self,
+        space: Space,
+        range: VirtRange,
+        flush: &mut Flush,
+    ) -> Result<(), TryReserveError> {
+        let of_level = |level| {
+            let number = |addr: VirtAddr| addr.get() >> self.format.entry_shift(level);
+            number(range.last()) - number(range.start()) + 1
+        };
+        let touched = (2..=self.format.levels()).map(of_level).fold(0, u64::saturating_add);
+        if touched <= Flush::FEW as u64 {
+            return Ok(());
+        }
+        let taken = self.spaces.own(space).map(Taken::footprint).unwrap_or_default();
+        flush.try_reserve(touched.min(self.tables_max(taken) as u64) as usize)
     }
 
     #[inline]

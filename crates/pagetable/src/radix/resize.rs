@@ -16,11 +16,15 @@
 //! break-before-make. For such hardware the old entries are first invalidated, stay invalid until
 //! the processors have flushed the old pages, and are written in [`Radix::complete`].
 
-use alloc::vec::{self, Vec};
+use alloc::vec::Vec;
 
 use addr::{Frames, Memory, PageSize, PhysAddr, VirtAddr, VirtRange};
 
-use super::{Part, Radix, single::Recent};
+use super::{
+    Part, Radix,
+    build::{Stock, no_stock},
+    single::Recent,
+};
 use crate::{
     Entry, Error, Flush, Footprint, Format, Mapping, Space, Translation, Unfit, Usage,
     resize::{Pending, resized},
@@ -44,7 +48,8 @@ struct Resize<'a, M> {
     level: u8,
     memory: &'a mut M,
     /// Frames for the tables that are missing, in the order in which they are needed.
-    stock: vec::IntoIter<(PhysAddr, PageSize)>,
+    stock: Stock,
+    used: usize,
     flush: Flush,
     pending: Vec<Pending>,
     taken: Footprint,
@@ -64,31 +69,42 @@ impl<F: Format> Radix<F> {
         self.spaces.check(space)?;
         let known = self.format.page_sizes().contains(&to);
         let level = self.format.level_of(to).filter(|_| known).ok_or(Unfit::PageSize(to))?;
-        let mut before: Vec<Mapping> = Vec::new();
+        let (mut before, mut is_short) = (Vec::new(), false);
         let top = self.format.levels();
         for part in self.spanned(range) {
-            self.visit_table(top, space.root(), part, memory, &mut |mapping| before.push(mapping));
+            let each = &mut |mapping: Mapping| {
+                is_short = is_short || before.try_reserve(1).is_err();
+                if !is_short {
+                    before.push(mapping);
+                }
+            };
+            self.visit_table(top, space.root(), part, memory, each);
+        }
+        if is_short {
+            return Err(Error::NoMemory);
         }
         let mapped = resized(&before, range, to)?;
-        let mut stock = Vec::new();
+        let (mut flush, mut pending) = (Flush::nothing(space), Vec::new());
+        pending.try_reserve(self.pending_max(&before, to))?;
+        if before.iter().any(|mapping| mapping.translation.page.size() < to) {
+            self.reserve_tables(space, range, &mut flush)?;
+        }
+        let mut stock = no_stock();
         for part in self.spanned(range) {
             if let Err(error) =
                 self.stock_splits((top, space.root()), part, level, memory, frames, &mut stock)
             {
-                stock.into_iter().for_each(|(frame, size)| frames.free(frame, size));
+                stock.iter().for_each(|(frame, size)| frames.free(frame, size));
                 return Err(error);
             }
         }
-        let mut flush = Flush::nothing(space);
         for Mapping { translation: Translation { page, global, .. }, .. } in &before {
             if page.size() != to {
                 flush.add(*page, *global);
             }
         }
-        let stock = stock.into_iter();
         let (taken, freed) = (Footprint::default(), Footprint::default());
-        let pending = Vec::new();
-        let mut job = Resize { to, level, memory, stock, flush, pending, taken, freed };
+        let mut job = Resize { to, level, memory, stock, used: 0, flush, pending, taken, freed };
         for part in self.spanned(range) {
             self.resize_table(top, space.root(), part, &mut job);
         }
@@ -97,6 +113,18 @@ impl<F: Format> Radix<F> {
         self.takes(space, taken);
         self.gives_back(space, freed);
         Ok(Exchanged { flush, mapped, pending })
+    }
+
+    /// The largest number of entries that have to be completed if these pages get the size `to`: the entries
+    /// of each page that changes.
+    fn pending_max(&self, before: &[Mapping], to: PageSize) -> usize {
+        let pages = before.iter().map(|mapping| mapping.translation.page.size());
+        let entries = pages.filter(|size| *size != to).map(|size| {
+            let shift =
+                self.format.level_of(size).map_or(0, |level| self.format.entry_shift(level));
+            size.bytes() >> shift
+        });
+        entries.sum::<u64>() as usize
     }
 
     /// The step of [`crate::PageTable::resize`] after hardware has flushed the old translations:
@@ -130,7 +158,7 @@ impl<F: Format> Radix<F> {
         to: u8,
         memory: &impl Memory,
         frames: &mut impl Frames,
-        stock: &mut Vec<(PhysAddr, PageSize)>,
+        stock: &mut Stock,
     ) -> Result<(), Error> {
         if level <= to {
             return Ok(());
@@ -160,11 +188,12 @@ impl<F: Format> Radix<F> {
         level: u8,
         to: u8,
         frames: &mut impl Frames,
-        stock: &mut Vec<(PhysAddr, PageSize)>,
+        stock: &mut Stock,
     ) -> Result<(), Error> {
         let size = self.frame_size(level - 1);
+        stock.prepare()?;
         let frame = frames.allocate(size)?;
-        stock.push((frame, size));
+        stock.push((frame, size))?;
         self.check_table(frame, size)?;
         if level - 1 > to {
             for _ in 0..self.entries_below(level) {
@@ -241,18 +270,26 @@ impl<F: Format> Radix<F> {
         job: &mut Resize<'_, M>,
     ) -> VirtAddr {
         let page = self.format.translation(entry, level, addr).page;
-        let (mut tables, mut usage) = (Vec::new(), Usage::default());
+        let (first, mut usage) = (job.pending.len(), Usage::default());
+        let mut count = 0;
         for (at, addr) in self.copies(level, table, page) {
             let entry = self.format.read(level, at, job.memory);
-            let (below, was) = self.split(level, (at, entry), addr, job);
-            tables.push(below);
+            let (_, was) = self.split(level, (at, entry), addr, job);
+            count += 1;
             usage.referenced |= was.referenced;
             usage.dirty |= was.dirty;
         }
+        if count == 1 || usage == Usage::default() {
+            return VirtRange::of_page(page).last();
+        }
         // A walker sets the bits of only one of the entries. Each part of the page gets the bits of
         // the whole page.
-        if tables.len() > 1 && usage != Usage::default() {
-            for below in tables {
+        for (number, (at, _)) in self.copies(level, table, page).enumerate() {
+            let leads = match job.pending.get(first + number) {
+                Some(Pending { made: Some(leads), .. }) if self.format.breaks() => *leads,
+                _ => self.format.read(level, at, job.memory),
+            };
+            if let Some(below) = self.format.next_table(leads, level) {
                 self.use_below(level - 1, below, usage, job);
             }
         }
@@ -299,7 +336,9 @@ impl<F: Format> Radix<F> {
         usage: Usage,
         job: &mut Resize<'_, M>,
     ) -> PhysAddr {
-        let (table, _) = job.stock.next().expect("every missing table was stocked");
+        let table = job.stock.get(job.used).map(|(table, _)| table);
+        let table = table.expect("every missing table was stocked");
+        job.used += 1;
         let footprint = self.table_footprint(level);
         job.memory.zero(table, footprint.table_bytes);
         job.taken += footprint;

@@ -75,6 +75,9 @@ impl<F: Format> Radix<F> {
         self.check_end(space, range, range.last(), end, memory)?;
         let top = self.top(space, level, range.start(), memory)?;
         let mut edit = Edit::new(space, change, &mut each);
+        if C::REMOVES {
+            self.reserve_tables(space, range, &mut edit.flush)?;
+        }
         let gone = self.edit_table(top.table, range.into(), memory, &mut edit);
         if gone > 0
             && let Some(entry) = self.less(top.table, top.entry, gone, range.into(), memory)

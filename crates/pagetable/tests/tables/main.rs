@@ -12,10 +12,13 @@ mod decode;
 mod guarded;
 mod halves;
 mod hashed;
+#[path = "../../../physmem/tests/support/heap.rs"]
+mod heap;
 mod irix;
 mod live;
 mod low;
 mod mpt;
+mod no_memory;
 mod notes;
 mod race;
 mod refused;

@@ -14,11 +14,11 @@ use crate::common::{Table, page};
 const K4: PageSize = PageSize::SIZE_4K;
 const WRITE_BACK: &[MemoryType] = &[MemoryType::WriteBack];
 
-/// A table, and what its entries can express.
-struct Case {
-    name: &'static str,
-    table: Box<dyn Table>,
-    /// The number of bits of a frame's address.
+/// A table and what its entries can say.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) table: Box<dyn Table>,
+    /// Frames lie below 2 to this.
     frame_bits: u32,
     /// The memory types that entries can express.
     types: &'static [MemoryType],
@@ -26,7 +26,7 @@ struct Case {
     keys: u8,
 }
 
-fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     use MemoryType::{Device, WriteBack, WriteCombining};
     const PBMT: &[MemoryType] = &[WriteBack, WriteCombining, Device];
     const ALL: &[MemoryType] = &MemoryType::ALL;

@@ -259,8 +259,8 @@ fn regions_have_a_place_each() {
 #[test]
 fn blocks_that_are_filled_with_zeros_are_so_once() {
     let mut memory = memory(0, 64, page_blocks);
-    memory.set_zeroed(FrameId(16), 4);
-    memory.set_zeroed(FrameId(32), 4);
+    memory.set_zeroed(FrameId(16), 4).unwrap();
+    memory.set_zeroed(FrameId(32), 4).unwrap();
     assert!(memory.take(FrameId(16), 4, State::Movable) && memory.was_zeroed());
     assert!(memory.take(FrameId(40), 2, State::Movable) && !memory.was_zeroed());
     memory.try_free(FrameId(40), 2).unwrap();

@@ -6,7 +6,10 @@ mod blocks;
 #[path = "../support/boot.rs"]
 mod boot;
 mod hashed;
+#[path = "../support/heap.rs"]
+mod heap;
 mod model;
+mod no_memory;
 mod reservations;
 mod rules;
 mod size_lists;

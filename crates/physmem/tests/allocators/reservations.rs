@@ -307,7 +307,8 @@ fn a_block_that_a_wider_request_needs_is_found_where_nothing_is_taken() {
     // The older reservation has enough adjacent free frames, so it is broken.
     let wide = memory.allocate(&Request::new(8, State::Movable)).unwrap();
     assert_eq!(wide.0 >> 9, first >> 9);
-    assert_eq!(memory.allocator_mut().0.take_broken(), vec![(FrameId(first & !511), 9)]);
+    assert_eq!(memory.allocator_mut().0.next_broken(), Some((FrameId(first & !511), 9)));
+    assert_eq!(memory.allocator_mut().0.next_broken(), None);
     assert!(memory.allocate(&Request::new(9, State::Movable)).is_err());
 }
 

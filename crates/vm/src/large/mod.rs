@@ -423,14 +423,14 @@ impl<H: Host> Kernel<'_, H> {
         match known {
             Some(known) if (known.page, known.frame) == (page, translation.frame) => {
                 if known.rights != rights {
-                    hat.protect(space, range, rights, &mut below).map_err(Error::Table)?;
+                    hat.protect(space, range, rights, &mut below).map_err(Error::of_table)?;
                     *how = if *how == How::Cache { How::Write } else { (*how).max(How::Write) };
                 }
                 return Ok(false);
             }
             Some(_) => {
                 let each = &mut |gone| note_used(memory, site, base, &gone);
-                hat.unload(space, range, each, &mut below).map_err(Error::Table)?;
+                hat.unload(space, range, each, &mut below).map_err(Error::of_table)?;
             }
             None => {}
         }
@@ -444,6 +444,7 @@ impl<H: Host> Kernel<'_, H> {
             Err(LoadError::NoTableMemory) => Err(Stop::Full),
             Err(LoadError::Table(error)) => Err(Error::Table(error).into()),
             Err(LoadError::NoSpace(space)) => Err(Error::NoSpace(space).into()),
+            Err(LoadError::NoMemory) => Err(Error::NoMemory.into()),
         }
     }
 

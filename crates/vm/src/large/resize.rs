@@ -178,9 +178,9 @@ impl<H: Host> Kernel<'_, H> {
         match hat.resize(space, range, to, &mut below) {
             Ok(()) => Ok(()),
             // Pages for which a table has no room are unloaded; minor faults load them again.
-            Err(LoadError::NoTableMemory) => {
+            Err(LoadError::NoTableMemory | LoadError::NoMemory) => {
                 let each = &mut |mapping| note_used(memory, site, base, &mapping);
-                hat.unload(space, range, each, &mut below).map_err(Error::Table)
+                hat.unload(space, range, each, &mut below).map_err(Error::of_table)
             }
             Err(LoadError::Table(error)) => Err(Error::Table(error)),
             Err(LoadError::NoSpace(space)) => Err(Error::NoSpace(space)),

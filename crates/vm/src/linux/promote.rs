@@ -300,7 +300,10 @@ impl<H: Host> Kernel<'_, H> {
             for frame in (first.0..first.0 + (1 << order)).step_by(1 << step) {
                 self.platform.zero(self.address(FrameId(frame)), self.vm.base.bytes());
             }
-            self.frames(|memory| memory.set_zeroed(first, order));
+            if self.frames(|memory| memory.set_zeroed(first, order)).is_err() {
+                // There is no memory for a note of it.
+                return;
+            }
             self.work.zeroed_ahead += 1 << order;
             self.lists(|lists, _| lists.promoting.promoted.prezeroed += 1);
             left -= 1;

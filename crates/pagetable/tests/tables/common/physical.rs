@@ -5,6 +5,8 @@ use std::rc::Rc;
 use addr::{Frames, Memory, OutOfFrames, PageSize, PhysAddr};
 use pagetable::SparseMemory;
 
+use crate::heap;
+
 const BYTES: u64 = 1 << 40;
 const POISON: u64 = 0xdead_beef_dead_beef;
 
@@ -82,24 +84,24 @@ impl Memory for Physical {
 
     fn write_u64(&mut self, addr: PhysAddr, value: u64) {
         self.check(addr, 8);
-        self.0.borrow_mut().memory.write_u64(addr, value);
+        heap::unrefused(|| self.0.borrow_mut().memory.write_u64(addr, value));
     }
 
     fn write_u32(&mut self, addr: PhysAddr, value: u32) {
         self.check(addr, 4);
-        self.0.borrow_mut().memory.write_u32(addr, value);
+        heap::unrefused(|| self.0.borrow_mut().memory.write_u32(addr, value));
     }
 
     fn write_u8(&mut self, addr: PhysAddr, value: u8) {
         self.check(addr, 1);
-        self.0.borrow_mut().memory.write_u8(addr, value);
+        heap::unrefused(|| self.0.borrow_mut().memory.write_u8(addr, value));
     }
 
     addr::exchanges_of_one_user!();
 
     fn zero(&mut self, start: PhysAddr, bytes: u64) {
         self.check(start, bytes);
-        self.0.borrow_mut().memory.zero(start, bytes);
+        heap::unrefused(|| self.0.borrow_mut().memory.zero(start, bytes));
     }
 }
 
@@ -112,10 +114,12 @@ impl Frames for Physical {
         // A frame is never allocated twice, so that the use of a freed frame is detected.
         let start = state.next.next_multiple_of(size.bytes());
         state.next = start + size.bytes();
-        state.out.insert(start, size);
-        for offset in (0..size.bytes()).step_by(8) {
-            state.memory.write_u64(PhysAddr::new(start + offset), POISON);
-        }
+        heap::unrefused(|| {
+            state.out.insert(start, size);
+            for offset in (0..size.bytes()).step_by(8) {
+                state.memory.write_u64(PhysAddr::new(start + offset), POISON);
+            }
+        });
         Ok(PhysAddr::new(start))
     }
 

@@ -64,19 +64,24 @@ impl<L: Locks> Arrays<L> for EarlyDrop {
 }
 
 impl<D: Default + Send, L: Locks> Array<D> for EarlyArray<D, L> {
-    fn until<R>(&self, site: Site, number: u64, mut f: impl FnMut(&mut D) -> Option<R>) -> R {
+    fn until<R>(
+        &self,
+        site: Site,
+        number: u64,
+        mut f: impl FnMut(&mut D) -> Option<R>,
+    ) -> Option<R> {
         if !self.is_early {
             return self.inner.until(site, number, f);
         }
         loop {
-            let mut taken = self.inner.until(site, number, |frame| Some(take(frame)));
+            let mut taken = self.inner.until(site, number, |frame| Some(take(frame)))?;
             pass();
             let result = f(&mut taken);
             self.inner.until(site, number, |frame| {
                 *frame = take(&mut taken);
                 Some(())
             });
-            if let Some(result) = result {
+            if result.is_some() {
                 return result;
             }
         }
@@ -201,12 +206,20 @@ impl Held for UnreadHeld<'_> {
         f(known, self)
     }
 
-    fn space_mut<R>(&mut self, space: u32, f: impl FnOnce(&mut Option<AddressSpace>) -> R) -> R {
-        self.fine.enter(self.site, |held| held.space_mut(space, f))
+    fn place_of_space<R>(
+        &mut self,
+        space: u32,
+        f: impl FnOnce(Option<&mut Option<AddressSpace>>) -> R,
+    ) -> R {
+        self.fine.enter(self.site, |held| held.place_of_space(space, f))
     }
 
-    fn mmu<R>(&mut self, mmu: u32, f: impl FnOnce(&mut Mmu<dyn Mounted>, &mut Self) -> R) -> R {
-        self.fine.enter(self.site, |held| held.mmu(mmu, |mmu, _| f(mmu, self)))
+    fn try_mmu<R>(
+        &mut self,
+        mmu: u32,
+        f: impl FnOnce(&mut Mmu<dyn Mounted>, &mut Self) -> R,
+    ) -> Option<R> {
+        self.fine.enter(self.site, |held| held.try_mmu(mmu, |mmu, _| f(mmu, self)))
     }
 
     fn each_frame(&mut self, f: &mut dyn FnMut(u64, &Frame)) {
@@ -215,7 +228,7 @@ impl Held for UnreadHeld<'_> {
 }
 
 impl Below for UnreadHeld<'_> {
-    fn frame<R>(&mut self, frame: u64, f: impl FnMut(&mut Frame) -> Option<R>) -> R {
+    fn frame<R>(&mut self, frame: u64, f: impl FnMut(&mut Frame) -> Option<R>) -> Option<R> {
         self.fine.enter(self.site, |held| held.frame(frame, f))
     }
 

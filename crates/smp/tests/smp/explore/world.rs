@@ -425,7 +425,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
         match self.world.hat.load(space, page, 1, &mut self.probe) {
             Ok(()) | Err(LoadError::NoTableMemory | LoadError::NoSpace(_)) => {}
             Err(LoadError::Table(pagetable::Error::AlreadyMapped { .. })) => {}
-            Err(LoadError::Table(error)) => panic!("{error}"),
+            Err(error @ (LoadError::Table(_) | LoadError::NoMemory)) => panic!("{error}"),
         }
     }
 

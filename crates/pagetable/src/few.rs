@@ -1,0 +1,92 @@
+//! A list whose first elements need no memory of the heap.
+//!
+//! ```text
+//!   | a | b | c | d |   inside the list itself          | e | f | g |   on the heap, or an error
+//! ```
+//!
+//! Most operations need few elements. They can run when no memory is left, and the others return an
+//! error before they have changed anything.
+
+use alloc::{collections::TryReserveError, vec::Vec};
+use core::cmp::Ordering;
+
+/// A list of `T`. The first `N` elements are in the list itself.
+#[derive(Debug)]
+pub(crate) struct Few<T, const N: usize> {
+    first: [T; N],
+    len: usize,
+    more: Vec<T>,
+}
+
+impl<T: Copy, const N: usize> Few<T, N> {
+    /// An empty list; `filler` is any value.
+    pub(crate) const fn new(filler: T) -> Few<T, N> {
+        Few { first: [filler; N], len: 0, more: Vec::new() }
+    }
+
+    /// Makes room for one more element, so that the next [`Few::push`] cannot fail.
+    #[inline]
+    pub(crate) fn prepare(&mut self) -> Result<(), TryReserveError> {
+        if self.len < N { Ok(()) } else { self.more.try_reserve(1) }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, element: T) -> Result<(), TryReserveError> {
+        self.prepare()?;
+        match self.first.get_mut(self.len) {
+            Some(place) => *place = element,
+            None => self.more.push(element),
+        }
+        self.len += 1;
+        Ok(())
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, number: usize) -> Option<T> {
+        let all = if number < N { self.first.get(..self.len.min(N))? } else { &self.more[..] };
+        all.get(number - if number < N { 0 } else { N }).copied()
+    }
+
+    /// Mutable access to the last element, if there is one.
+    pub(crate) fn last_mut(&mut self) -> Option<&mut T> {
+        match self.len.checked_sub(1)? {
+            last if last < N => Some(&mut self.first[last]),
+            _ => self.more.last_mut(),
+        }
+    }
+
+    /// Whether a list in ascending order has an element that is `Equal`.
+    pub(crate) fn has(&self, order: impl Fn(&T) -> Ordering) -> bool {
+        self.first[..self.len.min(N)].binary_search_by(&order).is_ok()
+            || self.more.binary_search_by(&order).is_ok()
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = T> + Clone + '_ {
+        self.first[..self.len.min(N)].iter().chain(&self.more).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_a_list() {
+        for count in 0..10 {
+            let (mut few, mut model) = (Few::<u32, 4>::new(0), Vec::new());
+            for number in 0..count {
+                few.push(number).unwrap();
+                model.push(number);
+                assert_eq!(few.last_mut().copied(), Some(number));
+            }
+            assert_eq!(few.len(), model.len());
+            assert!(few.iter().eq(model.iter().copied()));
+            assert!((0..11).all(|number| few.has(|of| of.cmp(&number)) == model.contains(&number)));
+            assert!((0..11).all(|number| few.get(number) == model.get(number).copied()));
+        }
+    }
+}
