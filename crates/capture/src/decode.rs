@@ -3,7 +3,7 @@
 //! ```text
 //!   records   block 17 | load a | store b | load c | block 18 | ...
 //!   usual 17           |  tag   |   tag   |  tag   |             as it ran last time
-//!                          ^ all equal: the sink takes it as it is
+//!                          ^ all equal: the sink reads the records itself
 //! ```
 //!
 //! A block nearly always makes the same operations as at its last execution. So the sink gets these

@@ -314,7 +314,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine, and the events that it tells.
+    /// A machine, and the sink that receives its events.
     struct Told {
         machine: Machine,
         sink: Batcher,
@@ -400,7 +400,7 @@ mod tests {
         assert_eq!((processes[2].pid, processes[2].number), (7, 2));
     }
 
-    /// Each virtual CPU is in a space of its own, and whoever reads the trace knows in which.
+    /// Each virtual CPU runs in a space of its own, and the trace says in which.
     #[test]
     fn a_turn_of_another_processor_is_told() {
         let mut told = Told::new();

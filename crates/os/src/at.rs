@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   [[os.at]] time, key, value --> Setting, by its key    the machine with that value is built on
-//!                                  one that the system     trial, so that what is wrong is said
+//!                                  one that the system     trial, so that an error is reported
 //!                                  can change              before a trace runs
 //!   clock >= time ---------------> System::change
 //! ```

@@ -6,7 +6,7 @@
 //!                               |
 //!                               v
 //!                            Platform       ram: frames, page table       shoot: what hardware
-//!                               |           layout: what the trace said          must forget
+//!                               |           layout: the trace's regions          must flush
 //!                               v
 //!   walks, places --> Ram <-----+-----> TLBs and MMU caches of all processors
 //! ```

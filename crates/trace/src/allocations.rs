@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   blocks   |-- a: site 0 --|   |- b: site 1 -|  |- c: site 0, freed -|      by address
-//!   sites    0: main, table.c:12    1: grow, list.c:40                        what ever was
+//!   sites    0: main, table.c:12    1: grow, list.c:40                        all sites, by number
 //! ```
 //!
 //! A site is a place in the program that allocates, together with the calls that led there. A freed

@@ -3,7 +3,7 @@
 //! ```text
 //!   pieces  |libc (r-x)| |libc (rw-)|      | heap |  | stack |      what is mapped now, by address
 //!   id           3            4               7         1           a piece leads to its region
-//!   regions  3: libc.so.6 (r-x), 0x7f..., 1.8 MB, r-x   ...         what ever was, by number
+//!   regions  3: libc.so.6 (r-x), 0x7f..., 1.8 MB, r-x   ...         all ever mapped, by number
 //! ```
 //!
 //! A region is the memory that one request created: a mapping of a file, an `mmap`, the heap. It

@@ -5,7 +5,8 @@
 //!   mmap mremap munmap   a length of 2 MiB or more; mmap of a pool's pages
 //!   mprotect             its range crosses a multiple of 2 MiB, as an arena does that grows
 //!   brk execve clone3    always            clone      CLONE_UNTRACED, whose child would have the filter and no launcher
-//!   seccomp ptrace       always, and prctl(PR_SET_SECCOMP): what makes placing harmful or tracing impossible is told
+//!   seccomp ptrace       always, and prctl(PR_SET_SECCOMP); afterwards placing may do harm,
+//!                        or tracing may be impossible
 //! ```
 //!
 //! All other calls run as without the filter. The kernel evaluates the words of [`libc::seccomp_data`].

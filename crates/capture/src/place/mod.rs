@@ -1,16 +1,18 @@
 //! Runs a program with page sizes other than those that it requests itself.
 //!
 //! ```text
-//!   launcher   fork, then waits for every thread that comes of it (ptrace)
-//!   program    filter of system calls (seccomp) -> execve -> runs at full speed, but for the calls that map much
+//!   launcher   fork, then waits for the child and for all threads that it starts (ptrace)
+//!   program    filter of system calls (seccomp) -> execve -> runs at full speed, except at
+//!              the calls that map much
 //!
 //!   mmap of 2M or more     runs; then madvise at the same `syscall`, as if the program had called it
-//!   mremap                 likewise; what was moved is collapsed (MADV_COLLAPSE)
+//!   mremap                 runs; then the moved range is collapsed (MADV_COLLAPSE)
 //!   mprotect, as arenas grow   the blocks of 2M that are whole now are collapsed
-//!   brk                    the real break moves by whole blocks of 2M, and the program is told its own
+//!   brk                    the real break moves by whole blocks of 2M; the program gets the break
+//!                          that it requested
 //!   execve                 the program's bss, text and stack are advised before its first instruction
 //!   now and then           blocks that have filled up with base pages are collapsed, as where many small mappings are one
-//!   exit, munmap           what was advised is looked at once more: how much of it was large
+//!   exit, munmap           how much of the advised memory is in large pages is read once more
 //! ```
 //!
 //! The program itself is not changed: no library is loaded, and no code is written. When the

@@ -1,7 +1,7 @@
 //! The address space of a program that is placed: the advised ranges, and its break.
 //!
 //! ```text
-//!   the program's break   what it was told: `said`
+//!   the program's break   the break that its last `brk` returned: `said`
 //!   the kernel's          the end of that block of 2M: `real`; the rest of the block is there and never touched
 //! ```
 //!

@@ -4,9 +4,9 @@
 //!   rows     va, pa    va, pa    va, pa'     a row says where its page is when it is accessed
 //!               |                   |
 //!               v                   v
-//!   told     page -> frame       another frame: the translation goes before that access, and
-//!               |                the fault that follows finds the new one
-//!   fault --> the frame that was told, taken from memory by its number
+//!   known    page -> frame       another frame: the page is unmapped before that access, and
+//!               |                the fault that follows maps it to the new frame
+//!   fault --> the known frame, taken from memory by its number
 //! ```
 //!
 //! A trace can also contain events that describe translations ([`trace::Event::Translation`]). Then

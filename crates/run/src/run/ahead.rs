@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!   accesses    now . . . 4 . . . 8 . .
-//!                         |       +--> the entry of the page table that a walk for it will read last, and what a large
-//!                         |            cache knows of the entry's line
-//!                         +----------> where that entry says it lies: what a large cache knows of that line
+//!                         |       +--> the page-table entry that its walk will read last,
+//!                         |            and a large cache's tags for the entry's line
+//!                         +----------> a large cache's tags for the accessed line; the entry
+//!                                      gives its address
 //! ```
 //!
 //! Here the host is the computer that runs Pagewalk. If misses follow each other closely, much of

@@ -1,7 +1,7 @@
 //! Walks, repeated until there is a translation: the operating system is called after each fault.
 //!
 //! ```text
-//!   begin --> the page table is read --> on_read --> what lies behind hears of it --> found
+//!   begin --> the page table is read --> on_read --> caches and memory count it ---> found
 //!                    ^                                    |                            |
 //!                    |                                    v fault                      v
 //!                    +------ System::fault <-- on_fault --+                         on_walk

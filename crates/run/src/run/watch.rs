@@ -2,7 +2,7 @@
 //! shootdown.
 //!
 //! ```text
-//!   shoot(flush) --> is it the n-th? --> forgotten: no processor hears of it
+//!   shoot(flush) --> is it the n-th? --> left out: no processor flushes anything
 //!                       | no
 //!                       v
 //!                    TLBs flushed --> checked: what they still hold of its pages is what the

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   12 R 0x7f12a0079d40 0x4005d0      other instructions before it, read, address, instruction
-//!   0 W 0x7f12a00bd680                a write, whose instruction is not told
+//!   0 W 0x7f12a00bd680                a write, whose instruction is not known
 //! ```
 //!
 //! Addresses are hexadecimal, with or without 0x. The trace has only requests that missed in the

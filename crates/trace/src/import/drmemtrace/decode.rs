@@ -4,7 +4,7 @@
 //!   HEADER VERSION FILETYPE THREAD PID ... | TIMESTAMP CPU_ID  INSTR READ INSTR WRITE ... | TIMESTAMP ...
 //!   \__ read when the file is opened ____/ |  \______________ a segment ________________/ |
 //!                                          ^                                              ^
-//!                                          decode() stops: somebody else may be first
+//!                                          decode() stops: another file may be next
 //! ```
 //!
 //! A file contains one thread, or one processor on which threads alternate. In both cases its
