@@ -23,7 +23,7 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
             print(f"pagewalk {__version__}", flush=True)
             return 0
         except (OSError, KeyboardInterrupt):
-            # The same error comes again below, where the code knows how a command reports errors.
+            # The error occurs again below, where the code knows how a command reports errors.
             pass
     from pagewalk.commands import entry
 
