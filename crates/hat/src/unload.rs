@@ -544,6 +544,8 @@ impl Asked {
 }
 
 #[cfg(test)]
+use alloc::vec::Vec;
+
 mod tests {
     use addr::{Page, Rights, VirtAddr};
     use pagetable::{Translation, Usage};
