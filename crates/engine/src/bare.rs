@@ -493,7 +493,10 @@ impl Engine {
         if self.shared.windows.samples.load(Ordering::Relaxed) != 0 {
             self.count_recorded();
         }
-        self.recorder.is_off || self.shared.windows.is_full()
+        if self.is_leaving() {
+            self.recorder.shorten(0);
+        }
+        self.recorder.is_off || self.is_leaving() || self.shared.windows.is_full()
     }
 
     /// Handles a fault at `at` in bare code for `address` if it is not the program's. Returns whether it was one.
@@ -560,7 +563,7 @@ fn settle(engine: &mut Engine, context: &mut Context, found: &Found, address: Op
         let told = code.accesses(&block).iter().map(|told| told.tag);
         let left: u64 = told.clone().filter(|&tag| is_left(tag)).map(rows).sum();
         // As the host counts a block that was left: up to the last access that was made.
-        let last = told.filter(|&tag| !is_left(tag)).last();
+        let last = told.rev().find(|&tag| !is_left(tag));
         let all = code.instructions(&block);
         let done = last.map_or(all, |tag| u32::from(ring::Tag(tag).instruction()) + 1);
         let instructions = u64::from(all - done.min(all));

@@ -28,6 +28,7 @@ extern crate alloc;
 
 mod area;
 mod assist;
+mod attach;
 mod bare;
 mod clock;
 mod count;

@@ -24,7 +24,7 @@ use crate::state::{
 };
 use crate::sys::{self, nr};
 use crate::translate::{Exit, Log, Translator, is_shared};
-use crate::{assist, clock, library, table, tell, ways};
+use crate::{assist, attach, clock, library, table, tell, ways};
 
 /// The beginning of the message about a process whose recording ends before the process; the reason
 /// follows.
@@ -203,8 +203,10 @@ pub unsafe fn begin(start: *const Start) -> ! {
         stop("the system gives it no memory")
     };
     let state = State(at);
-    // SAFETY: the program has not run, so that its stack is the kernel's.
-    unsafe { clock::find(start.rsp) };
+    if start.attach == 0 {
+        // SAFETY: the program has not run, so that its stack is the kernel's.
+        unsafe { clock::find(start.rsp) };
+    }
     // SAFETY: a new program has nothing at gs.
     unsafe { sys::call(nr::ARCH_PRCTL, [ARCH_SET_GS, at, 0, 0, 0, 0]) };
     let Some(stack) = sys::private(STACK_BYTES) else { stop("the system gives it no memory") };
@@ -234,15 +236,22 @@ pub unsafe fn begin(start: *const Start) -> ! {
         stop: AtomicU32::new(0),
     };
     let shared = Box::leak(Box::new(shared));
-    let Some(signals) = Signals::new(&shared.actions) else {
+    let Some(signals) = Signals::new(&shared.actions, attach::first_mask(&start)) else {
         stop("the system gives it no memory")
     };
     let engine = Engine::place(start, state, shared, recorder, signals);
     engine.register_alone();
+    engine.begin_attached();
     engine.begin_counting();
     engine.begin_windows();
     engine.tell_mappings(true);
     engine.ask_for_places();
+    if let Err(why) = engine.bring_others() {
+        stop(why);
+    }
+    if engine.is_attached() {
+        engine.signals.begin();
+    }
     engine.go_on();
     // SAFETY: everything is there.
     unsafe { ways::pagewalk_enter() }
@@ -327,6 +336,9 @@ impl Engine {
         if self.state.get(PENDING) != 0 {
             self.deliver();
         }
+        if self.is_leaving() {
+            self.park();
+        }
         self.choose_code();
         let is_shared = self.shared.is_shared.load(Ordering::Relaxed);
         let found = loop {
@@ -377,6 +389,11 @@ impl Engine {
     /// program ends.
     pub(crate) fn refuse(&mut self, pc: u64, why: &str) -> ! {
         self.settle_counts();
+        if self.is_attached() && self.may_park() {
+            self.recorder.refuse(pc, why);
+            self.pc = pc;
+            self.park();
+        }
         if self.may_run_on() {
             self.note_of(RAN_ON, why);
             self.recorder.end();
@@ -517,6 +534,7 @@ impl Engine {
         // As `syscall` does: rcx is the next address and r11 the flags.
         state.set_register(1, next);
         state.set_register(11, state.get(FLAGS));
+        self.note_outside();
         let call = tell::call_of(number, arguments);
         self.count_before_call(number, call.is_some());
         if !self.bare.is_on {
