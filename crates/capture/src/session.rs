@@ -368,7 +368,7 @@ impl Session {
 }
 
 /// A session by which another process makes threads leave the engine. It stays when `pagewalk` has ended.
-pub(crate) struct Leaving(Mapping);
+pub(crate) struct Leaving(Mapping, File);
 
 impl Leaving {
     /// Maps the session at `path`.
@@ -378,7 +378,12 @@ impl Leaving {
         // SAFETY: a new mapping, as long as the head of the file.
         let base = unsafe { map(ptr::null_mut(), bytes, file.as_raw_fd(), 0) };
         let base = base.ok_or_else(io::Error::last_os_error)?;
-        Ok(Leaving(Mapping { base, bytes }))
+        Ok(Leaving(Mapping { base, bytes }, file))
+    }
+
+    /// The path by which others open the session as long as this process lives.
+    pub(crate) fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.1.as_raw_fd())
     }
 
     /// Makes the threads leave.

@@ -13,8 +13,9 @@
 
 use core::sync::atomic::Ordering;
 
-use ring::{Attach, AttachThread, EventCode, Outside, Start};
+use ring::{AttachThread, EventCode, Outside};
 
+use crate::ran_before::data;
 use crate::run::{ARCH_SET_GS, Engine};
 use crate::state::{ENGINE_RSP, FLAGS, FS_BASE, GS_BASE, OUTSIDE, PENDING, State, TID};
 use crate::sys::{self, nr};
@@ -27,25 +28,6 @@ const RSEQ_UNREGISTER: u64 = 1;
 fn outside(state: State) -> &'static mut Outside {
     // SAFETY: it is in the thread's data, which stays; the host uses it while the thread is stopped.
     unsafe { &mut *((state.0 + OUTSIDE as u64) as *mut Outside) }
-}
-
-/// The data of the process to which the host has attached, and its threads; `None` for a program that begins.
-fn data(start: &Start) -> Option<(&'static mut Attach, &'static mut [AttachThread])> {
-    if start.attach == 0 {
-        return None;
-    }
-    // SAFETY: the host has put it there, and nobody else uses it.
-    unsafe {
-        let attach = &mut *(start.attach as *mut Attach);
-        let first = (start.attach as *mut Attach).add(1).cast::<AttachThread>();
-        let threads = core::slice::from_raw_parts_mut(first, attach.threads as usize);
-        Some((attach, threads))
-    }
-}
-
-/// The mask of signals of the first thread; `None` for a program that begins.
-pub(crate) fn first_mask(start: &Start) -> Option<u64> {
-    data(start).and_then(|(_, threads)| Some(threads.first()?.mask))
 }
 
 /// Fills the slots of a thread.
@@ -93,11 +75,24 @@ impl Engine {
     /// In a process that ran already: fills the slots of this thread, which is the first.
     pub(crate) fn begin_attached(&mut self) {
         let start = self.start;
-        let Some((_, threads)) = data(&start) else { return };
+        let Some((attach, threads)) = data(&start) else { return };
+        attach.actions = self.signals.actions_at();
         let Some(first) = threads.first() else { return };
         fill(self.state, first);
         self.pc = first.pc;
+        self.restarts = first.restarts;
+        self.note_outside();
         leave_rseq(self.state);
+    }
+
+    /// Goes on with a system call that the host has interrupted. A signal of the engine's may have ended what the kernel
+    /// knows of it; then it is made once more.
+    pub(crate) fn call_again(&mut self, arguments: [u64; 6]) -> i64 {
+        const EINTR: i64 = -4;
+        let number = core::mem::take(&mut self.restarts);
+        let result = self.call_safely(nr::RESTART_SYSCALL, arguments);
+        let is_lost = result == EINTR && number != 0 && self.state.get(PENDING) == 0;
+        if is_lost { self.call_safely(number, arguments) } else { result }
     }
 
     /// In a process that ran already: makes engines for its other threads, and waits until all may go on. Returns why
@@ -116,7 +111,7 @@ impl Engine {
             let Some(other) = self.new_thread() else { return Err(NO_MEMORY) };
             fill(other.state, thread);
             other.signals.renew(thread.mask);
-            (other.pc, other.repeat) = (thread.pc, None);
+            (other.pc, other.repeat, other.restarts) = (thread.pc, None, thread.restarts);
             self.shared.threads.fetch_add(1, Ordering::AcqRel);
             self.register(other.state);
             // As behind a call.
@@ -125,7 +120,6 @@ impl Engine {
         }
         attach.entry = entered as *const () as u64;
         attach.called = ways::called();
-        attach.actions = self.signals.actions_at();
         attach.is_ready.store(1, Ordering::Release);
         while attach.goes.load(Ordering::Acquire) == 0 {
             sys::futex(attach.goes.as_ptr(), crate::record::FUTEX_WAIT, 0, &[0, PATIENCE_NS]);

@@ -47,6 +47,7 @@ mod insn;
 mod leave;
 mod library;
 mod lock;
+mod ran_before;
 mod record;
 mod repeat;
 mod run;
@@ -59,6 +60,7 @@ mod threads;
 mod translate;
 mod vectors;
 mod ways;
+mod windows;
 
 pub use heap::Heap;
 pub use run::begin;

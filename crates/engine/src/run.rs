@@ -24,7 +24,7 @@ use crate::state::{
 };
 use crate::sys::{self, nr};
 use crate::translate::{Exit, Log, Translator, is_shared};
-use crate::{assist, attach, clock, library, table, tell, ways};
+use crate::{assist, clock, library, ran_before, table, tell, ways};
 
 /// The beginning of the message about a process whose recording ends before the process; the reason
 /// follows.
@@ -135,6 +135,8 @@ pub(crate) struct Engine {
     factory: InstructionInfoFactory,
     /// The address of the record of the last assisted instruction.
     pub(crate) assisted_at: u64,
+    /// The number of the system call that the thread was in when the host attached to it, if the kernel can go on with it.
+    pub(crate) restarts: u64,
 }
 
 /// A repeated instruction that is being executed.
@@ -187,6 +189,10 @@ impl Whole {
 
 /// Ends the process with a message, as the data in `start` is invalid.
 fn stop(why: &str) -> ! {
+    if ran_before::IS_ATTACHED.load(Ordering::Relaxed) {
+        // The host takes the thread out of the engine.
+        ran_before::wait();
+    }
     sys::say(&["pagewalk: the engine cannot start: ", why, "\n"]);
     sys::exit(125)
 }
@@ -199,6 +205,7 @@ fn stop(why: &str) -> ! {
 pub unsafe fn begin(start: *const Start) -> ! {
     // SAFETY: the caller's.
     let start = unsafe { *start };
+    ran_before::IS_ATTACHED.store(start.attach != 0, Ordering::Relaxed);
     let Some(at) = sys::private_before(BYTES, table::ROOM_BYTES) else {
         stop("the system gives it no memory")
     };
@@ -236,7 +243,7 @@ pub unsafe fn begin(start: *const Start) -> ! {
         stop: AtomicU32::new(0),
     };
     let shared = Box::leak(Box::new(shared));
-    let Some(signals) = Signals::new(&shared.actions, attach::first_mask(&start)) else {
+    let Some(signals) = Signals::new(&shared.actions, ran_before::first_mask(&start)) else {
         stop("the system gives it no memory")
     };
     let engine = Engine::place(start, state, shared, recorder, signals);
@@ -245,13 +252,14 @@ pub unsafe fn begin(start: *const Start) -> ! {
     engine.begin_counting();
     engine.begin_windows();
     engine.tell_mappings(true);
-    engine.ask_for_places();
     if let Err(why) = engine.bring_others() {
         stop(why);
     }
     if engine.is_attached() {
         engine.signals.begin();
     }
+    // The host reads the rings from here on.
+    engine.ask_for_places();
     engine.go_on();
     // SAFETY: everything is there.
     unsafe { ways::pagewalk_enter() }
@@ -311,6 +319,7 @@ impl Engine {
             repeat: None,
             factory: InstructionInfoFactory::new(),
             assisted_at: 0,
+            restarts: 0,
         }));
         state.set(SELF, engine as *mut Engine as u64);
         engine
@@ -599,6 +608,7 @@ impl Engine {
             nr::ARCH_PRCTL => self.arch_prctl(arguments),
             // As the kernel, which has no such option.
             _ if call == Some(Call::Marker) => sys::EINVAL,
+            nr::RESTART_SYSCALL => self.call_again(arguments),
             _ => self.call_safely(number, arguments),
         };
         if result == sys::RESTART {

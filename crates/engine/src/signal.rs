@@ -528,7 +528,14 @@ extern "C" fn on_signal(signal: u32, info: *mut Info, context: *mut Context) {
     let code = info[1] as i32;
     let is_fault = FAULTS & bit(signal) != 0 && code > 0;
     if signal == SIGTRAP && code == SI_QUEUE && info[3] == PARKS {
-        return interrupt(engine, context);
+        interrupt(engine, context);
+        // The program does not see that this signal has ended its system call.
+        const EINTR: i64 = -4;
+        let is_ended = rip == ways::called() && context.register(0) as i64 == EINTR;
+        if is_ended && !engine.signals.has_pending() {
+            context.registers.rip = ways::again();
+        }
+        return;
     }
     if !is_fault {
         return keep(engine, signal, info, context);

@@ -150,7 +150,8 @@ pub struct Attach {
     pub entry: u64,
     /// Set by the engine: the address after the instruction by which it makes system calls for the program.
     pub called: u64,
-    /// Set by the engine: the address of the program's actions for signals, `struct sigaction` by number.
+    /// Set by the engine as soon as it has taken over signals: the address of the program's actions, `struct sigaction` by
+    /// number.
     pub actions: u64,
     /// Set by the engine, at last: 1 once all fields are set.
     pub is_ready: AtomicU32,
@@ -178,6 +179,8 @@ pub struct AttachThread {
     pub mask: u64,
     /// The address, size and signature of its registration for restartable sequences; zeros without one.
     pub rseq: [u64; 3],
+    /// The number of the system call that the thread makes again by `restart_syscall`, or 0.
+    pub restarts: u64,
     /// Set by the engine: the address of the thread's engine, and its stack pointer.
     pub engine: u64,
     /// See `engine`.

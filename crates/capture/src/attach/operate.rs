@@ -33,22 +33,23 @@ const RESTART_BLOCK: i64 = -516;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 type Threads = BTreeMap<i32, Tracee>;
+/// By thread: the number of the system call that it goes on with by `restart_syscall`.
+type Calls = BTreeMap<i32, u64>;
 
 /// Does the operator's work for the process `pid`. The session is at the path `session`.
 pub(super) fn operate(pid: i32, session: &str, engine: &Engine) -> io::Result<()> {
     let mut answers = io::stdout();
     // It must be there after `pagewalk` has ended.
     let leaving = Leaving::open(session)?;
-    let attach_at = match enter(pid, session, engine) {
+    let attach_at = match enter(pid, &leaving.path(), engine) {
         Ok(attach_at) => attach_at,
         Err(why) => {
             writeln!(answers, "error {why}")?;
             return answers.flush();
         }
     };
-    writeln!(answers, "in")?;
-    // If that cannot be said, nobody is there, and the pipe has ended.
-    let _ = answers.flush();
+    // Without a reader, the pipe for orders has ended too.
+    let _ = writeln!(answers, "in").and_then(|()| answers.flush());
     wait_for_order(pid);
     leaving.begin();
     let said = match leave(pid, attach_at) {
@@ -149,7 +150,13 @@ fn stop(pid: i32, tid: i32) -> Result<Option<Tracee>, String> {
 
 /// The registers with which the thread goes on as if it had not been stopped: a system call that was interrupted is made
 /// again.
-fn restarted(mut registers: Registers) -> Registers {
+fn restarted(registers: Registers) -> Registers {
+    restarted_call(registers).0
+}
+
+/// These registers, and the number of the call that `restart_syscall` goes on with; 0 if it is not used.
+fn restarted_call(mut registers: Registers) -> (Registers, u64) {
+    let mut number = 0;
     let result = registers.rax as i64;
     if (registers.orig_rax as i64) >= 0 {
         let is_connect = registers.orig_rax == libc::SYS_connect as u64;
@@ -159,12 +166,13 @@ fn restarted(mut registers: Registers) -> Registers {
             registers.rax = registers.orig_rax;
             registers.rip -= SYSCALL.len() as u64;
         } else if result == RESTART_BLOCK {
+            number = registers.orig_rax;
             registers.rax = libc::SYS_restart_syscall as u64;
             registers.rip -= SYSCALL.len() as u64;
         }
     }
     registers.orig_rax = u64::MAX;
-    registers
+    (registers, number)
 }
 
 /// Lets threads go on by themselves, with the registers that they have here.
@@ -177,8 +185,8 @@ fn let_go(threads: &mut Threads) {
 }
 
 /// Stops all threads of the process.
-fn stop_all(pid: i32) -> Result<Threads, String> {
-    let mut threads = Threads::new();
+fn stop_all(pid: i32) -> Result<(Threads, Calls), String> {
+    let (mut threads, mut calls) = (Threads::new(), Calls::new());
     loop {
         let fresh: Vec<i32> =
             threads_of(pid).into_iter().filter(|tid| !threads.contains_key(tid)).collect();
@@ -194,7 +202,9 @@ fn stop_all(pid: i32) -> Result<Threads, String> {
             }
             match stop(pid, tid) {
                 Ok(Some(mut tracee)) => {
-                    tracee.registers = restarted(tracee.registers);
+                    let (registers, number) = restarted_call(tracee.registers);
+                    tracee.registers = registers;
+                    calls.insert(tid, number);
                     threads.insert(tid, tracee);
                     is_new = true;
                 }
@@ -210,7 +220,7 @@ fn stop_all(pid: i32) -> Result<Threads, String> {
             break;
         }
     }
-    if threads.is_empty() { Err("it has ended".to_owned()) } else { Ok(threads) }
+    if threads.is_empty() { Err("it has ended".to_owned()) } else { Ok((threads, calls)) }
 }
 
 fn why_not_traced(pid: i32, error: &io::Error) -> String {
@@ -313,8 +323,8 @@ fn rseq_of(pid: i32, tracee: &mut Tracee) -> [u64; 3] {
 
 /// Puts all threads into the engine.
 fn enter(pid: i32, session: &str, engine: &Engine) -> Result<u64, String> {
-    let mut threads = stop_all(pid)?;
-    let done = enter_stopped(pid, session, engine, &mut threads);
+    let (mut threads, calls) = stop_all(pid)?;
+    let done = enter_stopped(pid, session, engine, &mut threads, &calls);
     if done.is_err() {
         let_go(&mut threads);
     }
@@ -326,6 +336,7 @@ fn enter_stopped(
     session: &str,
     engine: &Engine,
     threads: &mut Threads,
+    calls: &Calls,
 ) -> Result<u64, String> {
     let failed = |error: io::Error| format!("the engine cannot be put into it: {error}");
     if threads.values().any(|tracee| tracee.registers.cs != CODE_64) {
@@ -349,6 +360,7 @@ fn enter_stopped(
             gs: r.gs_base,
             mask,
             rseq,
+            restarts: calls.get(&tid).copied().unwrap_or(0),
             engine: 0,
             stack: 0,
         });
@@ -400,7 +412,7 @@ fn enter_stopped(
     let ready = attach_at + std::mem::offset_of!(Attach, is_ready) as u64;
     while read::<u32>(pid, ready).unwrap_or(0) == 0 {
         if since.elapsed() > PATIENCE || !crate::supervise::exists(pid as u32) {
-            return Err("the engine did not begin in it".to_owned());
+            return undo_begun(pid, site, attach_at, threads, first, &infos);
         }
         std::thread::sleep(Duration::from_micros(200));
     }
@@ -424,6 +436,34 @@ fn enter_stopped(
         let _ = tracee.ask(libc::PTRACE_DETACH, 0, 0);
     }
     Ok(attach_at)
+}
+
+/// After the first thread has begun in the engine and did not get ready: takes it out, as it was.
+fn undo_begun(
+    pid: i32,
+    site: u64,
+    attach_at: u64,
+    threads: &mut Threads,
+    first: i32,
+    infos: &[AttachThread],
+) -> Result<u64, String> {
+    let failed = Err("the engine did not begin in it".to_owned());
+    let (Some(now), Some(before)) = (stop_in_engine(first), threads.get_mut(&first)) else {
+        return failed;
+    };
+    let registers = before.registers;
+    let mut now = Tracee { registers: now.registers, ..Tracee::at(first, now.registers) };
+    let words = read::<[u64; 4]>(pid, attach_at).unwrap_or_default();
+    if words[3] != 0 {
+        let base = now.registers.gs_base;
+        let outside = read::<Outside>(pid, base + Outside::AT as u64).unwrap_or_default();
+        give_back(pid, site, &mut now, outside);
+        give_back_actions(site, words[3], &mut now);
+    }
+    unmap(pid, site, &mut now);
+    before.registers = registers;
+    restore_masks(threads, infos);
+    failed
 }
 
 fn restore_masks(threads: &Threads, infos: &[AttachThread]) {
@@ -586,25 +626,37 @@ fn restore_process(
     threads: &mut BTreeMap<i32, (Tracee, Registers, Outside)>,
 ) {
     for (tracee, _, outside) in threads.values_mut() {
-        let base = tracee.registers.gs_base;
-        let alternate = base + (Outside::AT + std::mem::offset_of!(Outside, alternate)) as u64;
-        // What the kernel refuses stays as it is.
-        let set = libc::SYS_sigaltstack as u64;
-        let _ = tracee.call_at(site, set, [alternate, 0, 0, 0, 0, 0]);
-        let [address, bytes, signature] = outside.rseq;
-        if address != 0 {
-            let rseq = libc::SYS_rseq as u64;
-            let _ = tracee.call_at(site, rseq, [address, bytes, 0, signature, 0, 0]);
-        }
+        give_back(pid, site, tracee, *outside);
     }
     let Some((tracee, ..)) = threads.values_mut().next() else { return };
+    give_back_actions(site, actions, tracee);
+    unmap(pid, site, tracee);
+}
+
+/// Gives the alternate stack and the restartable sequences of a thread back to the kernel.
+fn give_back(pid: i32, site: u64, tracee: &mut Tracee, outside: Outside) {
+    let base = tracee.registers.gs_base;
+    let alternate = base + (Outside::AT + std::mem::offset_of!(Outside, alternate)) as u64;
+    // What the kernel refuses stays as it is; the memory is there as long as the thread is in the engine.
+    if read::<u64>(pid, alternate).is_ok() {
+        let set = libc::SYS_sigaltstack as u64;
+        let _ = tracee.call_at(site, set, [alternate, 0, 0, 0, 0, 0]);
+    }
+    let [address, bytes, signature] = outside.rseq;
+    if address != 0 {
+        let rseq = libc::SYS_rseq as u64;
+        let _ = tracee.call_at(site, rseq, [address, bytes, 0, signature, 0, 0]);
+    }
+}
+
+/// Gives the program's signals back to the kernel.
+fn give_back_actions(site: u64, actions: u64, tracee: &mut Tracee) {
     const ACTION_BYTES: u64 = 32;
     for signal in (1..=64u64).filter(|&signal| signal != 9 && signal != 19) {
         let action = actions + signal * ACTION_BYTES;
         let set = libc::SYS_rt_sigaction as u64;
         let _ = tracee.call_at(site, set, [signal, action, 0, 8, 0, 0]);
     }
-    unmap(pid, site, tracee);
 }
 
 /// Unmaps the engine's memory.
