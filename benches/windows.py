@@ -1,10 +1,11 @@
-"""What a recording of 1 in 100 costs: CPU time of programs that run alone, bare, sampled and recorded whole.
+"""What a recording of 1 in 100 costs: CPU time of programs alone, bare, sampled and recorded whole.
 
     .venv/bin/python benches/windows.py [--rounds 3] [--only PROGRAM] [--whole] [--json FILE]
 
-`bare` is the engine's base cost: the program is translated and nothing of it is recorded, as its window begins after more
-accesses than it makes. `1 in 100` is `--sample 1M/100M`. The rows take turns, so that a busy machine is as busy for all of
-them. The table has medians of user and system CPU time, with that of `pagewalk` itself.
+`bare` is the engine's base cost: the program is translated and nothing of it is recorded, as its
+window begins after more accesses than it makes. `1 in 100` is `--sample 1M/100M`. The rows take
+turns, so that a busy machine is as busy for all of them. The table has medians of user and system
+CPU time, with that of `pagewalk` itself.
 """
 
 import argparse
@@ -17,12 +18,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-AWK = "BEGIN { for (i = 0; i < 4000000; i++) { n[i % 5003] += i * 7 % 11; s = s + length(i) } print s }"
+AWK = """BEGIN {
+    for (i = 0; i < 4000000; i++) { n[i % 5003] += i * 7 % 11; s = s + length(i) }
+    print s
+}"""
 PYTHON = """
 def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)
 print(fib(30))
 """
-PERL = "my %n; for my $i (1 .. 3000000) { $n{$i * 7919 % 4000} += $i } print scalar(keys %n), qq(\\n);"
+PERL = (
+    "my %n; for my $i (1 .. 3000000) { $n{$i * 7919 % 4000} += $i } print scalar(keys %n), qq(\\n);"
+)
 
 
 def programs(folder: Path) -> dict[str, list[str]]:

@@ -233,6 +233,16 @@ class Recording:
 
     def __init__(self, options: str) -> None: ...
 
+def attach(
+    recording: Recording,
+    pid: int,
+    seconds: float | None,
+    operator: list[str],
+    output: str,
+    force: bool,
+    progress: Callable[[int, int | None], object] | None,
+) -> str: ...
+def operate() -> None: ...
 def record_system(
     system: str, output: str | PathLike[str], force: bool, progress: Progress | None
 ) -> str:

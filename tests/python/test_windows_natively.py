@@ -1,6 +1,7 @@
 """Windows of natively recorded programs: what is left out in the program is counted exactly.
 
-A program's whole recording is cut here in the places where `--skip`, symbols, markers and `--sample` cut it there.
+A program's whole recording is cut here in the places where `--skip`, symbols, markers and
+`--sample` cut it there.
 """
 
 import itertools

@@ -93,6 +93,14 @@ pub enum Error {
     /// The engine does not support this option.
     #[error("{0} does not work with --engine native; use --engine qemu")]
     NativeOption(&'static str),
+    /// The running program cannot be recorded, and runs on.
+    #[error("process {pid}: {why}")]
+    NotAttached {
+        /// The process.
+        pid: u32,
+        /// The reason, and what to do.
+        why: String,
+    },
     /// The kernel does not report which pages are large.
     #[error(
         "--pages needs PAGEMAP_SCAN (Linux 6.7 or later) and a readable /proc/self/pagemap, but \

@@ -20,7 +20,7 @@ use ring::Start;
 use trace::Arch;
 
 use crate::command::Program;
-use crate::tracee::Tracee;
+use crate::tracee::{Registers, Tracee};
 use crate::{Error, Options};
 
 /// The address of the engine, which is the beginning of its address range. Programs have their
@@ -75,7 +75,7 @@ impl Engine {
 
     /// Lays out a position-independent ELF file at [`BASE`]. `None` if `file` is not a
     /// position-independent ELF file.
-    fn load(file: &[u8]) -> Option<Engine> {
+    pub(crate) fn load(file: &[u8]) -> Option<Engine> {
         let word = |at: u64, bytes: usize| {
             let part = file.get(usize::try_from(at).ok()?..)?.get(..bytes)?;
             let mut whole = [0; 8];
@@ -166,6 +166,67 @@ impl Engine {
         self.put_into(&mut Tracee::stopped(pid)?, session)
     }
 
+    /// Puts the engine into a running program, all of whose threads are stopped, by system calls of the thread `tracee` with
+    /// the instruction at `site`. Leaves room of `extra` bytes for the description of its threads.
+    pub(crate) fn put_at(
+        &self,
+        tracee: &mut Tracee,
+        site: u64,
+        session: &str,
+        start: Start,
+        extra: u64,
+    ) -> io::Result<Put> {
+        let image_bytes = (self.image.len() as u64).next_multiple_of(PAGE);
+        let stack = BASE + image_bytes;
+        let attach = stack + STACK_BYTES;
+        let all = image_bytes + STACK_BYTES + extra.next_multiple_of(PAGE);
+        let rights = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let number = libc::SYS_mmap as u64;
+        let at = tracee.call_at(site, number, [BASE, all, rights, flags as u64, u64::MAX, 0])?;
+        if at != BASE {
+            tracee.call_at(site, libc::SYS_munmap as u64, [at, all, 0, 0, 0, 0])?;
+            return Err(io::Error::from_raw_os_error(libc::EEXIST));
+        }
+        let done =
+            self.fill_at(tracee, site, session, Start { engine: [BASE, all], attach, ..start });
+        done.map(|registers| Put { registers, attach }).inspect_err(|_| {
+            // The error says more.
+            let _ = tracee.call_at(site, libc::SYS_munmap as u64, [BASE, all, 0, 0, 0, 0]);
+        })
+    }
+
+    /// Writes the engine into the memory that was mapped for it. Returns the registers with which it begins.
+    fn fill_at(
+        &self,
+        tracee: &mut Tracee,
+        site: u64,
+        session: &str,
+        mut start: Start,
+    ) -> io::Result<Registers> {
+        let name = start.session.get_mut(..session.len());
+        let name = name.ok_or_else(|| io::Error::from_raw_os_error(libc::ENAMETOOLONG))?;
+        name.copy_from_slice(session.as_bytes());
+        let bytes = size_of::<Start>();
+        let start_at = (start.attach - bytes as u64) & !63;
+        // SAFETY: it is made of numbers and bytes, without padding between them.
+        let told = unsafe { std::slice::from_raw_parts((&raw const start).cast::<u8>(), bytes) };
+        tracee.write(BASE, &self.image)?;
+        tracee.write(start_at, told)?;
+        for &(from, end, rights) in &self.segments {
+            let number = libc::SYS_mprotect as u64;
+            tracee.call_at(site, number, [BASE + from, end - from, rights, 0, 0, 0])?;
+        }
+        let mut registers = tracee.registers;
+        registers.rip = BASE + self.entry;
+        registers.rdi = start_at;
+        // As behind a call.
+        registers.rsp = start_at - 8;
+        registers.eflags &= !(1 << 10 | 1 << 8 | 1 << 18);
+        registers.orig_rax = u64::MAX;
+        Ok(registers)
+    }
+
     /// Puts the engine into a program that has stopped before its first instruction, and continues
     /// the program.
     pub(crate) fn put_into(&self, tracee: &mut Tracee, session: &str) -> io::Result<()> {
@@ -187,6 +248,7 @@ impl Engine {
             rsp: first.rsp,
             flags: first.eflags,
             engine: [BASE, all],
+            attach: 0,
         };
         let name = start.session.get_mut(..session.len());
         let name = name.ok_or_else(|| io::Error::from_raw_os_error(libc::ENAMETOOLONG))?;
@@ -210,6 +272,14 @@ impl Engine {
         tracee.registers = registers;
         tracee.go()
     }
+}
+
+/// Where the engine was put into a running program.
+pub(crate) struct Put {
+    /// The registers with which it begins.
+    pub(crate) registers: Registers,
+    /// The address of the room for an [`ring::Attach`] and its threads.
+    pub(crate) attach: u64,
 }
 
 /// Allows the parent to trace this process, and disables address randomisation unless `aslr`.

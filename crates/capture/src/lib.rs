@@ -18,6 +18,7 @@
 //! crate is in the crate `ring`.
 
 mod allocations;
+mod attach;
 mod command;
 mod decode;
 mod elf;
@@ -47,6 +48,7 @@ mod system;
 mod tracee;
 mod window;
 
+pub use attach::{Attachment, attach, operate};
 pub use error::Error;
 pub use live::Live;
 pub use options::{Engine, Options, Outcome, Progress, Recorded};

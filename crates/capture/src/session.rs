@@ -204,6 +204,7 @@ impl Session {
             leave_out: left_out.skip,
             sample: left_out.sample,
             begun: 0.into(),
+            leaves: 0.into(),
         };
         // SAFETY: the mapping is large and aligned enough, and nobody else has it yet.
         unsafe { base.cast::<Head>().write(head) };
@@ -363,6 +364,33 @@ impl Session {
             };
         }
         head.host_sleeps.store(0, Ordering::Release);
+    }
+}
+
+/// A session by which another process makes threads leave the engine. It stays when `pagewalk` has ended.
+pub(crate) struct Leaving(Mapping, File);
+
+impl Leaving {
+    /// Maps the session at `path`.
+    pub(crate) fn open(path: &str) -> io::Result<Leaving> {
+        let file = File::options().read(true).write(true).open(path)?;
+        let bytes = size_of::<Head>();
+        // SAFETY: a new mapping, as long as the head of the file.
+        let base = unsafe { map(ptr::null_mut(), bytes, file.as_raw_fd(), 0) };
+        let base = base.ok_or_else(io::Error::last_os_error)?;
+        Ok(Leaving(Mapping { base, bytes }, file))
+    }
+
+    /// The path by which others open the session as long as this process lives.
+    pub(crate) fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.1.as_raw_fd())
+    }
+
+    /// Makes the threads leave.
+    pub(crate) fn begin(&self) {
+        // SAFETY: `pagewalk` has written a head there; what changes in it is atomic.
+        let head: &Head = unsafe { self.0.base.cast().as_ref() };
+        head.leaves.store(1, Ordering::SeqCst);
     }
 }
 

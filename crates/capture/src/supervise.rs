@@ -788,7 +788,7 @@ fn is_readable(fd: &OwnedFd) -> bool {
 }
 
 /// Whether the process exists and is not a zombie.
-fn exists(pid: u32) -> bool {
+pub(crate) fn exists(pid: u32) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => !stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])),
         Err(error) => error.kind() != io::ErrorKind::NotFound,

@@ -81,6 +81,11 @@ impl Tracee {
         Ok(tracee)
     }
 
+    /// A traced thread that has stopped, with these registers.
+    pub(crate) fn at(pid: i32, registers: Registers) -> Tracee {
+        Tracee { pid, registers, left: None }
+    }
+
     /// Reads the thread's current registers.
     pub(crate) fn get(&mut self) -> io::Result<()> {
         let to = &raw mut self.registers as u64;
@@ -197,8 +202,7 @@ impl Tracee {
 
     /// The process's memory. It can be written even where the program itself has no right to write.
     pub(crate) fn memory(&self) -> io::Result<Memory> {
-        let path = format!("/proc/{}/mem", self.pid);
-        Ok(Memory(std::fs::OpenOptions::new().read(true).write(true).open(path)?))
+        Memory::of(self.pid)
     }
 
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
@@ -223,6 +227,12 @@ fn calling(before: Registers, number: u64, [rdi, rsi, rdx, r10, r8, r9]: [u64; 6
 pub(crate) struct Memory(std::fs::File);
 
 impl Memory {
+    /// The memory of a process or of a thread's.
+    pub(crate) fn of(pid: i32) -> io::Result<Memory> {
+        let path = format!("/proc/{pid}/mem");
+        Ok(Memory(std::fs::OpenOptions::new().read(true).write(true).open(path)?))
+    }
+
     pub(crate) fn read_at(&self, to: &mut [u8], at: u64) -> io::Result<()> {
         std::os::unix::fs::FileExt::read_exact_at(&self.0, to, at)
     }

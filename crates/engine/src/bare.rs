@@ -18,28 +18,22 @@
 
 use core::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-use ring::{Call, EventCode, PLACES_MAX, Sign};
-
 use crate::lock::{Lock, Locked};
-use crate::run::Engine;
-use crate::signal::Context;
-use crate::state::{FLAGS, HELD, PENDING, RECORD, RING, SCRATCH, State};
-use crate::table::{self, GUARD_BYTES, POLL, POLL_BYTES};
-use crate::translate::Found;
+use crate::state::{RING, State};
+use crate::table::{GUARD_BYTES, POLL, POLL_BYTES};
 pub(crate) use crate::translate::bare::{INSTRUCTIONS_SHIFT, rows};
-use crate::ways;
 
 /// The last place in the window that can be read.
-const LAST: u64 = POLL_BYTES - 1;
+pub(crate) const LAST: u64 = POLL_BYTES - 1;
 /// The smallest share of a thread while more than that is left, if there are several threads.
-const SHARE_MIN: u64 = 1 << 12;
-const PLACE: u64 = (1 << INSTRUCTIONS_SHIFT) - 1;
+pub(crate) const SHARE_MIN: u64 = 1 << 12;
+pub(crate) const PLACE: u64 = (1 << INSTRUCTIONS_SHIFT) - 1;
 /// In place of a number of accesses: nothing ends bare code but a sign.
-const ENDLESS: u64 = u64::MAX;
+pub(crate) const ENDLESS: u64 = u64::MAX;
 
 /// What the threads of a process do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+pub(crate) enum Phase {
     /// They wait for the sign.
     Waits,
     /// They leave accesses out.
@@ -50,18 +44,18 @@ enum Phase {
 
 /// The state of the windows that the threads of a process share.
 pub(crate) struct Windows {
-    phase: Locked<(Phase, u64)>,
+    pub(crate) phase: Locked<(Phase, u64)>,
     /// 1 while code is bare, and 1 while the sign has not come.
-    is_bare: AtomicU32,
-    is_waiting: AtomicU32,
+    pub(crate) is_bare: AtomicU32,
+    pub(crate) is_waiting: AtomicU32,
     /// The number of changes.
-    turn: AtomicU32,
+    pub(crate) turn: AtomicU32,
     /// The accesses left in the window of a sample.
-    left: AtomicI64,
+    pub(crate) left: AtomicI64,
     /// Whether windows are those of a sample.
-    samples: AtomicU32,
+    pub(crate) samples: AtomicU32,
     /// Taken while a thread waits for the addresses of the sign.
-    asking: Lock,
+    pub(crate) asking: Lock,
 }
 
 impl Windows {
@@ -78,7 +72,7 @@ impl Windows {
     }
 
     /// Whether a window of a sample has all of its accesses.
-    fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.samples.load(Ordering::Relaxed) != 0 && self.left.load(Ordering::Relaxed) <= 0
     }
 
@@ -87,7 +81,7 @@ impl Windows {
         self.phase.lock()
     }
 
-    fn set(&self, to: (Phase, u64), phase: &mut (Phase, u64)) {
+    pub(crate) fn set(&self, to: (Phase, u64), phase: &mut (Phase, u64)) {
         *phase = to;
         self.is_waiting.store((to.0 == Phase::Waits).into(), Ordering::SeqCst);
         self.is_bare.store((to.0 != Phase::Records).into(), Ordering::SeqCst);
@@ -97,24 +91,24 @@ impl Windows {
 
 /// What a thread counts in bare code.
 pub(crate) struct Bare {
-    state: State,
+    pub(crate) state: State,
     /// Whether the thread runs bare code.
     pub(crate) is_on: bool,
-    is_inside: bool,
-    has_window: bool,
+    pub(crate) is_inside: bool,
+    pub(crate) has_window: bool,
     /// While the engine runs: the count. While translated code runs: the address of the next record.
-    count: u64,
-    cursor: u64,
+    pub(crate) count: u64,
+    pub(crate) cursor: u64,
     /// The place in the window at which counting began, and the turn for which the share was taken.
-    begin: u64,
-    turn: u32,
+    pub(crate) begin: u64,
+    pub(crate) turn: u32,
     /// Whether the share is of a number.
-    is_limited: bool,
+    pub(crate) is_limited: bool,
     /// The accesses of the block that exceeded the share.
-    wanted: u64,
+    pub(crate) wanted: u64,
     /// Accesses and instructions that were left out and not reported.
-    accesses: u64,
-    instructions: u64,
+    pub(crate) accesses: u64,
+    pub(crate) instructions: u64,
     /// The address of a repeated instruction that has begun in bare code, and goes on in recorded code.
     pub(crate) repeated: Option<u64>,
 }
@@ -161,7 +155,7 @@ impl Bare {
     }
 
     /// The accesses that the thread may still leave out.
-    fn room(&self) -> u64 {
+    pub(crate) fn room(&self) -> u64 {
         LAST.saturating_sub(self.count & PLACE)
     }
 
@@ -172,7 +166,7 @@ impl Bare {
     }
 
     /// Moves what was counted out of the count.
-    fn settle(&mut self) -> u64 {
+    pub(crate) fn settle(&mut self) -> u64 {
         let place = self.count & PLACE;
         let accesses = place.wrapping_sub(self.begin);
         self.accesses = self.accesses.wrapping_add(accesses);
@@ -182,391 +176,15 @@ impl Bare {
     }
 
     /// Whether the address is in the window that blocks read, or behind it.
-    fn is_poll(&self, address: u64) -> bool {
+    pub(crate) fn is_poll(&self, address: u64) -> bool {
         let poll = self.state.0 + POLL as u64;
         address.wrapping_sub(poll) < POLL_BYTES + GUARD_BYTES
     }
 }
 
-impl Engine {
-    /// Begins the windows of a process: of a new program, or a child.
-    pub(crate) fn begin_windows(&mut self) {
-        let session = self.recorder.session();
-        let windows = &self.shared.windows;
-        let samples = session.leaves_out != 0 && session.sample[1] != 0;
-        windows.asking.reset();
-        windows.samples.store(samples.into(), Ordering::Relaxed);
-        self.shared.bare.lock().fetches = u32::from(session.fetches != 0);
-        let mut phase = windows.phase.lock();
-        let is_waiting = session.sign != Sign::None as u32 && !self.has_begun();
-        let to = match (session.leaves_out != 0, is_waiting) {
-            (false, _) => (Phase::Records, 0),
-            (true, true) => (Phase::Waits, ENDLESS),
-            (true, false) => self.phase_now(),
-        };
-        windows.set(to, &mut phase);
-        if samples {
-            let left = windows.left.load(Ordering::Relaxed);
-            self.recorder.begin_walk(left.max(0) as u64);
-        }
-    }
-
-    fn has_begun(&self) -> bool {
-        self.recorder.session().begun.load(Ordering::SeqCst) != 0
-    }
-
-    /// What the process does after as many accesses as it has made, and how many it may leave out.
-    fn phase_now(&self) -> (Phase, u64) {
-        let (session, process) = (self.recorder.session(), self.recorder.process());
-        let position = process.position.load(Ordering::Relaxed);
-        let (skip, [window, period]) = (session.leave_out, session.sample);
-        if position < skip {
-            return (Phase::LeavesOut, skip - position);
-        }
-        if period == 0 {
-            process.position.store(u64::MAX, Ordering::Relaxed);
-            return (Phase::Records, 0);
-        }
-        let at = (position - skip) % period;
-        if at < window {
-            self.shared.windows.left.store((window - at) as i64, Ordering::Relaxed);
-            (Phase::Records, 0)
-        } else {
-            (Phase::LeavesOut, period - at)
-        }
-    }
-
-    /// Whether the process waits for the call of a function.
-    pub(crate) fn waits_for_symbol(&self) -> bool {
-        self.recorder.session().sign == Sign::Symbol as u32 && self.waits()
-    }
-
-    fn waits(&self) -> bool {
-        self.shared.windows.is_waiting.load(Ordering::SeqCst) != 0
-    }
-
-    /// Whether this call is the marker for which the process waits.
-    pub(crate) fn is_awaited(&self, call: Call, arguments: [u64; 6]) -> bool {
-        let session = self.recorder.session();
-        let is_it = session.sign == Sign::AnyMarker as u32
-            || session.sign == Sign::Marker as u32 && arguments[2] == session.sign_number;
-        const PAGE_SIZE: u64 = 2;
-        call == Call::Marker && arguments[1] != PAGE_SIZE && is_it && self.waits()
-    }
-
-    /// Begins the window, as its sign has come in this thread; with `tells`, the host does not see the sign itself.
-    pub(crate) fn sign_came(&mut self, tells: bool) {
-        self.report_left_out();
-        if tells {
-            self.recorder.event(EventCode::Begins, &[]);
-            self.recorder.mark();
-        }
-        self.recorder.session().begun.store(1, Ordering::SeqCst);
-        self.see_sign();
-    }
-
-    /// Ends the time of waiting, as the sign has come.
-    fn see_sign(&mut self) {
-        let windows = &self.shared.windows;
-        let mut phase = windows.phase.lock();
-        if phase.0 != Phase::Waits {
-            return;
-        }
-        let to = self.phase_now();
-        windows.set(to, &mut phase);
-        drop(phase);
-        self.shared.bare.lock().set_places(&[]);
-        self.kick_others();
-    }
-
-    /// Asks the host for the addresses of the symbol that begins the window, if the process waits for one.
-    pub(crate) fn ask_for_places(&mut self) {
-        if !self.waits_for_symbol() || self.recorder.is_off {
-            return;
-        }
-        let shared = self.shared;
-        shared.windows.asking.take();
-        let process = self.recorder.process();
-        let mine = process.places_asked.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
-        self.recorder.event(EventCode::Places, &[]);
-        self.recorder.mark();
-        let is_answered = || process.places_answered.load(Ordering::Acquire) == mine;
-        let has_begun = || self.has_begun();
-        while !is_answered() && !has_begun() && !self.recorder.is_unwanted() {
-            if !self.recorder.wait_until(is_answered) {
-                break;
-            }
-        }
-        let count = process.places_count.load(Ordering::Relaxed) as usize;
-        let mut places = [0; PLACES_MAX];
-        for (to, place) in places.iter_mut().zip(&process.places) {
-            *to = place.load(Ordering::Relaxed);
-        }
-        if is_answered() && count <= PLACES_MAX {
-            shared.bare.lock().set_places(&places[..count]);
-        } else if is_answered() {
-            // The host finds them.
-            let mut phase = shared.windows.phase.lock();
-            shared.windows.set((Phase::Records, 0), &mut phase);
-        }
-        shared.windows.asking.give_back();
-    }
-
-    /// Reports what this thread has left out since the last report.
-    pub(crate) fn report_left_out(&mut self) {
-        self.take_stock();
-        let (accesses, instructions) = (self.bare.accesses, self.bare.instructions);
-        (self.bare.accesses, self.bare.instructions) = (0, 0);
-        if (accesses, instructions) != (0, 0) && !self.recorder.is_off {
-            self.recorder.event(EventCode::LeftOut, &[&[accesses, instructions]]);
-            self.recorder.mark();
-        }
-    }
-
-    /// Adds what this thread has counted to what its process has made.
-    fn take_stock(&mut self) {
-        let accesses = self.bare.settle();
-        if self.bare.is_limited {
-            self.advance(accesses);
-        }
-    }
-
-    /// Adds accesses to those that the process has made.
-    fn advance(&self, accesses: u64) {
-        let position = &self.recorder.process().position;
-        let more = |position: u64| Some(position.saturating_add(accesses));
-        // It cannot fail.
-        let _ = position.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-    }
-
-    /// Gives back the rest of this thread's share, and takes another one that has room for the accesses that it wants.
-    /// Returns whether there was one.
-    fn take_share(&mut self) -> bool {
-        self.take_stock();
-        let windows = &self.shared.windows;
-        let mut phase = windows.phase.lock();
-        let turn = windows.turn.load(Ordering::Relaxed);
-        if self.bare.is_limited && turn == self.bare.turn && phase.1 != ENDLESS {
-            phase.1 += self.bare.room();
-        }
-        self.bare.turn = turn;
-        let is_endless = self.recorder.is_off || phase.0 == Phase::Waits;
-        self.bare.is_limited = !is_endless;
-        let share = if is_endless {
-            LAST
-        } else {
-            let threads = u64::from(self.shared.threads.load(Ordering::Relaxed));
-            let most = if threads > 1 { (phase.1 / (2 * threads)).max(SHARE_MIN) } else { LAST };
-            let share = phase.1.min(most).min(LAST);
-            if phase.0 != Phase::LeavesOut || share < self.bare.wanted.max(1) {
-                self.bare.is_limited = false;
-                (self.bare.begin, self.bare.count) = (LAST, LAST);
-                return false;
-            }
-            phase.1 -= share;
-            share
-        };
-        let place = LAST - share;
-        (self.bare.begin, self.bare.count, self.bare.wanted) = (place, place, 0);
-        true
-    }
-
-    /// Whether the engine may execute `accesses` now in bare code. If not, the thread has to go on by the loop, which
-    /// changes to recorded code.
-    pub(crate) fn may_leave_out(&mut self, accesses: u64) -> bool {
-        self.bare.wanted = accesses;
-        let may = self.bare.room() >= accesses || self.take_share();
-        if may {
-            self.bare.wanted = 0;
-        }
-        may
-    }
-
-    /// Before translated code is entered: changes between bare and recorded code if necessary.
-    pub(crate) fn choose_code(&mut self) {
-        if self.counter.is_on() {
-            return;
-        }
-        let windows = &self.shared.windows;
-        if self.waits() && self.has_begun() {
-            self.see_sign();
-        }
-        if self.bare.is_on && self.recorder.is_unwanted() {
-            self.recorder.off();
-        }
-        if !self.bare.is_on && windows.samples.load(Ordering::Relaxed) != 0 {
-            self.count_recorded();
-            if windows.is_full() {
-                self.end_window();
-            }
-        }
-        loop {
-            let is_bare = self.recorder.is_off || windows.is_bare.load(Ordering::SeqCst) != 0;
-            if !is_bare {
-                return self.record_code();
-            }
-            if !self.bare.is_on && !self.bare_code() {
-                return;
-            }
-            let is_old = self.bare.turn != windows.turn.load(Ordering::SeqCst)
-                || self.recorder.is_off && self.bare.is_limited;
-            if !is_old && self.bare.room() > 0 && self.bare.room() >= self.bare.wanted {
-                return;
-            }
-            if self.take_share() {
-                return;
-            }
-            // Nothing more may be left out.
-            let mut phase = windows.phase.lock();
-            if phase.0 == Phase::LeavesOut && windows.turn.load(Ordering::Relaxed) == self.bare.turn
-            {
-                let rest = core::mem::take(&mut phase.1);
-                match self.recorder.session().sample {
-                    [_, 0] => self.recorder.process().position.store(u64::MAX, Ordering::Relaxed),
-                    [window, _] => windows.begin_window(window, rest),
-                }
-                windows.set((Phase::Records, 0), &mut phase);
-                drop(phase);
-                self.kick_others();
-            }
-        }
-    }
-
-    /// Changes to bare code. Returns whether that is possible.
-    fn bare_code(&mut self) -> bool {
-        self.bare.has_window |= table::map_window(self.state).is_some();
-        if !self.bare.has_window {
-            return false;
-        }
-        self.bare.is_on = true;
-        self.recorder.counts = true;
-        self.recorder.mark();
-        self.bare.turn = self.shared.windows.turn.load(Ordering::SeqCst).wrapping_sub(1);
-        self.bare.is_limited = false;
-        (self.bare.begin, self.bare.count, self.bare.wanted) = (LAST, LAST, 0);
-        true
-    }
-
-    /// Changes to recorded code, if this thread does not run it.
-    fn record_code(&mut self) {
-        if !self.bare.is_on {
-            return;
-        }
-        self.report_left_out();
-        self.bare.is_on = false;
-        self.recorder.counts = false;
-        if self.shared.windows.samples.load(Ordering::Relaxed) != 0 {
-            let left = self.shared.windows.left.load(Ordering::Relaxed);
-            self.recorder.begin_walk(left.max(0) as u64);
-        }
-    }
-
-    /// In a sample: adds what this thread has recorded since the last time to what its process has made.
-    pub(crate) fn count_recorded(&mut self) {
-        if self.recorder.is_off {
-            return;
-        }
-        let accesses = self.recorder.walk();
-        self.advance(accesses);
-        let left = &self.shared.windows.left;
-        let left = left.fetch_sub(accesses as i64, Ordering::Relaxed) - accesses as i64;
-        self.recorder.shorten(left.max(0) as u64);
-    }
-
-    /// Ends the window of a sample.
-    fn end_window(&mut self) {
-        let windows = &self.shared.windows;
-        let mut phase = windows.phase.lock();
-        if phase.0 == Phase::Records && windows.is_full() {
-            let to = self.phase_now();
-            windows.set(to, &mut phase);
-            drop(phase);
-            self.kick_others();
-        }
-    }
-
-    /// Called in a signal handler after a span of recorded code: whether this thread is to change to bare code.
-    pub(crate) fn leaves_recorded(&mut self) -> bool {
-        if self.bare.is_on || self.counter.is_on() {
-            return false;
-        }
-        if self.shared.windows.samples.load(Ordering::Relaxed) != 0 {
-            self.count_recorded();
-        }
-        self.recorder.is_off || self.shared.windows.is_full()
-    }
-
-    /// Handles a fault at `at` in bare code for `address` if it is not the program's. Returns whether it was one.
-    pub(crate) fn resolve_bare(&mut self, context: &mut Context, at: u64, address: u64) -> bool {
-        if !self.bare.is_on || !self.bare.is_poll(address) {
-            return false;
-        }
-        if self.recorder.is_hidden {
-            self.recorder.show();
-            if self.state.get(PENDING) == 0 {
-                return true;
-            }
-        }
-        let Some(found) = self.code().find(at) else { return false };
-        self.bare.wanted = found.block.counts & PLACE;
-        settle(self, context, &found, Some(address));
-        true
-    }
-
-    /// Stores the program's registers in their slots, as they are at the instruction that `found` says, and takes back what
-    /// was counted and not done. The engine continues after the handler.
-    pub(crate) fn settle_bare(
-        &mut self,
-        context: &mut Context,
-        found: &Found,
-        address: Option<u64>,
-    ) {
-        settle(self, context, found, address);
-    }
-}
-
 impl Windows {
     /// Begins a window of a sample of this length, `rest` accesses before its first one.
-    fn begin_window(&self, window: u64, rest: u64) {
+    pub(crate) fn begin_window(&self, window: u64, rest: u64) {
         self.left.store(window.saturating_add(rest) as i64, Ordering::Relaxed);
     }
-}
-
-fn settle(engine: &mut Engine, context: &mut Context, found: &Found, address: Option<u64>) {
-    let (state, block) = (engine.state, found.block);
-    let is_assisted = block.is_assisted();
-    let is_own = !is_assisted && (found.after || found.before_record);
-    let slotted = if is_own { 1 << RECORD | 1 << SCRATCH } else { block.slotted };
-    for number in 0..16u8 {
-        if slotted >> number & 1 == 0 {
-            state.set_register(number, context.register(number));
-        }
-    }
-    state.set(FLAGS, context.registers.flags);
-    context.registers.flags &= !crate::state::ALIGNMENT;
-    let mut count = match (is_assisted, is_own) {
-        (true, _) => state.get(HELD),
-        (false, true) => context.register(RECORD),
-        (false, false) => context.register(block.record),
-    };
-    if found.before_record {
-        // Unless the fault is in the comparison of the block's code.
-        if address.is_some_and(|address| engine.bare.is_poll(address)) {
-            count = count.wrapping_sub(block.counts);
-        }
-    } else if !is_assisted && !found.after && block.counts != 0 {
-        let code = engine.code();
-        let is_left = |tag: u16| u32::from(ring::Tag(tag).instruction()) >= found.instruction;
-        let told = code.accesses(&block).iter().map(|told| told.tag);
-        let left: u64 = told.clone().filter(|&tag| is_left(tag)).map(rows).sum();
-        // As the host counts a block that was left: up to the last access that was made.
-        let last = told.filter(|&tag| !is_left(tag)).last();
-        let all = code.instructions(&block);
-        let done = last.map_or(all, |tag| u32::from(ring::Tag(tag).instruction()) + 1);
-        let instructions = u64::from(all - done.min(all));
-        count = count.wrapping_sub(left).wrapping_sub(instructions << INSTRUCTIONS_SHIFT);
-    }
-    state.set(RING, count);
-    engine.pc = found.pc;
-    context.registers.rip = ways::resume();
 }

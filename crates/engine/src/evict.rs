@@ -60,6 +60,11 @@ impl Engine {
         result
     }
 
+    /// Makes this thread safe.
+    pub(crate) fn be_safe(&self) {
+        safe(self.state).store(1, Ordering::SeqCst);
+    }
+
     /// Ends the time in which this thread is safe. Waits until nobody drops translated code.
     pub(crate) fn be_unsafe(&self) {
         let (safe, stop) = (safe(self.state), &self.shared.stop);

@@ -28,6 +28,7 @@ extern crate alloc;
 
 mod area;
 mod assist;
+mod attach;
 mod bare;
 mod clock;
 mod count;
@@ -46,6 +47,7 @@ mod insn;
 mod leave;
 mod library;
 mod lock;
+mod ran_before;
 mod record;
 mod repeat;
 mod run;
@@ -58,6 +60,7 @@ mod threads;
 mod translate;
 mod vectors;
 mod ways;
+mod windows;
 
 pub use heap::Heap;
 pub use run::begin;

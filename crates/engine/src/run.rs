@@ -24,7 +24,7 @@ use crate::state::{
 };
 use crate::sys::{self, nr};
 use crate::translate::{Exit, Log, Translator, is_shared};
-use crate::{assist, clock, library, table, tell, ways};
+use crate::{assist, clock, library, ran_before, table, tell, ways};
 
 /// The beginning of the message about a process whose recording ends before the process; the reason
 /// follows.
@@ -135,6 +135,8 @@ pub(crate) struct Engine {
     factory: InstructionInfoFactory,
     /// The address of the record of the last assisted instruction.
     pub(crate) assisted_at: u64,
+    /// The number of the system call that the thread was in when the host attached to it, if the kernel can go on with it.
+    pub(crate) restarts: u64,
 }
 
 /// A repeated instruction that is being executed.
@@ -187,6 +189,10 @@ impl Whole {
 
 /// Ends the process with a message, as the data in `start` is invalid.
 fn stop(why: &str) -> ! {
+    if ran_before::IS_ATTACHED.load(Ordering::Relaxed) {
+        // The host takes the thread out of the engine.
+        ran_before::wait();
+    }
     sys::say(&["pagewalk: the engine cannot start: ", why, "\n"]);
     sys::exit(125)
 }
@@ -199,12 +205,15 @@ fn stop(why: &str) -> ! {
 pub unsafe fn begin(start: *const Start) -> ! {
     // SAFETY: the caller's.
     let start = unsafe { *start };
+    ran_before::IS_ATTACHED.store(start.attach != 0, Ordering::Relaxed);
     let Some(at) = sys::private_before(BYTES, table::ROOM_BYTES) else {
         stop("the system gives it no memory")
     };
     let state = State(at);
-    // SAFETY: the program has not run, so that its stack is the kernel's.
-    unsafe { clock::find(start.rsp) };
+    if start.attach == 0 {
+        // SAFETY: the program has not run, so that its stack is the kernel's.
+        unsafe { clock::find(start.rsp) };
+    }
     // SAFETY: a new program has nothing at gs.
     unsafe { sys::call(nr::ARCH_PRCTL, [ARCH_SET_GS, at, 0, 0, 0, 0]) };
     let Some(stack) = sys::private(STACK_BYTES) else { stop("the system gives it no memory") };
@@ -234,14 +243,22 @@ pub unsafe fn begin(start: *const Start) -> ! {
         stop: AtomicU32::new(0),
     };
     let shared = Box::leak(Box::new(shared));
-    let Some(signals) = Signals::new(&shared.actions) else {
+    let Some(signals) = Signals::new(&shared.actions, ran_before::first_mask(&start)) else {
         stop("the system gives it no memory")
     };
     let engine = Engine::place(start, state, shared, recorder, signals);
     engine.register_alone();
+    engine.begin_attached();
     engine.begin_counting();
     engine.begin_windows();
     engine.tell_mappings(true);
+    if let Err(why) = engine.bring_others() {
+        stop(why);
+    }
+    if engine.is_attached() {
+        engine.signals.begin();
+    }
+    // The host reads the rings from here on.
     engine.ask_for_places();
     engine.go_on();
     // SAFETY: everything is there.
@@ -302,6 +319,7 @@ impl Engine {
             repeat: None,
             factory: InstructionInfoFactory::new(),
             assisted_at: 0,
+            restarts: 0,
         }));
         state.set(SELF, engine as *mut Engine as u64);
         engine
@@ -326,6 +344,9 @@ impl Engine {
     pub(crate) fn go_on(&mut self) {
         if self.state.get(PENDING) != 0 {
             self.deliver();
+        }
+        if self.is_leaving() {
+            self.park();
         }
         self.choose_code();
         let is_shared = self.shared.is_shared.load(Ordering::Relaxed);
@@ -377,6 +398,11 @@ impl Engine {
     /// program ends.
     pub(crate) fn refuse(&mut self, pc: u64, why: &str) -> ! {
         self.settle_counts();
+        if self.is_attached() && self.may_park() {
+            self.recorder.refuse(pc, why);
+            self.pc = pc;
+            self.park();
+        }
         if self.may_run_on() {
             self.note_of(RAN_ON, why);
             self.recorder.end();
@@ -516,6 +542,7 @@ impl Engine {
         // As `syscall` does: rcx is the next address and r11 the flags.
         state.set_register(1, next);
         state.set_register(11, state.get(FLAGS));
+        self.note_outside();
         let call = tell::call_of(number, arguments);
         self.count_before_call(number, call.is_some());
         if !self.bare.is_on {
@@ -580,6 +607,7 @@ impl Engine {
             nr::ARCH_PRCTL => self.arch_prctl(arguments),
             // As the kernel, which has no such option.
             _ if call == Some(Call::Marker) => sys::EINVAL,
+            nr::RESTART_SYSCALL => self.call_again(arguments),
             _ => self.call_safely(number, arguments),
         };
         if result == sys::RESTART {

@@ -201,7 +201,8 @@ pub(crate) struct Signals {
 
 impl Signals {
     /// Those of a program's first thread. Installs the engine's handler for all signals that faults raise.
-    pub(crate) fn new(actions: &'static Locked<Actions>) -> Option<Signals> {
+    /// If it ran before, `given` is its mask, and its alternate stack and handlers are taken over.
+    pub(crate) fn new(actions: &'static Locked<Actions>, given: Option<u64>) -> Option<Signals> {
         let level = core::arch::x86_64::__cpuid_count(0xd, 0);
         let mut signals = Signals {
             actions,
@@ -214,6 +215,9 @@ impl Signals {
             pending: None,
             fault: None,
         };
+        if given.is_some() {
+            signals.take_alternate();
+        }
         signals.stack_for_handlers();
         let mut actions = actions.lock();
         // SAFETY: structures of the engine's.
@@ -225,11 +229,23 @@ impl Signals {
                 sys::call(nr::RT_SIGACTION, [signal as u64, 0, old, 8, 0, 0]);
             }
         }
+        if given.is_some() {
+            for signal in 1..=SIGNALS as u32 {
+                let action = actions.0[signal as usize];
+                if action.handler > SIG_IGN {
+                    take_over(signal, &action, false);
+                }
+            }
+        }
         drop(actions);
         for signal in (1..=SIGNALS as u32).filter(|&signal| FAULTS & bit(signal) != 0) {
             set_action(signal, &own(0));
         }
-        signals.set_mask(signals.mask);
+        match given {
+            // Set once all threads are there.
+            Some(mask) => signals.mask = mask,
+            None => signals.set_mask(signals.mask),
+        }
         Some(signals)
     }
 
@@ -259,6 +275,30 @@ impl Signals {
     pub(crate) fn begin(&mut self) {
         self.stack_for_handlers();
         self.set_mask(self.mask);
+    }
+
+    /// Makes this thread of a process that ran before handle signals.
+    pub(crate) fn begin_attached(&mut self) {
+        self.take_alternate();
+        self.begin();
+    }
+
+    /// Takes over the program's alternate stack from the kernel.
+    fn take_alternate(&mut self) {
+        let to = self.stack.as_mut_ptr() as u64;
+        // SAFETY: writes `stack_t`.
+        unsafe { sys::call(nr::SIGALTSTACK, [0, to, 0, 0, 0, 0]) };
+        self.stack[1] &= 0xffff_ffff & !SS_ONSTACK;
+    }
+
+    /// The program's alternate stack.
+    pub(crate) fn alternate(&self) -> [u64; 3] {
+        self.stack
+    }
+
+    /// The address of the program's actions, by the number of the signal.
+    pub(crate) fn actions_at(&self) -> u64 {
+        self.actions.lock().0.as_ptr() as u64
     }
 
     /// Sets the stack of the engine's handler for this thread.
@@ -488,7 +528,14 @@ extern "C" fn on_signal(signal: u32, info: *mut Info, context: *mut Context) {
     let code = info[1] as i32;
     let is_fault = FAULTS & bit(signal) != 0 && code > 0;
     if signal == SIGTRAP && code == SI_QUEUE && info[3] == PARKS {
-        return interrupt(engine, context);
+        interrupt(engine, context);
+        // The program does not see that this signal has ended its system call.
+        const EINTR: i64 = -4;
+        let is_ended = rip == ways::called() && context.register(0) as i64 == EINTR;
+        if is_ended && !engine.signals.has_pending() {
+            context.registers.rip = ways::again();
+        }
+        return;
     }
     if !is_fault {
         return keep(engine, signal, info, context);

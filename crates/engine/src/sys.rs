@@ -45,6 +45,7 @@ pub(crate) mod nr {
     pub(crate) const GETEUID: u64 = 107;
     pub(crate) const GETTID: u64 = 186;
     pub(crate) const FUTEX: u64 = 202;
+    pub(crate) const RESTART_SYSCALL: u64 = 219;
     pub(crate) const CLOCK_GETTIME: u64 = 228;
     pub(crate) const EXIT_GROUP: u64 = 231;
     pub(crate) const MBIND: u64 = 237;

@@ -81,7 +81,7 @@ impl Engine {
     }
 
     /// An engine for a new thread, with memory of its own.
-    fn new_thread(&self) -> Option<&'static mut Engine> {
+    pub(crate) fn new_thread(&self) -> Option<&'static mut Engine> {
         let signals = |engine: &Engine| engine.signals.of_thread();
         let mut ended = self.shared.ended.lock();
         let gone = ended.iter().position(|one| one.is_there.load(Ordering::Acquire) == 0);

@@ -260,6 +260,16 @@ pub(crate) fn is_behind_breakpoint(rip: u64) -> bool {
     rip == address!(pagewalk_broken)
 }
 
+/// The address after the instruction by which system calls of the program are made.
+pub(crate) fn called() -> u64 {
+    address!(pagewalk_call_end)
+}
+
+/// The address at which [`pagewalk_call`] says that the call is to be made again.
+pub(crate) fn again() -> u64 {
+    address!(pagewalk_call_not)
+}
+
 /// The address to continue at after a signal just before a system call, if `rip` is there.
 pub(crate) fn not_called(rip: u64) -> Option<u64> {
     let window = address!(pagewalk_call_begun)..address!(pagewalk_call_end);

@@ -44,7 +44,7 @@ mod _native {
     #[pymodule_export]
     use crate::hat::{hat_names, hat_run, hat_run_on_host, skeleton};
     #[pymodule_export]
-    use crate::live::{Recording, record, record_system};
+    use crate::live::{Recording, attach, operate, record, record_system};
     #[pymodule_export]
     use crate::machines::{Machine, builtin_machines};
     #[pymodule_export]

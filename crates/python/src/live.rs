@@ -1,8 +1,9 @@
 //! Programs that are recorded into traces, or simulated while they run.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use capture::{Engine, Options, Outcome, System};
+use capture::{Attachment, Engine, Options, Outcome, System};
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 
@@ -46,6 +47,40 @@ pub(crate) fn record(
         });
         outcome.map(|outcome| describe(&outcome).to_string()).map_err(sorted)
     })
+}
+
+/// Records a part of the program that runs as process `pid` into `output`, for at most `seconds`, by an operator that the
+/// command `operator` starts. Returns the outcome as JSON.
+#[pyfunction]
+#[pyo3(signature = (recording, pid, seconds, operator, output, force, progress))]
+pub(crate) fn attach(
+    py: Python<'_>,
+    recording: &Recording,
+    pid: u32,
+    seconds: Option<f64>,
+    operator: Vec<String>,
+    output: PathBuf,
+    force: bool,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let writer = trace::Options { overwrite: force, ..trace::Options::default() };
+    let limit = seconds.map(Duration::from_secs_f64);
+    let operator = operator.into_iter().map(Into::into).collect();
+    let attachment = Attachment { pid, limit, operator };
+    py.detach(|| {
+        let mut progress = Progress::new(progress);
+        let options = &recording.options;
+        let outcome = capture::attach(&attachment, options, &output, &writer, &mut |at| {
+            progress.report(at.accesses, None);
+        });
+        outcome.map(|outcome| describe(&outcome).to_string()).map_err(sorted)
+    })
+}
+
+/// Does the work of an operator ([`attach`]), as its environment says.
+#[pyfunction]
+pub(crate) fn operate(py: Python<'_>) -> PyResult<()> {
+    Ok(py.detach(capture::operate)?)
 }
 
 /// Records a whole system, which the JSON document `system` describes with all fields of [`System`], into

@@ -105,6 +105,8 @@ pub struct Session {
     pub sample: [u64; 2],
     /// 1 once the sign has come in one of the processes.
     pub begun: AtomicU32,
+    /// 1 once the threads of a process to which the host has attached are to leave the engine.
+    pub leaves: AtomicU32,
 }
 
 /// What begins a window, in [`Session::sign`].
@@ -139,4 +141,81 @@ pub struct Start {
     pub flags: u64,
     /// The address of the engine, and its size in bytes.
     pub engine: [u64; 2],
+    /// The address of an [`Attach`] if the program runs already; otherwise 0.
+    pub attach: u64,
 }
+
+/// The data by which the host and the engine put the threads of a running process into the engine. [`AttachThread`]s
+/// follow it in memory.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Attach {
+    /// The number of threads.
+    pub threads: u64,
+    /// Set by the engine: the address at which all threads but the first enter it, with their
+    /// [`AttachThread::engine`] in rdi.
+    pub entry: u64,
+    /// Set by the engine: the address after the instruction by which it makes system calls for the program.
+    pub called: u64,
+    /// Set by the engine as soon as it has taken over signals: the address of the program's actions, `struct sigaction` by
+    /// number.
+    pub actions: u64,
+    /// Set by the engine, at last: 1 once all fields are set.
+    pub is_ready: AtomicU32,
+    /// Set by the host: 1 once all threads are to go on.
+    pub goes: AtomicU32,
+}
+
+/// A thread of a running process, as the host has stopped it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AttachThread {
+    /// The thread's identifier.
+    pub tid: u64,
+    /// Its general registers by the processor's numbers.
+    pub registers: [u64; 16],
+    /// The address of its next instruction, and its flags.
+    pub pc: u64,
+    /// See `pc`.
+    pub flags: u64,
+    /// The bases of `fs` and `gs`.
+    pub fs: u64,
+    /// See `fs`.
+    pub gs: u64,
+    /// Its mask of blocked signals.
+    pub mask: u64,
+    /// The address, size and signature of its registration for restartable sequences; zeros without one.
+    pub rseq: [u64; 3],
+    /// The number of the system call that the thread makes again by `restart_syscall`, or 0.
+    pub restarts: u64,
+    /// Set by the engine: the address of the thread's engine, and its stack pointer.
+    pub engine: u64,
+    /// See `engine`.
+    pub stack: u64,
+}
+
+/// What the host needs to put a thread back into the program, beside its registers. It is at [`Outside::AT`] behind the
+/// thread's base of `gs`, where the registers come first, by the processor's numbers, and then the flags.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outside {
+    /// The address of the program's next instruction. During a system call of the program, the one after it.
+    pub pc: u64,
+    /// The program's mask of blocked signals.
+    pub mask: u64,
+    /// The program's alternate stack: address, flags, size.
+    pub alternate: [u64; 3],
+    /// See [`AttachThread::rseq`].
+    pub rseq: [u64; 3],
+    /// 1 once the thread waits to be put back.
+    pub is_parked: u64,
+}
+
+impl Outside {
+    /// The offset from the base of `gs`.
+    pub const AT: usize = 0x100;
+    /// The offset of the program's base of `gs` from the base of `gs` in the engine.
+    pub const GS_AT: usize = 0xd0;
+}
+
+const _: () = assert!(Outside::AT + size_of::<Outside>() <= 0x180);

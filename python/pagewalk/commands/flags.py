@@ -235,6 +235,36 @@ def _edge(edge: str, what: str) -> Flags:
     )
 
 
+SIGNS = Flags(_edge("from", "begin at"), _edge("to", "end at"))
+"""The symbols and markers at which windows begin and end."""
+
+INSTRUCTIONS = Flag(
+    "--instructions",
+    unless=_LIVE,
+    type=number,
+    metavar="N",
+    help="end after N instructions of each process, at the end of a basic block",
+)
+SAMPLE = Flag(
+    "--sample",
+    unless=_LIVE,
+    type=sample,
+    metavar="WINDOW/PERIOD",
+    help="of each process, record only the first WINDOW accesses of every PERIOD accesses, as "
+    "in 1M/100M; between the windows, a natively recorded program (see --engine) runs nearly "
+    "as fast as with no recording",
+)
+USER_FILTER = Flag(
+    "--user-filter",
+    unless=_LIVE,
+    dest="filter",
+    choices=["none", "page16"],
+    default="none",
+    help="page16: leave out accesses that hit in a 16-entry direct-mapped filter of pages; "
+    "exact for programs with one thread, on LRU TLBs with at least 16 sets and separate "
+    "entries for code and data",
+)
+
 RECORDING = Flags(
     Flag(
         "--no-follow",
@@ -243,24 +273,9 @@ RECORDING = Flags(
         action="store_false",
         help="record only the program itself, not the programs that it starts or executes",
     ),
-    _edge("from", "begin at"),
-    _edge("to", "end at"),
-    Flag(
-        "--instructions",
-        unless=_LIVE,
-        type=number,
-        metavar="N",
-        help="end after N instructions of each process, at the end of a basic block",
-    ),
-    Flag(
-        "--sample",
-        unless=_LIVE,
-        type=sample,
-        metavar="WINDOW/PERIOD",
-        help="of each process, record only the first WINDOW accesses of every PERIOD accesses, as "
-        "in 1M/100M; between the windows, a natively recorded program (see --engine) runs nearly "
-        "as fast as with no recording",
-    ),
+    SIGNS,
+    INSTRUCTIONS,
+    SAMPLE,
     Flag(
         "--end-with-window",
         unless=_LIVE,
@@ -298,16 +313,7 @@ RECORDING = Flags(
         action="store_true",
         help="run the program, and the programs that it starts, on one processor of this computer",
     ),
-    Flag(
-        "--user-filter",
-        unless=_LIVE,
-        dest="filter",
-        choices=["none", "page16"],
-        default="none",
-        help="page16: leave out accesses that hit in a 16-entry direct-mapped filter of pages; "
-        "exact for programs with one thread, on LRU TLBs with at least 16 sets and separate "
-        "entries for code and data",
-    ),
+    USER_FILTER,
     Flag(
         "--callbacks",
         unless=_LIVE,

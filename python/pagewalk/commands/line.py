@@ -22,6 +22,7 @@ environment variable NO_COLOR is set, text has no color.
 
 COMMANDS = {
     "record": "record.Record",
+    "attach": "attach.Attach",
     "run": "run.Run",
     "stat": "stat.Stat",
     "sweep": "sweep.Sweep",

@@ -34,20 +34,29 @@ def _check_system(options: argparse.Namespace) -> None:
 _WITH_SYSTEM = {"--callbacks"}
 """The flags of recordings that have the same meaning for a whole system."""
 
+MAX_BYTES = Flag(
+    "--max-bytes",
+    type=number,
+    metavar="N",
+    help="end the recording when the trace has N bytes (or some hundred KB more); the "
+    "programs run on",
+)
+CALLS = Flag(
+    "--calls",
+    action="store_true",
+    help="also record system calls on files and system calls that block, with their file or "
+    "process, the number of bytes, and the times of their start and end",
+)
+NO_ARGUMENTS = Flag(
+    "--no-arguments",
+    dest="arguments",
+    action="store_false",
+    help="do not store the programs' arguments in the trace, only their names",
+)
+
 _PROGRAMS = Flags(
-    Flag(
-        "--max-bytes",
-        type=number,
-        metavar="N",
-        help="end the recording when the trace has N bytes (or some hundred KB more); the "
-        "programs run on",
-    ),
-    Flag(
-        "--calls",
-        action="store_true",
-        help="also record system calls on files and system calls that block, with their file or "
-        "process, the number of bytes, and the times of their start and end",
-    ),
+    MAX_BYTES,
+    CALLS,
     Flag(
         "--pages",
         action="store_true",
@@ -55,12 +64,7 @@ _PROGRAMS = Flags(
         "to the program (4K or 2M; as root all sizes, and frames), at intervals, when its "
         "memory grows, and at its end; `pagewalk info` shows them",
     ),
-    Flag(
-        "--no-arguments",
-        dest="arguments",
-        action="store_false",
-        help="store only the names of the programs in the trace, not their arguments",
-    ),
+    NO_ARGUMENTS,
 )
 """The flags of recordings of programs that are stored."""
 
