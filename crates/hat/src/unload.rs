@@ -544,6 +544,8 @@ impl Asked {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use addr::{Page, Rights, VirtAddr};
     use pagetable::{Translation, Usage};
 

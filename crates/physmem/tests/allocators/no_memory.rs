@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use physmem::{
-    Allocator, Apart, Buddy, Contiguous, FrameId, Magazine, ObjectPage, PageBlocks, Pfdat,
-    Physmem, Request, Reservations, SizeLists, State,
+    Allocator, Apart, Buddy, Contiguous, FrameId, Magazine, ObjectPage, PageBlocks, Pfdat, Physmem,
+    Request, Reservations, SizeLists, State,
 };
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -11,6 +11,8 @@ mod daemons;
 mod eager;
 mod given;
 mod groups;
+#[path = "../../../physmem/tests/support/heap.rs"]
+mod heap;
 mod kept;
 mod large;
 mod linux;
