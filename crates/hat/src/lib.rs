@@ -86,6 +86,18 @@
 //! ```
 //!
 //! [`Flush`]: pagetable::Flush
+//!
+//! # If the heap has no memory left
+//!
+//! Operations that create translations reserve what they need first, and return [`LoadError::NoMemory`] with
+//! everything as it was; [`Hat::duplicate`] and [`Hat::map_from`] may have copied a part. Operations that only take
+//! away ([`Hat::unload`], [`Hat::unload_frames`], [`Hat::revoke`], [`Hat::destroy`], [`Hat::usage`]) go on
+//! without memory: they handle a few pages at a time, with more shootdowns. They rely on page tables that
+//! unmap one page without memory.
+//!
+//! The following still panics without memory: [`Hat::with`] and the constructors of schemes, a [`MakeTable`]
+//! function, [`Hat::mapped`] and [`Hat::check`], the order of limited contexts, and copies of root entries
+//! ([`Hat::lend`]) with all of [`small`], which keep maps.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -547,6 +547,8 @@ impl Asked {
 use alloc::vec::Vec;
 
 mod tests {
+    use alloc::vec::Vec;
+
     use addr::{Page, Rights, VirtAddr};
     use pagetable::{Translation, Usage};
 

@@ -163,6 +163,9 @@ pub trait PageTable {
 
     /// Ends a space. Frames that are still mapped in it remain with their owner; the frames of the
     /// space's tables are in the token, to be freed after the flush.
+    ///
+    /// If the heap has no memory left for a list of the tables, the result may be [`Error::NoMemory`], with
+    /// nothing changed. A space without pages can be destroyed.
     fn destroy(&mut self, space: Space, memory: &mut impl Memory) -> Result<Flush, Error>;
 
     /// Maps `count` adjacent pages to adjacent frames, starting with `first`; all have the size and
@@ -219,6 +222,9 @@ pub trait PageTable {
 
     /// Unmaps every page in `range`, whose ends are base-page boundaries, and removes the tables
     /// that become empty. `each` gets the unmapped pages.
+    ///
+    /// If the heap has no memory left for a list, the result may be [`Error::NoMemory`], with nothing changed.
+    /// The pages can then be unmapped one by one.
     fn unmap(
         &mut self,
         space: Space,

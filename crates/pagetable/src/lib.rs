@@ -313,6 +313,18 @@
 //! A format that hardware walks defines two more things: which bits a walk sets in entries that lead to
 //! tables ([`Format::table_usage_bit`]), and whether changing a page's size needs break-before-make
 //! ([`Format::breaks`]).
+//!
+//! # If the heap has no memory left
+//!
+//! A table that keeps data outside its frames allocates it before an entry changes. An operation for which there
+//! is no memory returns [`Error::NoMemory`], and nothing has changed. To unmap one page needs no memory; to
+//! unmap a range or to destroy a space may need a list. A caller that must go on without it unmaps the pages one
+//! after the other, and destroys the empty space. Only in trees of more than five levels (such as [`Mpt`]) and
+//! in the replicated form of hashed tables does one page need memory too.
+//!
+//! The following still panics without memory: constructors of tables that have data of their own (such as
+//! `Guarded::new` and `Hashed::new`), `Tree::shape`, [`Mounted`]'s walks, whose references are in a list,
+//! [`Flush::merge`] ([`Flush::try_merge`] does not), and [`SparseMemory`], which stands for physical memory.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -222,7 +222,7 @@ impl<H: Host> Kernel<'_, H> {
     /// mappings of the frame are removed first.
     pub(crate) fn leave(&mut self, anon: AnonId, is_unloaded: bool) {
         if !is_unloaded && let PageLocation::Resident(frame) = self.anon(anon).place {
-            self.unload_frames(&[frame]);
+            self.unload_frames([frame].into_iter());
         }
         if let Some(place) = self.vm.anons.release(self.site, anon) {
             self.free_place(Owner::Anon(anon), place);

@@ -129,6 +129,20 @@
 //!
 //! `locks::Ranked` asserts the order; the tests of `smp` run the streams of the model test under
 //! it, and with two threads of the host.
+//!
+//! # If the kernel's allocator has no memory left
+//!
+//! Faults, calls on regions, [`Kernel::create`] and [`Kernel::fork`] return [`Error::NoMemory`]. Regions and
+//! translations are then as they were; a page that a fault has brought in may stay in memory, where the next
+//! fault finds it. A failed fork leaves a child to be ended. Pages and spaces go without memory: eviction takes a
+//! few pages at a time, and [`Kernel::exit`] and the unmapping of whole regions need none.
+//!
+//! The following still panics without memory: [`Vm::new`]; what only shows or checks the state
+//! ([`Kernel::check`], [`Vm::regions`], [`Vm::decisions`], views of a [`Pin`]); locking ([`Kernel::lock`] and
+//! faults in locked regions, which list wired pages); moves of pages ([`Kernel::coalesce`], upgrades, NUMA
+//! migration); faults for pages larger than base pages, where pages of several sizes are mixed;
+//! reservations of a fork's new objects; write-back; eager population; and everything of
+//! Linux's model ([`Settings::thp`]).
 #![no_std]
 #![forbid(unsafe_code)]
 

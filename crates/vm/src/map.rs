@@ -241,12 +241,13 @@ impl<H: Host> Kernel<'_, H> {
         let pages = self.vm.pages_of(range);
         self.staying_within(space, |kernel, at| {
             let stays = |region: &Region| region.wired.stays() || region.backing.is_given();
-            let inside = at.known.regions.all().filter(|region| !stays(region));
-            let part = |region: &Region| {
-                pages.start.max(region.pages.start)..pages.end.min(region.pages.end)
-            };
-            let parts: Vec<Range<u64>> = inside.map(part).filter(|part| !part.is_empty()).collect();
-            for part in parts {
+            let mut left = pages;
+            while let Some(region) = at.known.regions.first_in(&left) {
+                let part = left.start.max(region.pages.start)..left.end.min(region.pages.end);
+                left.start = part.end;
+                if stays(region) {
+                    continue;
+                }
                 kernel.cut_large(at, &part)?;
                 kernel.unload(at, &part)?;
                 kernel.keep_tables(at, &part);
@@ -280,6 +281,21 @@ impl<H: Host> Kernel<'_, H> {
 
     /// Removes the regions, pages and translations in `pages`.
     pub(crate) fn remove(&mut self, at: &mut Within<'_>, pages: Range<u64>) -> Result<(), Error> {
+        match self.remove_at_once(at, pages.clone()) {
+            Err(Error::NoMemory) => {
+                // There is no memory for a list of the regions: one goes after the other.
+                at.known.regions.cut_ends(&pages)?;
+                while let Some(region) = at.known.regions.first_in(&pages) {
+                    let part = region.pages.clone();
+                    self.remove_at_once(at, part)?;
+                }
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    fn remove_at_once(&mut self, at: &mut Within<'_>, pages: Range<u64>) -> Result<(), Error> {
         self.cut_large(at, &pages)?;
         if !at.known.stacks.is_empty() {
             stacks::cut(&mut at.known.stacks, &pages);

@@ -25,15 +25,17 @@ impl<X, L: Locks> Numbered<X, L> {
         Numbered { chunks: (0..CHUNKS).map(|_| L::Once::new()).collect() }
     }
 
-    /// An element. If its chunk does not exist yet, `make` creates the chunk's elements.
-    pub(crate) fn get(&self, number: u32, make: impl Fn() -> X) -> &X {
+    /// An element. If its chunk does not exist yet, `make` creates the chunk's elements. `None` if there is no
+    /// memory for them.
+    pub(crate) fn get(&self, number: u32, make: impl Fn() -> X) -> Option<&X> {
         let (chunk, place) = place(number);
-        let elements = self.chunks[chunk].get(|| {
-            let mut made = Vec::new();
-            made.resize_with(1 << (FIRST_SHIFT + chunk as u32), make);
-            made.into_boxed_slice()
+        let elements = self.chunks[chunk].try_get(|| {
+            let (mut made, count) = (Vec::new(), 1 << (FIRST_SHIFT + chunk as u32));
+            made.try_reserve_exact(count).ok()?;
+            made.resize_with(count, make);
+            Some(made.into_boxed_slice())
         });
-        &elements[place]
+        Some(&elements?[place])
     }
 
     /// The element with this number, if it exists.

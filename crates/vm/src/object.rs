@@ -17,7 +17,7 @@ use alloc::{collections::TryReserveError, vec::Vec};
 use hat::locking::{Class, Locks, Mutex, Site};
 use physmem::FrameId;
 
-use crate::{numbered::Numbered, sorted::SortedMap, swap::Slot};
+use crate::{error::Error, numbered::Numbered, sorted::SortedMap, swap::Slot};
 
 /// The identity of a file, by numbers that the host chooses; a file keeps its numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -80,6 +80,11 @@ struct Directory {
 }
 
 impl Directory {
+    /// The number that the next new object gets.
+    fn next(&self) -> ObjectId {
+        ObjectId(self.unused.last().copied().unwrap_or(self.fresh))
+    }
+
     /// The object of a file, or a number for a new object. After an error nothing has changed.
     fn object(&mut self, file: Option<FileKey>) -> Result<ObjectId, TryReserveError> {
         if let Some(known) = file.and_then(|key| self.files.get(&key)) {
@@ -88,7 +93,7 @@ impl Directory {
         // There is room for all numbers in use, so that no number is lost when an object ends.
         let all = self.fresh as usize + 1;
         self.unused.try_reserve(all.saturating_sub(self.unused.len()))?;
-        let id = ObjectId(self.unused.last().copied().unwrap_or(self.fresh));
+        let id = self.next();
         if let Some(key) = file {
             self.files.insert(key, id)?;
         }
@@ -116,10 +121,19 @@ impl<L: Locks> Objects<L> {
         file: Option<FileKey>,
         pages: u64,
         change: impl FnOnce(&mut Object),
-    ) -> Result<ObjectId, TryReserveError> {
+    ) -> Result<ObjectId, Error> {
         self.directory.with(site, |directory| {
-            let id = directory.object(file)?;
-            let slot = self.objects.get(id.0, || L::Mutex::new(Class::VmObject, None));
+            let new = directory.next();
+            let make = || L::Mutex::new(Class::VmObject, None);
+            // A known object has its place, and a new one gets it before anything names the object.
+            let id = match file.and_then(|key| directory.files.get(&key)) {
+                Some(known) => *known,
+                None => {
+                    self.objects.get(new.0, make).ok_or(Error::NoMemory)?;
+                    directory.object(file)?
+                }
+            };
+            let slot = self.objects.made(id.0).expect(EXISTS);
             slot.with(site, |slot| {
                 let object = slot.get_or_insert_with(|| Object {
                     file,

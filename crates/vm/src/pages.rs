@@ -1,6 +1,6 @@
 //! The lists from which pages to evict are chosen, and counts of pages by kind.
 
-use alloc::{boxed::Box, collections::BTreeMap};
+use alloc::boxed::Box;
 
 use core::ops::{Range, RangeInclusive};
 use physmem::{Allocator, FrameId, FrameTable, Physmem};
@@ -11,6 +11,7 @@ use crate::{
     replacement::Replacement,
     runs::Given,
     settings::Resident,
+    sorted::SortedMap,
     thp::{Compaction, Folios, Pools, Progress, Promoting, Ranged, Zeros},
 };
 
@@ -18,10 +19,10 @@ use crate::{
 pub(crate) struct PageLists {
     pub(crate) policy: Box<dyn Replacement>,
     pub(crate) resident: Resident,
-    /// Idle large pages, which are unloaded, so that a fault shows whether they are used. For each
-    /// of them, by its first frame, log2 of its number of base frames.
-    pub(crate) idle: BTreeMap<u32, u32>,
-    /// The number of wired pages of all spaces.
+    /// Idle large pages, which are unloaded, so that a fault shows whether they are used. For
+    /// each, by its first frame: log2 of its number of base frames.
+    pub(crate) idle: SortedMap<u32, u32>,
+    /// The number of spaces' pages that are wired.
     pub(crate) wired: u64,
     /// Frames that were allocated together, if Linux's folios are modelled.
     pub(crate) folios: Folios,
@@ -49,7 +50,7 @@ impl PageLists {
         PageLists {
             policy,
             resident: Resident::default(),
-            idle: BTreeMap::new(),
+            idle: SortedMap::new(),
             wired: 0,
             folios: Folios::default(),
             khugepaged: Progress::default(),
@@ -121,7 +122,7 @@ impl PageLists {
 
     /// The frames of the idle large page that contains `frame`.
     pub(crate) fn idle_page(&self, frame: FrameId) -> Option<Range<u32>> {
-        let (&first, &order) = self.idle.range(..=frame.0).next_back()?;
+        let (first, &order) = self.idle.up_to(&frame.0)?;
         let frames = first..first + (1 << order);
         frames.contains(&frame.0).then_some(frames)
     }

@@ -12,6 +12,7 @@ use alloc::{
     collections::{BTreeMap, TryReserveError},
     vec::Vec,
 };
+use core::slice;
 
 use addr::VirtRange;
 use hat::{
@@ -37,7 +38,9 @@ use crate::{
 
 impl<L: Locks> Vm<L> {
     /// Takes over a space of the HAT layer in which nothing is loaded.
-    pub fn adopt(&self, space: HatSpace) {
+    ///
+    /// If no memory is left for it, the layer still has the space, and the caller ends it there.
+    pub fn adopt(&self, space: HatSpace) -> Result<(), Error> {
         let empty = AddressSpace {
             regions: Regions::default(),
             anons: OwnPages::default(),
@@ -53,7 +56,8 @@ impl<L: Locks> Vm<L> {
             users: 1,
         };
         let slot = self.spaces.get(space.0, || L::Mutex::new(Class::VmSpace, None));
-        slot.with(Site::Create, |known| *known = Some(empty));
+        slot.ok_or(Error::NoMemory)?.with(Site::Create, |known| *known = Some(empty));
+        Ok(())
     }
 }
 
@@ -106,10 +110,14 @@ impl<H: Host> Kernel<'_, H> {
     pub fn create(&mut self) -> Result<HatSpace, Error> {
         self.site = Site::Create;
         for _ in 0..ATTEMPTS_MAX {
+            let vm = self.vm;
             let (hat, mut below) = self.hat();
             match hat.create(&mut below) {
                 Ok(space) => {
-                    self.vm.adopt(space);
+                    if let Err(error) = vm.adopt(space) {
+                        hat.destroy(space, &mut below);
+                        return Err(error);
+                    }
                     return Ok(space);
                 }
                 Err(LoadError::NoTableMemory) if self.lacks_table_memory() => {}
@@ -289,9 +297,9 @@ impl<H: Host> Kernel<'_, H> {
             hat.destroy(space, &mut below);
             gone.wired.into_values().for_each(|frame| kernel.unwire(frame));
             kernel.release(gone.anons.each());
-            let regions: Vec<Region> = gone.regions.all().cloned().collect();
-            kernel.unpromise(space, &regions);
-            kernel.forget_regions(&regions);
+            let regions = || gone.regions.all().map(slice::from_ref);
+            regions().for_each(|region| kernel.unpromise(space, region));
+            regions().for_each(|region| kernel.forget_regions(region));
         });
         Ok(true)
     }

@@ -17,11 +17,7 @@
 //! Pages are evicted only while no operation relies on the places of pages; all other operations
 //! wait.
 
-use alloc::{
-    collections::{BTreeMap, BTreeSet},
-    vec::Vec,
-};
-use core::sync::atomic::Ordering;
+use core::{iter::StepBy, ops::Range, sync::atomic::Ordering};
 
 use addr::{PageSize, PhysAddr};
 use hat::{
@@ -30,6 +26,7 @@ use hat::{
 };
 use pagetable::{Mounted, Usage};
 use physmem::{FrameId, FrameTable};
+use smallvec::SmallVec;
 
 use crate::{
     below::Below,
@@ -41,7 +38,11 @@ use crate::{
     platform::Store,
     replacement::Pages,
     settings::Reference,
+    sorted::SortedMap,
 };
+
+/// The number of pages that leave together if there is no memory for a list.
+const FEW: usize = 16;
 
 /// The number of pages evicted together if a frame is needed immediately: Linux's
 /// `SWAP_CLUSTER_MAX`.
@@ -99,27 +100,36 @@ impl<H: Host> Kernel<'_, H> {
         if self.none_can_leave() {
             return split;
         }
-        let mut leaving: Vec<(FrameId, Option<Store>)> = Vec::new();
-        let mut staying = Vec::new();
-        // `staying` and `looked_at` are used if there can be large pages. All of memory may have to
-        // stay, and every part of a large page would otherwise be examined again.
-        let mut looked_at = BTreeSet::new();
-        // A frame is examined at most twice: with its referenced bit set, and without.
+        let mut leaving = SmallVec::<[(FrameId, Option<Store>); FEW]>::new();
+        let mut staying = SmallVec::<[FrameId; FEW]>::new();
+        // Both, where large pages may be: all of memory may stay, and each part of a large page is looked for.
+        let mut looked_at = SortedMap::new();
+        // A frame is seen twice at most: with its bit set, and without.
         for _ in 0..=self.lists(|lists, _| lists.listed(group)) {
-            // A large page that is evicted as a whole can free more frames than requested.
-            if leaving.len() as u64 >= wanted {
+            // A large page that leaves whole can be more than was missing.
+            // Without memory for more, fewer leave.
+            if leaving.len() as u64 >= wanted || leaving.try_reserve(1).is_err() {
                 break;
+            }
+            if staying.try_reserve(1).is_err() {
+                self.enter_again(staying.drain(..));
             }
             let Some(frame) = self.victim(group) else { break };
             let mut whole = self.whole_page(frame);
-            if whole.len() > 1 && whole.iter().any(|part| looked_at.contains(part)) {
-                whole = Vec::from([frame]);
+            let is_known = whole.clone().any(|part| looked_at.get(&part).is_some());
+            let room = leaving.try_reserve(whole.len()).and(staying.try_reserve(whole.len()));
+            if whole.len() > 1 && (is_known || room.is_err()) {
+                whole = only(frame);
             }
-            if self.vm.sizes.len() > 1 {
-                looked_at.extend(whole.iter().copied());
+            if self.vm.sizes.len() > 1
+                && !whole.clone().all(|part| looked_at.insert(part, ()).is_ok())
+            {
+                // It could be seen once more, as a part of a large page.
+                self.enter_again([frame].into_iter());
+                break;
             }
             let before = leaving.len();
-            for part in whole.clone() {
+            for part in whole.clone().map(FrameId) {
                 if part != frame {
                     self.lists(|lists, memory| {
                         lists.leave(memory.allocator_mut().1, part);
@@ -140,18 +150,15 @@ impl<H: Host> Kernel<'_, H> {
                 if whole.len() > 1 && went > 0 {
                     self.stats(whole.len().ilog2(), |of| of.swpout_fallback += 1);
                 }
-                for (frame, _) in leaving[before..].iter().copied() {
+                for &(frame, _) in &leaving[before..] {
                     self.not_idle(frame);
                     self.split_folio(frame);
                     self.make_base(frame);
                 }
             }
         }
-        for frame in staying {
-            self.lists(|lists, memory| lists.enter(memory.allocator_mut().1, frame));
-        }
-        let frames: Vec<FrameId> = leaving.iter().map(|&(frame, _)| frame).collect();
-        self.unload_frames(&frames);
+        self.enter_again(staying.drain(..));
+        self.unload_frames(leaving.iter().map(|&(frame, _)| frame));
         let mut failed = 0;
         for &(frame, place) in &leaving {
             if let Some(store) = place
@@ -169,6 +176,13 @@ impl<H: Host> Kernel<'_, H> {
             }
         }
         split + leaving.len() as u64 - failed
+    }
+
+    /// Puts frames that the policy has chosen, and that stay, back into its lists.
+    fn enter_again(&self, frames: impl Iterator<Item = FrameId>) {
+        for frame in frames {
+            self.lists(|lists, memory| lists.enter(memory.allocator_mut().1, frame));
+        }
     }
 
     /// Keeps a page in memory that could not be written to `store`. It stays dirty.
@@ -203,11 +217,11 @@ impl<H: Host> Kernel<'_, H> {
 
     /// The frames of the large page that contains `frame`, if all of it may be evicted; otherwise
     /// only `frame` (G98 section 6.9).
-    fn whole_page(&self, frame: FrameId) -> Vec<FrameId> {
+    fn whole_page(&self, frame: FrameId) -> StepBy<Range<u32>> {
         let (at, base) = (self.address(frame), self.vm.base);
         // FreeBSD splits a large page and evicts each part separately.
         if self.vm.sizes.len() == 1 || self.vm.reserving.is_some() {
-            return Vec::from([frame]);
+            return only(frame);
         }
         let mapped = largest_page(self.hat, at, base).map(|(first, size)| {
             let first = self.memory.frame_at(first).0;
@@ -215,17 +229,13 @@ impl<H: Host> Kernel<'_, H> {
         });
         let step = 1 << self.memory.order(base);
         let idle = || self.lists(|lists, _| lists.idle_page(frame));
-        let frames = mapped.or_else(idle).into_iter();
-        let frames: Vec<FrameId> =
-            frames.flat_map(|frames| frames.step_by(step).map(FrameId)).collect();
-        let may_leave = |frame: &FrameId| {
-            let pfdat = self.pfdat(*frame);
+        let may_leave = |frame: u32| {
+            let pfdat = self.pfdat(FrameId(frame));
             pfdat.wired == 0 && Owner::of(pfdat.identity).is_some()
         };
-        match !frames.is_empty() && frames.iter().all(may_leave) {
-            true => frames,
-            false => Vec::from([frame]),
-        }
+        let frames = mapped.or_else(idle).map(|frames| frames.step_by(step));
+        let frames = frames.filter(|frames| frames.clone().all(may_leave));
+        frames.unwrap_or_else(|| only(frame))
     }
 
     /// The place to which a page must be written before its frame can be freed (`Some(None)` if it
@@ -261,12 +271,21 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Removes all translations to these frames.
-    pub(crate) fn unload_frames(&mut self, frames: &[FrameId]) {
-        let base = self.vm.base;
-        let frames: Vec<_> = frames.iter().map(|&frame| (self.address(frame), base)).collect();
+    /// Removes all translations to these frames: with one shootdown, if there is memory for a list of them.
+    pub(crate) fn unload_frames(&mut self, frames: impl ExactSizeIterator<Item = FrameId>) {
+        let (base, memory) = (self.vm.base, self.memory);
+        let mut frames = frames.map(|frame| (memory.address(frame), base));
+        let mut some = SmallVec::<[(PhysAddr, PageSize); FEW]>::new();
+        let _ = some.try_reserve(frames.len());
         let (hat, mut below) = self.hat();
-        hat.unload_frames(&frames, &mut |_, _| (), &mut below);
+        loop {
+            some.extend(frames.by_ref().take(some.capacity()));
+            hat.unload_frames(&some, &mut |_, _| (), &mut below);
+            if frames.len() == 0 {
+                return;
+            }
+            some.clear();
+        }
     }
 
     /// Records that a page is no longer in memory, and is now at `place`.
@@ -294,6 +313,11 @@ impl<H: Host> Kernel<'_, H> {
     }
 }
 
+/// Only this frame.
+fn only(FrameId(frame): FrameId) -> StepBy<Range<u32>> {
+    (frame..frame + 1).step_by(1)
+}
+
 /// The largest page that maps the base frame at `at`, if it is larger than a base page: its first
 /// frame and its size.
 fn largest_page<T: Mounted + ?Sized, S: Scheme<Table = T>>(
@@ -317,7 +341,7 @@ struct Scan<'a, H: Host> {
     below: Below<'a, H>,
     base: PageSize,
     reference: Reference,
-    idle: &'a mut BTreeMap<u32, u32>,
+    idle: &'a mut SortedMap<u32, u32>,
 }
 
 impl<H: Host> Pages for Scan<'_, H> {
@@ -353,7 +377,8 @@ impl<H: Host> Pages for Scan<'_, H> {
                 if known {
                     if let Some(first) = self.large_frames(at).next() {
                         let order = self.large_frames(at).count().ilog2();
-                        self.idle.insert(first.0, order + memory.order(self.base));
+                        // Without memory for a note, the page leaves in parts.
+                        let _ = self.idle.insert(first.0, order + memory.order(self.base));
                     }
                     self.hat.unload_frames(&[(at, self.base)], &mut |_, _| (), &mut self.below);
                 }

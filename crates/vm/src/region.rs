@@ -15,8 +15,9 @@ use alloc::{collections::TryReserveError, vec::Vec};
 use core::ops::Range;
 
 use addr::{Attributes, Rights};
+use smallvec::SmallVec;
 
-use crate::{module::Module, object::ObjectId, sorted::SortedMap};
+use crate::{error::Error, module::Module, object::ObjectId, sorted::SortedMap};
 
 /// The object, for reservations, to which a region's own pages belong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -130,6 +131,9 @@ impl Backing {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Regions(SortedMap<u64, Region>);
 
+/// Regions that were taken out; for one of them no memory is needed.
+pub(crate) type Taken = SmallVec<[Region; 1]>;
+
 impl Regions {
     /// The region that contains `page`.
     pub(crate) fn at(&self, page: u64) -> Option<&Region> {
@@ -176,6 +180,17 @@ impl Regions {
         let start = pages.start;
         let before = self.0.range(..pages.end).rev().map(|(_, region)| region);
         before.take_while(move |region| region.pages.end > start)
+    }
+
+    /// The first region with one of these pages.
+    pub(crate) fn first_in(&self, pages: &Range<u64>) -> Option<&Region> {
+        if pages.is_empty() {
+            return None;
+        }
+        match self.0.up_to(&pages.start) {
+            Some((_, region)) if region.pages.end > pages.start => Some(region),
+            _ => self.0.range(pages.clone()).next().map(|(_, region)| region),
+        }
     }
 
     /// The range from the first page of the first region to the last page of the last.
@@ -298,20 +313,21 @@ impl Regions {
         holds: impl Fn(&Region) -> bool,
     ) -> Range<u64> {
         let mut end = pages.start;
-        let inside: Vec<&Region> = self.within(pages).collect();
-        for region in inside.into_iter().rev() {
+        let mut next = self.first_in(pages);
+        while let Some(region) = next {
             if !holes && region.pages.start > end || !holds(region) {
                 return pages.start..if holes { region.pages.start.max(pages.start) } else { end };
             }
             end = region.pages.end.min(pages.end);
+            next = self.first_in(&(end..pages.end));
         }
         pages.start..if holes { pages.end } else { end }
     }
 
     /// Removes and returns the regions in `pages`. After an error nothing has changed.
-    pub(crate) fn take(&mut self, pages: Range<u64>) -> Result<Vec<Region>, TryReserveError> {
-        let mut taken = Vec::new();
-        taken.try_reserve_exact(self.within(&pages).count())?;
+    pub(crate) fn take(&mut self, pages: Range<u64>) -> Result<Taken, Error> {
+        let mut taken = Taken::new();
+        taken.try_reserve(self.within(&pages).count()).map_err(|_| Error::NoMemory)?;
         self.cut_ends(&pages)?;
         while let Some(start) = self.0.next_key(pages.start).filter(|start| *start < pages.end) {
             taken.extend(self.0.remove(&start));
@@ -366,7 +382,16 @@ impl Regions {
         }
     }
 
-    fn cut_ends(&mut self, pages: &Range<u64>) -> Result<(), TryReserveError> {
+    /// Cuts the regions at both ends of `pages`. Where none goes on beyond an end, this needs no memory. After
+    /// an error nothing has changed.
+    pub(crate) fn cut_ends(&mut self, pages: &Range<u64>) -> Result<(), TryReserveError> {
+        let is_across = |page: u64| {
+            let before = page.checked_sub(1).and_then(|before| self.0.up_to(&before));
+            before.is_some_and(|(_, region)| region.pages.end > page)
+        };
+        if !is_across(pages.start) && !is_across(pages.end) {
+            return Ok(());
+        }
         self.0.reserve([&pages.start, &pages.end], 2)?;
         self.cut(pages.start)?;
         self.cut(pages.end)?;

@@ -34,6 +34,9 @@ impl Swap {
         // There is room for all places in use, so that no place is lost when it is freed.
         let all = self.fresh as usize + 1;
         self.freed.try_reserve(all - self.freed.len()).ok()?;
+        if group > 0 || !self.groups.is_empty() {
+            self.groups.try_reserve(all.saturating_sub(self.groups.len())).ok()?;
+        }
         let is_fresh = in_row && self.fresh < self.slots;
         let freed = if is_fresh { None } else { self.freed.pop() };
         let slot = freed.unwrap_or_else(|| {

@@ -51,7 +51,7 @@ NO_ARGUMENTS = Flag(
     "--no-arguments",
     dest="arguments",
     action="store_false",
-    help="do not store the programs' arguments in the trace, only their names",
+    help="store only the names of the programs in the trace, not their arguments",
 )
 
 _PROGRAMS = Flags(

@@ -418,7 +418,8 @@ impl Base {
         if let Some(known) = platform.ram().hat_space(number) {
             if self.known != Some(known) {
                 if !self.vm.has(known) {
-                    self.vm.adopt(known);
+                    let adopted = self.vm.adopt(known);
+                    adopted.map_err(|error| Failure::Table(error.to_string()))?;
                     self.join_group(number, known, platform)?;
                 }
                 self.known = Some(known);

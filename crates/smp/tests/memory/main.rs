@@ -8,6 +8,14 @@ extern crate alloc;
 
 #[path = "../../../vm/tests/vm/board.rs"]
 mod board;
+
+/// No memory is refused here.
+mod heap {
+    pub(crate) fn unrefused<R>(f: impl FnOnce() -> R) -> R {
+        f()
+    }
+}
+
 #[path = "../../../vm/tests/vm/model.rs"]
 mod model;
 #[path = "../../../vm/tests/vm/tables.rs"]

@@ -435,7 +435,7 @@ impl<H: Host> Kernel<'_, H> {
         moves.iter().for_each(|&(from, _)| self.split_folio(from));
         if is_shared {
             let frames: Vec<FrameId> = moves.iter().map(|&(from, _)| from).collect();
-            self.unload_frames(&frames);
+            self.unload_frames(frames.iter().copied());
         }
         self.migrate(&moves);
         let (mut how, mut stopped, mut left) = (How::Minor, None, Vec::new());

@@ -8,6 +8,8 @@ use hat::HatSpace;
 use pagetable::{Flush, Translation};
 use vm::{FileKey, Io, IoError, Platform, Store};
 
+use crate::heap::unrefused;
+
 #[derive(Default)]
 pub(crate) struct Board {
     pub(crate) contents: BTreeMap<PhysAddr, u64>,
@@ -41,12 +43,12 @@ impl Platform for Board {
     }
 
     fn zero(&mut self, frame: PhysAddr, _: u64) {
-        self.contents.insert(frame, 0);
+        unrefused(|| self.contents.insert(frame, 0));
     }
 
     fn copy(&mut self, from: PhysAddr, to: PhysAddr, _: u64) {
         let copied = self.contents[&from];
-        self.contents.insert(to, copied);
+        unrefused(|| self.contents.insert(to, copied));
     }
 
     fn try_transfer(&mut self, io: Io) -> Result<(), IoError> {
@@ -60,7 +62,7 @@ impl Platform for Board {
 
     fn transfer(&mut self, io: Io) {
         if io.write {
-            self.disk.insert(io.store, self.contents[&io.frame]);
+            unrefused(|| self.disk.insert(io.store, self.contents[&io.frame]));
             return;
         }
         let stored = self.disk.get(&io.store).copied();
@@ -72,6 +74,6 @@ impl Platform for Board {
                 stored.expect("what is read from swap was written there")
             }
         };
-        self.contents.insert(io.frame, stored);
+        unrefused(|| self.contents.insert(io.frame, stored));
     }
 }

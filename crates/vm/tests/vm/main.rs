@@ -12,6 +12,8 @@ mod daemons;
 mod eager;
 mod given;
 mod groups;
+#[path = "../../../physmem/tests/support/heap.rs"]
+mod heap;
 mod kept;
 mod large;
 mod linux;

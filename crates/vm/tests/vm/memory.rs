@@ -3,64 +3,16 @@
 //!
 //! The operations load no translations: the HAT layer and the page table still abort without memory.
 
-use alloc::{
-    alloc::{GlobalAlloc, Layout},
-    vec::Vec,
-};
-use core::{cell::Cell, ptr};
-use std::alloc::System;
+use alloc::vec::Vec;
 
-use addr::{Memory, PhysAddr, Rights, VirtAddr};
+use addr::{Kind, Memory, PhysAddr, Rights, VirtAddr};
 use hat::HatSpace;
 use vm::{Error, Source};
 
-use crate::machine::{AT, Machine, PAGE, RW, range};
-
-struct Refusing;
-
-thread_local! {
-    /// The number of allocations of this thread up to and including the one that is refused; 0 if
-    /// none is refused.
-    static LEFT: Cell<u64> = const { Cell::new(0) };
-}
-
-#[global_allocator]
-static ALLOCATOR: Refusing = Refusing;
-
-fn is_refused() -> bool {
-    LEFT.try_with(|left| {
-        let before = left.get();
-        left.set(before.saturating_sub(1));
-        before == 1
-    })
-    .unwrap_or(false)
-}
-
-// SAFETY: every block is one of the system's allocator.
-unsafe impl GlobalAlloc for Refusing {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of `alloc`.
-        if is_refused() { ptr::null_mut() } else { unsafe { System.alloc(layout) } }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the block came from the system's allocator.
-        unsafe { System.dealloc(block, layout) }
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // SAFETY: the block came from the system's allocator.
-        if is_refused() { ptr::null_mut() } else { unsafe { System.realloc(block, layout, bytes) } }
-    }
-}
-
-/// Runs `f` without refusing any allocation.
-fn unrefused<R>(f: impl FnOnce() -> R) -> R {
-    let left = LEFT.replace(0);
-    let done = f();
-    LEFT.set(left);
-    done
-}
+use crate::{
+    heap::{self, unrefused},
+    machine::{AT, FILE, Machine, PAGE, RW, range},
+};
 
 /// Physical memory of the tests, whose own data is never refused.
 pub(crate) struct Unrefused<M>(pub(crate) M);
@@ -121,12 +73,20 @@ fn each_refused<R>(
     prepare: impl Fn() -> (Machine, Vec<HatSpace>),
     act: impl Fn(&mut Machine, &[HatSpace]) -> Result<R, Error>,
 ) -> u64 {
+    each_refused_of(true, prepare, act)
+}
+
+/// Like [`each_refused`]. If the operation is not `is_whole`, it may have done a part when it fails: a fault
+/// leaves a page in memory that it could not load, and the next one finds it there.
+fn each_refused_of<R>(
+    is_whole: bool,
+    prepare: impl Fn() -> (Machine, Vec<HatSpace>),
+    act: impl Fn(&mut Machine, &[HatSpace]) -> Result<R, Error>,
+) -> u64 {
     for number in 1.. {
         let (mut machine, spaces) = prepare();
         let before = state(&mut machine, &spaces);
-        LEFT.set(number);
-        let done = act(&mut machine, &spaces);
-        let was_refused = LEFT.replace(0) == 0;
+        let (done, was_refused) = heap::refusing(number, || act(&mut machine, &spaces));
         machine.check();
         match done {
             Ok(_) if !was_refused => return number - 1,
@@ -134,7 +94,9 @@ fn each_refused<R>(
             Ok(_) => continue,
             Err(error) => assert_eq!(error, Error::NoMemory),
         }
-        assert_eq!(state(&mut machine, &spaces), before, "allocation {number} was refused");
+        if is_whole {
+            assert_eq!(state(&mut machine, &spaces), before, "allocation {number} was refused");
+        }
         if let Err(error) = act(&mut machine, &spaces) {
             panic!("after allocation {number} was refused: {error}");
         }
@@ -193,4 +155,93 @@ fn regions() {
             machine.kernel().map(spaces[0], range(3 * AT, PAGE), RW, file(5), 0)
         }) >= 1
     );
+}
+
+/// A space with pages of its own and of a file, some of them on disk.
+fn used() -> (Machine, Vec<HatSpace>) {
+    let mut machine = Machine::new();
+    let space = machine.space();
+    machine.map(space, range(AT, 300 * PAGE), Source::Anonymous);
+    let file = Source::File { key: FILE, first: 0, shared: false };
+    machine.map(space, range(2 * AT, 20 * PAGE), file);
+    for page in 0..280 {
+        machine.store(space, AT + page * PAGE, page);
+    }
+    for page in 0..10 {
+        machine.touch(space, 2 * AT + page * PAGE, Kind::Load).unwrap();
+    }
+    (machine, Vec::from([space]))
+}
+
+fn few() -> (Machine, Vec<HatSpace>) {
+    let mut machine = Machine::new();
+    let space = machine.space();
+    machine.map(space, range(AT, 40 * PAGE), Source::Anonymous);
+    let file = Source::File { key: FILE, first: 0, shared: false };
+    machine.map(space, range(2 * AT, 20 * PAGE), file);
+    for page in 0..20 {
+        machine.store(space, AT + page * PAGE, page);
+    }
+    let other = machine.space();
+    (machine, Vec::from([space, other]))
+}
+
+#[test]
+fn faults() {
+    let fault = |at: u64, kind: Kind| {
+        move |machine: &mut Machine, spaces: &[HatSpace]| {
+            machine.kernel().fault(spaces[0], VirtAddr::new(at), kind)
+        }
+    };
+    let mut refused = 0;
+    for (at, kind) in [
+        (AT + 25 * PAGE, Kind::Store),
+        (AT + 25 * PAGE, Kind::Load),
+        (2 * AT + 5 * PAGE, Kind::Load),
+        (2 * AT + 5 * PAGE, Kind::Store),
+    ] {
+        refused += each_refused_of(false, few, fault(at, kind));
+    }
+    // A page comes back from disk, and others leave.
+    refused += each_refused_of(false, used, fault(AT, Kind::Load));
+    refused += each_refused_of(false, used, fault(AT, Kind::Store));
+    refused += each_refused_of(false, used, fault(AT + 290 * PAGE, Kind::Store));
+    refused += each_refused_of(false, used, fault(2 * AT + 5 * PAGE, Kind::Store));
+    assert!(refused > 10, "{refused}");
+}
+
+#[test]
+fn spaces() {
+    let empty = || (Machine::new(), Vec::new());
+    let refused = each_refused(empty, |machine, _| machine.kernel().create());
+    assert!(refused >= 1);
+    let refused = each_refused_of(false, few, |machine, spaces| {
+        let mut kernel = machine.kernel();
+        let child = kernel.create()?;
+        let done = kernel.fork(spaces[0], child);
+        if done.is_err() {
+            kernel.exit(child)?;
+        }
+        done
+    });
+    assert!(refused >= 1, "{refused}");
+}
+
+/// Pages and spaces go without memory, and so do pages that leave for disk.
+#[test]
+fn what_goes_needs_no_memory() {
+    for prepare in [few, used] {
+        let (mut machine, spaces) = prepare();
+        heap::without(|| {
+            machine.kernel().discard(spaces[0], range(AT, 5 * PAGE))?;
+            machine.kernel().discard(spaces[0], range(2 * AT, 5 * PAGE))?;
+            machine.kernel().unmap(spaces[0], range(2 * AT, 20 * PAGE))
+        })
+        .unwrap();
+        machine.check();
+        assert!(heap::without(|| machine.kernel().exit(spaces[0])).unwrap());
+        machine.check();
+        heap::without(|| machine.kernel().drop_caches());
+        machine.check();
+    }
 }
