@@ -544,8 +544,6 @@ impl Asked {
 }
 
 #[cfg(test)]
-use alloc::vec::Vec;
-
 mod tests {
     use alloc::vec::Vec;
 
