@@ -41,7 +41,7 @@ use crate::{
     sorted::SortedMap,
 };
 
-/// The number of pages that leave together if there is no memory for a list.
+/// The number of pages that are evicted together if there is no memory for a list.
 const FEW: usize = 16;
 
 /// The number of pages evicted together if a frame is needed immediately: Linux's
@@ -102,12 +102,13 @@ impl<H: Host> Kernel<'_, H> {
         }
         let mut leaving = SmallVec::<[(FrameId, Option<Store>); FEW]>::new();
         let mut staying = SmallVec::<[FrameId; FEW]>::new();
-        // Both, where large pages may be: all of memory may stay, and each part of a large page is looked for.
+        // `staying` and `looked_at` are used if there can be large pages. All of memory may have to
+        // stay, and every part of a large page would otherwise be examined again.
         let mut looked_at = SortedMap::new();
-        // A frame is seen twice at most: with its bit set, and without.
+        // A frame is examined at most twice: with its referenced bit set, and without.
         for _ in 0..=self.lists(|lists, _| lists.listed(group)) {
-            // A large page that leaves whole can be more than was missing.
-            // Without memory for more, fewer leave.
+            // A large page that is evicted as a whole can free more frames than requested.
+            // Without memory for a longer list, fewer pages are evicted.
             if leaving.len() as u64 >= wanted || leaving.try_reserve(1).is_err() {
                 break;
             }
@@ -307,7 +308,7 @@ impl<H: Host> Kernel<'_, H> {
                 vm.objects.with(site, id, |object| object.pages.remove(&index));
             }
             (Some(Owner::Anon(_)) | None, None) | (None, Some(_)) => {
-                unreachable!("a page that leaves has an owner, and an anonymous one a place")
+                unreachable!("an evicted page has an owner, and an anonymous one a place")
             }
         }
     }
@@ -377,7 +378,7 @@ impl<H: Host> Pages for Scan<'_, H> {
                 if known {
                     if let Some(first) = self.large_frames(at).next() {
                         let order = self.large_frames(at).count().ilog2();
-                        // Without memory for a note, the page leaves in parts.
+                        // Without memory for a note, the page is evicted in parts.
                         let _ = self.idle.insert(first.0, order + memory.order(self.base));
                     }
                     self.hat.unload_frames(&[(at, self.base)], &mut |_, _| (), &mut self.below);

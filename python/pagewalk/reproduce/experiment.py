@@ -32,9 +32,9 @@ KEYS = {
 
 
 def root(folder: str | Path | None = None) -> Path:
-    """The folder of the experiments:
+    """The folder of the experiments.
 
-    `folder`, or the folder of the source tree, or that of the package.
+    It is `folder`, or the folder of the source tree, or that of the package.
 
     Raises:
         Error: The folder was not found.

@@ -228,9 +228,9 @@ def _base(
 
 
 def _whole(name: str, base: list[str], settings: Sequence[dict[str, str]]) -> list[str]:
-    """Settings that complete the machine `name`:
+    """Settings that complete the machine `name`.
 
-    `base`, or those of its first design that can be built.
+    They are `base`, or those of its first design that can be built.
 
     A part of the machine may be described by `base` and by the varying keys together.
 
