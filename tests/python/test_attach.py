@@ -189,7 +189,8 @@ def test_a_window_is_that_of_a_whole_recording(
 ) -> None:
     """One call of a function, attached to, recorded alone, and cut from a whole recording."""
     listed = subprocess.run(["nm", program], capture_output=True, text=True, check=True).stdout
-    places = {line.split()[2]: int(line.split()[0], 16) for line in listed.splitlines()}
+    symbols = [line.split() for line in listed.splitlines()]
+    places = {words[2]: int(words[0], 16) for words in symbols if len(words) == 3}
     window = ["--from-symbol", "fill", "--to-symbol", "work"]
     running = started(1)
     done = pagewalk("attach", running.pid, *window, "-o", tmp_path / "a.pwt")
@@ -228,13 +229,24 @@ def test_a_pagewalk_that_is_killed_leaves_the_program_whole(
 
 
 def test_a_program_that_ends_meanwhile_is_recorded_to_its_end(pagewalk, tmp_path: Path) -> None:
-    code = "import time; end = time.time() + 1.5\nwhile time.time() < end: sum(range(1000))"
-    with subprocess.Popen([sys.executable, "-c", code]) as it:
-        time.sleep(0.5)
-        done = pagewalk("attach", it.pid, "-o", tmp_path / "t.pwt")
-        assert done.returncode == 0, done.stderr
-        assert it.wait() == 0
-    assert sum(Trace(tmp_path / "t.pwt").info()["accesses"].values()) > 1000
+    code = "import sys\nprint(1, flush=True)\nsys.stdin.read(1)\nsum(range(10**5))"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True) as it:
+        assert it.stdout is not None and it.stdin is not None
+        assert it.stdout.readline() == "1\n"
+        recorder = subprocess.Popen(
+            [sys.executable, "-m", "pagewalk", "attach", str(it.pid), "-q", "-o",
+             tmp_path / "t.pwt"],
+        )  # fmt: skip
+        until = time.monotonic() + 60
+        while "memfd:pagewalk-code" not in Path(f"/proc/{it.pid}/maps").read_text():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        it.stdin.write("x")
+        it.stdin.close()
+        assert it.wait(60) == 0
+        assert recorder.wait(60) == 0
+    assert sum(Trace(tmp_path / "t.pwt").info()["accesses"].values()) > 100_000
 
 
 def test_redis_under_load_answers_all(pagewalk, tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def test_the_version_imports_nothing_that_it_does_not_need() -> None:
     "command",
     [
         "record",
+        "attach",
         "run",
         "sweep",
         "diff",

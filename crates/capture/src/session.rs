@@ -392,6 +392,13 @@ impl Leaving {
         let head: &Head = unsafe { self.0.base.cast().as_ref() };
         head.leaves.store(1, Ordering::SeqCst);
     }
+
+    /// Makes the threads stay, as one of them cannot leave.
+    pub(crate) fn end(&self) {
+        // SAFETY: as above.
+        let head: &Head = unsafe { self.0.base.cast().as_ref() };
+        head.leaves.store(0, Ordering::SeqCst);
+    }
 }
 
 /// The time of the system's monotonic clock, which all processors share, in nanoseconds.

@@ -16,6 +16,7 @@ use core::sync::atomic::Ordering;
 use ring::{AttachThread, EventCode, Outside};
 
 use crate::ran_before::data;
+use crate::record::FUTEX_WAIT;
 use crate::run::{ARCH_SET_GS, Engine};
 use crate::state::{ENGINE_RSP, FLAGS, FS_BASE, GS_BASE, OUTSIDE, PENDING, State, TID};
 use crate::sys::{self, nr};
@@ -122,7 +123,7 @@ impl Engine {
         attach.called = ways::called();
         attach.is_ready.store(1, Ordering::Release);
         while attach.goes.load(Ordering::Acquire) == 0 {
-            sys::futex(attach.goes.as_ptr(), crate::record::FUTEX_WAIT, 0, &[0, PATIENCE_NS]);
+            sys::futex(attach.goes.as_ptr(), FUTEX_WAIT, 0, &[0, PATIENCE_NS]);
         }
         Ok(())
     }
@@ -152,8 +153,9 @@ impl Engine {
         }
     }
 
-    /// Waits until the host puts this thread back into the program.
-    pub(crate) fn park(&mut self) -> ! {
+    /// Waits until the host puts this thread back into the program. Returns if it is to go on in the engine, as another
+    /// thread could not leave.
+    pub(crate) fn park(&mut self) {
         loop {
             self.signals.set_real_mask(u64::MAX);
             if self.state.get(PENDING) == 0 {
@@ -166,12 +168,14 @@ impl Engine {
         self.recorder.off();
         self.note_outside();
         self.be_safe();
-        // SAFETY: an aligned word of the thread's data.
         let word = &raw mut outside(self.state).is_parked as *mut u32;
-        // SAFETY: as above.
+        // SAFETY: an aligned word of the thread's data.
         unsafe { word.write_volatile(1) };
-        loop {
-            sys::futex(word, crate::record::FUTEX_WAIT, 1, &[1, 0]);
+        // SAFETY: as above.
+        while unsafe { word.read_volatile() } == 1 {
+            sys::futex(word, FUTEX_WAIT, 1, &[0, PATIENCE_NS]);
         }
+        self.signals.set_mask(self.signals.mask);
+        self.be_unsafe();
     }
 }

@@ -345,7 +345,7 @@ impl Engine {
         if self.state.get(PENDING) != 0 {
             self.deliver();
         }
-        if self.is_leaving() {
+        while self.is_leaving() {
             self.park();
         }
         self.choose_code();
@@ -401,7 +401,9 @@ impl Engine {
         if self.is_attached() && self.may_park() {
             self.recorder.refuse(pc, why);
             self.pc = pc;
-            self.park();
+            loop {
+                self.park();
+            }
         }
         if self.may_run_on() {
             self.note_of(RAN_ON, why);

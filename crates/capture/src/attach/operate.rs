@@ -52,7 +52,7 @@ pub(super) fn operate(pid: i32, session: &str, engine: &Engine) -> io::Result<()
     let _ = writeln!(answers, "in").and_then(|()| answers.flush());
     wait_for_order(pid);
     leaving.begin();
-    let said = match leave(pid, attach_at) {
+    let said = match leave(pid, attach_at, &leaving) {
         Ok(()) => "out".to_owned(),
         Err(why) => format!("error {why}"),
     };
@@ -520,7 +520,7 @@ fn place(pid: i32, called: u64, tracee: &Tracee) -> Place {
 }
 
 /// Puts all threads back into the program, and unmaps what was mapped.
-fn leave(pid: i32, attach_at: u64) -> Result<(), String> {
+fn leave(pid: i32, attach_at: u64, leaving: &Leaving) -> Result<(), String> {
     if !crate::supervise::exists(pid as u32) {
         return Ok(());
     }
@@ -572,8 +572,13 @@ fn leave(pid: i32, attach_at: u64) -> Result<(), String> {
         }
         if since.elapsed() > PATIENCE {
             // They run on in the engine, which records nothing any more.
-            for (tracee, ..) in threads.values() {
-                let _ = tracee.ask(libc::PTRACE_DETACH, 0, 0);
+            leaving.end();
+            for (tracee, ..) in threads.values_mut() {
+                let place = Outside::AT + std::mem::offset_of!(Outside, is_parked);
+                let at = tracee.registers.gs_base + place as u64;
+                let _ = memory(pid).and_then(|memory| memory.write_at(&0u32.to_le_bytes(), at));
+                tracee.registers = restarted(tracee.registers);
+                let _ = tracee.go();
             }
             let_go(&mut native);
             return Err(
