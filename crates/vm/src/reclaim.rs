@@ -41,7 +41,7 @@ use crate::{
     sorted::SortedMap,
 };
 
-/// The number of pages that leave together if there is no memory for a list.
+/// The number of pages evicted together if there is no memory for a list.
 const FEW: usize = 16;
 
 /// The number of pages evicted together if a frame is needed immediately: Linux's
@@ -374,7 +374,7 @@ impl<H: Host> Pages for Scan<'_, H> {
                 if known {
                     if let Some(first) = self.large_frames(at).next() {
                         let order = self.large_frames(at).count().ilog2();
-                        // Without memory for a note, the page leaves in parts.
+                        // Without memory for a note, the page is evicted in parts.
                         let _ = self.idle.insert(first.0, order + memory.order(self.base));
                     }
                     self.hat.unload_frames(&[(at, self.base)], &mut |_, _| (), &mut self.below);
