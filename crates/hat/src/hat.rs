@@ -390,7 +390,7 @@ impl Change {
         self.late.is_none() && self.removed.try_reserve(1).is_ok()
     }
 
-    /// Whether there is room for so many more pages.
+    /// Whether there is room for `pages` more pages.
     pub(crate) fn has_room_for(&mut self, pages: usize) -> bool {
         self.late.is_none() && self.removed.try_reserve(pages).is_ok()
     }

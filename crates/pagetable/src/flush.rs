@@ -345,7 +345,6 @@ impl Flush {
     ///
     /// # Panics
     /// If the tokens are of different spaces.
-    #[expect(clippy::result_large_err, reason = "a token is given back, and not an error")]
     pub fn try_merge(&mut self, other: Flush) -> Result<(), Flush> {
         assert_eq!(self.space, other.space, "tokens of two spaces cannot be merged");
         if self.tables.reserve(other.tables.count()).is_err() {

@@ -222,12 +222,12 @@ impl<X, L: Locks> Shared<X, L> {
     }
 }
 
-/// So many elements, for what is made when the layer begins.
+/// `count` elements, for what is made when the layer begins.
 pub(super) fn many<X>(count: usize, make: impl Fn() -> X) -> Box<[X]> {
     try_many(count, make).expect("there is memory for a layer that begins")
 }
 
-/// So many elements, if there is memory for them.
+/// `count` elements, if there is memory for them.
 pub(super) fn try_many<X>(count: usize, make: impl Fn() -> X) -> Option<Box<[X]>> {
     let mut made = Vec::new();
     made.try_reserve_exact(count).ok()?;

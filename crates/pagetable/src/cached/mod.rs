@@ -99,7 +99,7 @@ impl Changed {
             Some(range) if range.last().checked_add(1) == Some(page.start()) => {
                 (range.hull(page), None)
             }
-            // Without memory for a list, what lies between the pages is forgotten too.
+            // Without memory for a list, the entries between the pages are dropped too.
             Some(range) if self.before.try_reserve(1).is_err() => (range.hull(page), None),
             other => (page, other),
         };

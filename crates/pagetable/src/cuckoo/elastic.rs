@@ -363,7 +363,8 @@ impl Elastic {
         let mut homeless = line;
         let mut kicked = [PhysAddr::new(0); KICKS_MAX];
         let mut last_way = ways;
-        for kick in 0..=KICKS_MAX {
+        let rooms = kicked.iter_mut().map(Some).chain([None]);
+        for (kick, moved) in rooms.enumerate() {
             let cluster = homeless.cluster();
             let places = (0..ways).map(|way| self.place(way, cluster));
             for place in places {
@@ -372,16 +373,14 @@ impl Elastic {
                     return true;
                 }
             }
-            if kick == KICKS_MAX {
-                break;
-            }
+            let Some(moved) = moved else { break };
             let drawn = (hash(ways, cluster) >> (kick % 32)) as usize % ways;
             let way = if drawn == last_way { (drawn + 1) % ways } else { drawn };
             let place = self.place(way, cluster);
             let evicted = Line::read(place, memory);
             homeless.write(place, memory);
             (homeless, last_way) = (evicted, way);
-            kicked[kick] = place;
+            *moved = place;
         }
         for &place in kicked.iter().rev() {
             let back = Line::read(place, memory);
