@@ -346,6 +346,14 @@ pub enum EventCode {
     /// The entry of QEMU's own TLB for the previous access: its address, its physical address, the logarithm of
     /// the page's size. Only in a check of the recorder.
     Physical = 21,
+    /// The page of memory at this physical address is a part of a page table from here on: the address, and in its
+    /// lowest bits the level, 1 for a page whose entries map base pages. Its entries are 0 except those that follow.
+    /// With level 0 it is no longer a part of one.
+    Table = 22,
+    /// Adjacent page-table entries that were found: the physical address of the first, then their values.
+    Entries = 23,
+    /// A store to a page-table entry: the entry's physical address, and its value after the store.
+    Stored = 24,
 }
 
 impl EventCode {
@@ -373,6 +381,9 @@ impl EventCode {
             19 => EventCode::Named,
             20 => EventCode::SpaceEnd,
             21 => EventCode::Physical,
+            22 => EventCode::Table,
+            23 => EventCode::Entries,
+            24 => EventCode::Stored,
             _ => return None,
         })
     }

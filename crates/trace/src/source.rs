@@ -139,6 +139,11 @@ pub trait Source {
         None
     }
 
+    /// Whether it is the complete recording of a whole system.
+    fn is_system(&self) -> bool {
+        self.header().kernel_from.is_some()
+    }
+
     /// A digest of the contents as 64 hexadecimal digits, available at the end; for a stored trace,
     /// from the start.
     fn digest(&self) -> Option<String> {
@@ -201,6 +206,10 @@ impl<F: Forward> Source for F {
 
     fn switches(&self) -> Option<Switches> {
         self.source().switches()
+    }
+
+    fn is_system(&self) -> bool {
+        self.source().is_system()
     }
 
     fn digest(&self) -> Option<String> {
