@@ -248,6 +248,14 @@ def record_system(
 ) -> str:
     """Records a whole system. `system` is JSON with the fields of Rust's `System`. Returns JSON."""
 
+def trace_is_system(trace: str, reading: Reading) -> bool:
+    """Whether a trace is the complete recording of a whole system."""
+
+def check_flushes(
+    trace: str, reading: Reading, leave_out: str | None, progress: Progress | None
+) -> str:
+    """The uses of translations whose flush is overdue, as JSON. Releases the GIL."""
+
 def record(
     recording: Recording, output: str | PathLike[str], force: bool, progress: Progress | None
 ) -> str:

@@ -159,6 +159,11 @@ class Trace:
             return "standard input"
         return os.path.basename(self.source)  # noqa: PTH119
 
+    @property
+    def is_system(self) -> bool:
+        """Whether it is the recording of a whole system, read as a whole."""
+        return not self.is_pipe and _native.trace_is_system(self.source, self.reading)
+
     def __repr__(self) -> str:
         return f"Trace({self.source!r})"
 

@@ -6,18 +6,22 @@
 #include "qemu/osdep.h"
 #include "cpu.h"
 #include "exec/exec-all.h"
+#include "exec/address-spaces.h"
 #include "exec/cputlb.h"
 #include "exec/memopidx.h"
+#include "exec/memory.h"
 #include "exec/tb-flush.h"
 #include "hw/core/cpu.h"
 #include "qemu/error-report.h"
 #include "qemu/qemu-plugin.h"
 #include "system/runstate.h"
 #include "pagewalk/hooks.h"
+#include "pagewalk/machine.h"
 #include "pagewalk/recorder.h"
 
 bool pagewalk_links_pages;
 bool pagewalk_keeps_addresses;
+unsigned long *pagewalk_watched;
 
 /* Reads guest memory by its virtual address, as a debugger does; false if not all of it is mapped. */
 bool pagewalk_read(unsigned int vcpu, uint64_t address, void *to, size_t bytes)
@@ -79,6 +83,64 @@ uint64_t pagewalk_control(unsigned int vcpu, int number)
     CPUState *cpu = qemu_get_cpu(vcpu);
 
     return cpu ? cpu_env(cpu)->cr[number] : 0;
+}
+
+/* The region of memory with this page, and the page's offset in it; NULL if it is not memory. */
+static MemoryRegion *memory_of(uint64_t page, hwaddr *offset)
+{
+    hwaddr bytes = TARGET_PAGE_SIZE;
+    MemoryRegion *region;
+
+    region = address_space_translate(&address_space_memory, page, offset, &bytes, false, MEMTXATTRS_UNSPECIFIED);
+    return memory_region_is_ram(region) && bytes == TARGET_PAGE_SIZE ? region : NULL;
+}
+
+const uint64_t *pagewalk_memory(uint64_t page)
+{
+    hwaddr offset;
+    MemoryRegion *region;
+
+    RCU_READ_LOCK_GUARD();
+    region = memory_of(page, &offset);
+    return region ? (void *)((char *)memory_region_get_ram_ptr(region) + offset) : NULL;
+}
+
+void pagewalk_watch(uint64_t page, bool on)
+{
+    uint64_t number = page >> TARGET_PAGE_BITS;
+    hwaddr offset;
+    MemoryRegion *region;
+
+    if (number >= PAGEWALK_WATCHED_PAGES) {
+        return;
+    }
+    if (!pagewalk_watched) {
+        pagewalk_watched = g_new0(unsigned long, PAGEWALK_WATCHED_PAGES / BITS_PER_LONG);
+    }
+    if (!on) {
+        clear_bit(number, pagewalk_watched);
+        return;
+    }
+    set_bit(number, pagewalk_watched);
+    RCU_READ_LOCK_GUARD();
+    region = memory_of(page, &offset);
+    if (region) {
+        /* Entries of the TLBs with the right to store to it take the slow path from now on. */
+        tlb_reset_dirty_range_all(memory_region_get_ram_addr(region) + offset, TARGET_PAGE_SIZE);
+    }
+}
+
+bool pagewalk_root(unsigned int vcpu, uint64_t *root, uint8_t *levels)
+{
+    CPUState *cpu = qemu_get_cpu(vcpu);
+    CPUX86State *env = cpu ? cpu_env(cpu) : NULL;
+
+    if (!env || !(env->cr[0] & CR0_PG_MASK) || !(env->hflags & HF_LMA_MASK)) {
+        return false;
+    }
+    *root = env->cr[3] & 0xffffffffff000ull;
+    *levels = env->cr[4] & CR4_LA57_MASK ? 5 : 4;
+    return true;
 }
 
 static void forget_all(CPUState *self, run_on_cpu_data data)

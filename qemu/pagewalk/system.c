@@ -76,6 +76,15 @@ void pagewalk_report_invalidation(CPUX86State *env, uint64_t address, bool is_al
     }
 }
 
+void pagewalk_report_store(CPUState *cpu, uint64_t physical, unsigned bytes)
+{
+    const PagewalkListener *listener = qatomic_load_acquire(&pagewalk_listener);
+
+    if (listener && listener->stored) {
+        listener->stored(cpu->cpu_index, &(PagewalkStored) { .physical = physical, .bytes = bytes });
+    }
+}
+
 void pagewalk_leaves(CPUState *cpu, unsigned done)
 {
     const PagewalkListener *listener = qatomic_load_acquire(&pagewalk_listener);

@@ -114,6 +114,16 @@ typedef struct PagewalkInvalidation {
     bool is_all;
 } PagewalkInvalidation;
 
+/*
+ * A store to a page of memory that is watched (pagewalk_watch) was made: the physical address of its first byte, and its
+ * bytes. Stores of instructions that QEMU executes by its own C code through a host address (FXSAVE, for example) are
+ * not reported, nor are those of devices and of page walks.
+ */
+typedef struct PagewalkStored {
+    uint64_t physical;
+    uint32_t bytes;
+} PagewalkStored;
+
 /* A function that is NULL is not called. */
 typedef struct PagewalkListener {
     void (*filled)(unsigned int vcpu, const PagewalkFill *fill);
@@ -125,10 +135,26 @@ typedef struct PagewalkListener {
     void (*left)(unsigned int vcpu, unsigned int done);
     /* With thread=single: another virtual CPU may run next. */
     void (*paused)(unsigned int vcpu);
+    void (*stored)(unsigned int vcpu, const PagewalkStored *stored);
 } PagewalkListener;
 
 /* Sets the listener, in place of the one before; NULL for none. The table must stay as it is. */
 void pagewalk_listen(const PagewalkListener *listener);
+
+/*
+ * Begins or ends to watch a page of memory: whether stores to it are reported. `page` is its physical address. Only
+ * memory below 64 GiB can be watched.
+ */
+void pagewalk_watch(uint64_t page, bool on);
+
+/* The contents of a page of the machine's memory by its physical address; NULL if there is none. */
+const uint64_t *pagewalk_memory(uint64_t page);
+
+/*
+ * The physical address of the root of the page table that a virtual CPU uses, and the number of levels, 4 or 5. False
+ * if paging is off, or its entries have 4 bytes or three levels.
+ */
+bool pagewalk_root(unsigned int vcpu, uint64_t *root, uint8_t *levels);
 
 /*
  * Whether a block of code is translated for each virtual address that it has. QEMU otherwise uses the translation of

@@ -111,6 +111,9 @@ pub(crate) struct Decoder {
     /// The records of translations among the records of a block, and the record that says after how
     /// many instructions the block was left.
     amid: Vec<(EventCode, Range<usize>)>,
+    /// The records of stores to page tables among those of a block: they are reported behind its accesses, which
+    /// the stores follow.
+    after: Vec<(EventCode, Range<usize>)>,
     done: Option<u16>,
 }
 
@@ -129,6 +132,7 @@ impl Decoder {
             key: Vec::new(),
             derived: Vec::new(),
             amid: Vec::new(),
+            after: Vec::new(),
             done: None,
         }
     }
@@ -238,7 +242,7 @@ impl Decoder {
             return Err(Fault::Garbled(format!("block {number} with {count} addresses")));
         };
         let pc = block(number, context)?.pc;
-        (self.done, self.amid) = (None, Vec::new());
+        (self.done, self.amid, self.after) = (None, Vec::new(), Vec::new());
         let mut behind = 0;
         if record.has_events() {
             match self.events(&records[count..], whole)? {
@@ -270,6 +274,7 @@ impl Decoder {
         let (control, done) = (Some(Control::Block), self.done);
         let part = Part { number, control, from: 0, cut: false, left, done };
         self.run(part, context, sink)?;
+        self.tell_after(&records[count..], context, sink)?;
         Ok(1 + count + behind)
     }
 
@@ -295,7 +300,8 @@ impl Decoder {
         }
     }
 
-    /// Handles the event at `at` if it happened in the block before it: a translation, or that the
+    /// Handles the event at `at` if it happened in the block before it: a translation, a change of a
+    /// page table, or that the
     /// block was left. Returns the number of its records.
     fn event(&mut self, records: &[u64], at: usize) -> Result<Option<usize>, Fault> {
         let (code, words) = event_parts(Record(records[at]).value());
@@ -305,6 +311,16 @@ impl Decoder {
         match (code, parts) {
             (Some(code @ (EventCode::Translation | EventCode::Physical)), _) => {
                 self.amid.push((code, own));
+            }
+            // A table that was found when an address was translated comes before the accesses, as the translation
+            // does; one that a store has added or removed comes behind them.
+            (Some(code @ (EventCode::Table | EventCode::Entries | EventCode::Stored)), _) => {
+                let is_level = parts.first().is_some_and(|table| table & 0xfff != 0);
+                let is_found = code == EventCode::Table && is_level;
+                match self.after.is_empty() && (is_found || code == EventCode::Entries) {
+                    true => self.amid.push((code, own)),
+                    false => self.after.push((code, own)),
+                }
             }
             (Some(EventCode::Left), &[done]) => self.done = Some(done as u16),
             _ => return Ok(None),
@@ -320,6 +336,19 @@ impl Decoder {
         sink: &mut S,
     ) -> Result<(), Fault> {
         for (code, own) in self.amid.drain(..) {
+            context.event(code, &records[own], sink)?;
+        }
+        Ok(())
+    }
+
+    /// Reports the stores to page tables that were found among a block's `records`.
+    fn tell_after<S: Sink>(
+        &mut self,
+        records: &[u64],
+        context: &mut dyn Context,
+        sink: &mut S,
+    ) -> Result<(), Fault> {
+        for (code, own) in self.after.drain(..) {
             context.event(code, &records[own], sink)?;
         }
         Ok(())
@@ -349,13 +378,14 @@ impl Decoder {
             .filter(|_| part.cut)
             .map(|tag| Rest { number: part.number, from: instruction(tag) + 1 });
         self.run(part, context, sink)?;
+        self.tell_after(records, context, sink)?;
         Ok(Some(used))
     }
 
     /// Collects the addresses and tags of a block's operations, at most [`PART_OPS`], and the events among them.
     /// Returns the number of records; `None` if more may come in the next segment.
     fn operations(&mut self, records: &[u64], whole: bool) -> Result<Option<usize>, Fault> {
-        (self.done, self.amid) = (None, Vec::new());
+        (self.done, self.amid, self.after) = (None, Vec::new(), Vec::new());
         self.addrs.clear();
         self.key.clear();
         self.key.extend([0; 4]);

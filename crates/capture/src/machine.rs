@@ -5,6 +5,7 @@
 //!   Task 812 "sqlite3", this root --> the process of this root is called sqlite3
 //!   Translation addr -> paddr     --> the same as the last one of this page: nothing
 //!                                     otherwise: an event
+//!   Table, Entries, Stored        --> events: the page tables themselves
 //!   SpaceEnd of this root         --> the next program that gets this root is another process
 //! ```
 //!
@@ -151,6 +152,7 @@ impl Machine {
                 self.translated(thread, (addr, paddr), about, entries, sink)?;
             }
             (EventCode::Control, &[3, _, value]) => {
+                sink.event(thread, Event::Control { number: 3, value })?;
                 let root = value & ROOT;
                 let space = match self.spaces.get(&root) {
                     Some(&space) => space,
@@ -162,6 +164,22 @@ impl Machine {
                 };
                 self.enter(thread, space);
                 self.turn(thread, sink)?;
+            }
+            (EventCode::Control, &[number @ (0 | 4), _, value]) => {
+                sink.event(thread, Event::Control { number: number as u8, value })?;
+            }
+            (EventCode::Table, &[table]) => {
+                let (paddr, level) = (table & !0xfff, (table & 0xfff) as u8);
+                sink.event(thread, Event::Table { paddr, level })?;
+            }
+            (EventCode::Entries, &[first, ref values @ ..]) => {
+                for (at, &value) in values.iter().enumerate() {
+                    let paddr = first.wrapping_add(8 * at as u64);
+                    sink.event(thread, Event::Entry { paddr, value, stored: false })?;
+                }
+            }
+            (EventCode::Stored, &[paddr, value]) => {
+                sink.event(thread, Event::Entry { paddr, value, stored: true })?;
             }
             (EventCode::Control, &[_, _, _]) | (EventCode::Left, &[_]) => {}
             (EventCode::Flush, &[addr]) => sink.event(thread, Event::Flush { addr })?,
@@ -417,6 +435,29 @@ mod tests {
         assert_eq!(runs(told.take(0, EventCode::Left, &[1])), []);
         assert_eq!(runs(told.take(1, EventCode::Left, &[1])), [(Some(1), 2)]);
         assert_eq!(runs(told.take(1, EventCode::Control, &[3, 0, 0x5000])), [(Some(1), 1)]);
+    }
+
+    #[test]
+    fn page_tables_and_control_registers_are_events() {
+        let mut told = Told::new();
+        let mut events = |code, words: &[u64]| {
+            let events = told.take(0, code, words);
+            let is_table = |event: &Event| {
+                matches!(event, Event::Table { .. } | Event::Entry { .. } | Event::Control { .. })
+            };
+            events.into_iter().filter(is_table).collect::<Vec<_>>()
+        };
+        let entry = |paddr, value, stored| Event::Entry { paddr, value, stored };
+        let control = |number, value| vec![Event::Control { number, value }];
+        assert_eq!(events(EventCode::Control, &[4, 0, 0x20]), control(4, 0x20));
+        assert_eq!(events(EventCode::Control, &[3, 0, 0x5018]), control(3, 0x5018));
+        let table = Event::Table { paddr: 0x5000, level: 4 };
+        assert_eq!(events(EventCode::Table, &[0x5004]), [table]);
+        let found = [entry(0x5ff0, 7, false), entry(0x5ff8, 9, false)];
+        assert_eq!(events(EventCode::Entries, &[0x5ff0, 7, 9]), found);
+        assert_eq!(events(EventCode::Stored, &[0x5008, 1]), [entry(0x5008, 1, true)]);
+        let ends = Event::Table { paddr: 0x5000, level: 0 };
+        assert_eq!(events(EventCode::Table, &[0x5000]), [ends]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod clients;
 mod columns;
 mod curves;
 mod error;
+mod flushes;
 mod hat;
 mod live;
 mod machines;
@@ -41,6 +42,8 @@ mod _native {
     use crate::curves::trace_curves;
     #[pymodule_export]
     use crate::error::{Error, WorkError};
+    #[pymodule_export]
+    use crate::flushes::{check_flushes, trace_is_system};
     #[pymodule_export]
     use crate::hat::{hat_names, hat_run, hat_run_on_host, skeleton};
     #[pymodule_export]

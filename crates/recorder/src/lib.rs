@@ -53,6 +53,8 @@ mod shared;
 mod skip;
 mod span;
 mod sure;
+#[cfg(any(feature = "inside", test))]
+mod tables;
 mod trail;
 mod translate;
 mod vcpu;

@@ -5,6 +5,7 @@
 //!   QEMU's TLB is filled ------------> event Translation      qemu/pagewalk/system.h reports these
 //!   interrupt, exception ------------> event Interrupt
 //!   write of CR0, CR3, CR4; INVLPG --> events Control, Flush
+//!   store to a page table -----------> event Stored           tables.rs knows which memory they are in
 //!   entry of __switch_to and others -> events Task, Named, SpaceEnd
 //! ```
 //!
@@ -35,6 +36,7 @@ use ring::{Control, EventCode, Machine, Next, Record};
 use crate::ffi::{self, ExecCb, Id, MemInfo, Tb};
 use crate::isa::Guest;
 use crate::shared::Shared;
+use crate::tables::{self, Tables};
 use crate::translate::{self, Callbacks};
 use crate::vcpu::{Phase, cursor, next};
 use crate::{global, skip, span, vcpu};
@@ -76,6 +78,9 @@ unsafe extern "C" {
     fn pagewalk_control(vcpu: c_uint, number: c_int) -> u64;
     fn pagewalk_begin(vcpu: c_uint);
     fn pagewalk_pause(vcpu: c_uint);
+    fn pagewalk_watch(page: u64, on: bool);
+    fn pagewalk_memory(page: u64) -> *const u64;
+    fn pagewalk_root(vcpu: c_uint, root: *mut u64, levels: *mut u8) -> bool;
     fn pagewalk_listen(listener: *const Listener);
     static mut pagewalk_keeps_addresses: bool;
 }
@@ -134,6 +139,13 @@ struct Invalidation {
     is_all: bool,
 }
 
+/// `PagewalkStored`.
+#[repr(C)]
+struct StoredTo {
+    physical: u64,
+    bytes: u32,
+}
+
 /// `PagewalkListener`.
 #[repr(C)]
 struct Listener {
@@ -144,6 +156,7 @@ struct Listener {
     invalidated: unsafe extern "C" fn(c_uint, *const Invalidation),
     left: unsafe extern "C" fn(c_uint, c_uint),
     paused: unsafe extern "C" fn(c_uint),
+    stored: unsafe extern "C" fn(c_uint, *const StoredTo),
 }
 
 // SAFETY: the value is constant.
@@ -158,6 +171,7 @@ static LISTENER: Listener = Listener {
     invalidated: on_invalidation,
     left: on_left,
     paused: on_pause,
+    stored: on_stored,
 };
 
 static ON: AtomicBool = AtomicBool::new(false);
@@ -210,6 +224,40 @@ static KERNEL: Cell<Kernel> = Cell(UnsafeCell::new(Kernel {
     comm: 0,
     pgd: 0,
 }));
+
+static TABLES: Cell<Tables> = Cell(UnsafeCell::new(Tables::new()));
+
+/// The memory of the machine, as the virtual CPU of this number changes it.
+struct Ram(u32);
+
+impl tables::Memory for Ram {
+    fn page(&mut self, page: u64) -> Option<[u64; 512]> {
+        // SAFETY: QEMU has this page as long as the machine runs, and no virtual CPU runs now.
+        unsafe { pagewalk_memory(page).cast::<[u64; 512]>().as_ref().copied() }
+    }
+
+    fn entry(&mut self, address: u64) -> Option<u64> {
+        // SAFETY: as above; the entry is in the page.
+        unsafe {
+            let page = pagewalk_memory(address & !0xfff);
+            (!page.is_null()).then(|| page.add(address as usize % 4096 / 8).read())
+        }
+    }
+
+    fn watch(&mut self, page: u64, on: bool) {
+        // SAFETY: on the thread of the virtual CPUs.
+        unsafe { pagewalk_watch(page, on) }
+    }
+
+    fn tell(&mut self, code: EventCode, words: &[u64]) {
+        event(self.0, code, words);
+    }
+}
+
+fn tables() -> &'static mut Tables {
+    // SAFETY: all virtual CPUs run on one thread, and what is called with it does not come back to it.
+    unsafe { &mut *TABLES.0.get() }
+}
 
 fn kernel() -> &'static Kernel {
     // SAFETY: see `Cell`.
@@ -463,6 +511,9 @@ unsafe extern "C" fn on_space_end(vcpu: c_uint, _: *mut c_void) {
     // SAFETY: as above.
     let root = unsafe { pagewalk_physical(vcpu, pagewalk_register(vcpu, RSI)) };
     event(vcpu, EventCode::SpaceEnd, &[root]);
+    if !global::is_stopped() {
+        tables().ended(root, &mut Ram(vcpu));
+    }
 }
 
 /// Called when `__set_task_comm(task, name)` begins.
@@ -487,6 +538,11 @@ unsafe extern "C" fn on_fill(vcpu: c_uint, fill: *const Fill) {
     let (fill, walk) = unsafe { (&*fill, &*(*fill).walk) };
     let count = (walk.count as usize).min(walk.entries.len());
     let entries = &walk.entries[..count];
+    let (mut root, mut levels) = (0, 0);
+    // SAFETY: on the thread of the virtual CPUs.
+    if count > 0 && unsafe { pagewalk_root(vcpu, &raw mut root, &raw mut levels) } {
+        tables().used(root, levels, &mut Ram(vcpu));
+    }
     let mut words = [0u64; 3 + 5];
     words[0] = fill.address;
     words[1] = fill.physical;
@@ -533,6 +589,15 @@ unsafe extern "C" fn on_invalidation(vcpu: c_uint, invalidation: *const Invalida
     if !is_all {
         event(vcpu, EventCode::Flush, &[address]);
     }
+}
+
+unsafe extern "C" fn on_stored(vcpu: c_uint, stored: *const StoredTo) {
+    if global::is_stopped() {
+        return;
+    }
+    // SAFETY: as above.
+    let StoredTo { physical, bytes } = unsafe { stored.read() };
+    tables().stored(physical, bytes.into(), &mut Ram(vcpu));
 }
 
 unsafe extern "C" fn on_left(vcpu: c_uint, done: c_uint) {

@@ -373,6 +373,14 @@ pub enum EventCode {
     Begins = 23,
     /// The process waits for [`crate::Process::places`], as its mappings have changed.
     Places = 24,
+    /// The page of memory at this physical address is a part of a page table from here on: the address, and in its
+    /// lowest bits the level, 1 for a page whose entries map base pages. Its entries are 0 except those that follow.
+    /// With level 0 it is no longer a part of one.
+    Table = 25,
+    /// Adjacent page-table entries that were found: the physical address of the first, then their values.
+    Entries = 26,
+    /// A store to a page-table entry: the entry's physical address, and its value after the store.
+    Stored = 27,
 }
 
 impl EventCode {
@@ -403,6 +411,9 @@ impl EventCode {
             22 => EventCode::LeftOut,
             23 => EventCode::Begins,
             24 => EventCode::Places,
+            25 => EventCode::Table,
+            26 => EventCode::Entries,
+            27 => EventCode::Stored,
             _ => return None,
         })
     }

@@ -3,7 +3,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 /// The first word of a session.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
 /// The version of the layout in this crate; plugin and host must have the same version.
-pub const VERSION: u32 = 17;
+pub const VERSION: u32 = 18;
 /// The maximum size in bytes of a path in the session, including its final zero.
 pub const PATH_BYTES_MAX: usize = 4096;
 

@@ -183,6 +183,16 @@ pub enum Event {
     /// The recorded kernel continues with another task on the running processor: `pid` is the
     /// task's thread id, `tgid` its process id, `name` its name.
     Task { pid: u32, tgid: u32, name: String },
+    /// The page of physical memory at `paddr` is a part of a page table from here on. `level` is 1 if its
+    /// entries map base pages, and one more for each level above. All of its entries are 0, except those that
+    /// the next events [`Event::Entry`] give. With `level` 0 the page is no longer a part of any page table.
+    Table { paddr: u64, level: u8 },
+    /// The page-table entry at the physical address `paddr` has this value from here on. If `stored`, the
+    /// processor that runs has stored the value; otherwise, the entry had it when its page became a part of a
+    /// page table. A processor that sets the accessed or the dirty bit in a page walk causes no event.
+    Entry { paddr: u64, value: u64, stored: bool },
+    /// The processor that runs writes this value to the control register CR0, CR3 or CR4.
+    Control { number: u8, value: u64 },
 }
 
 /// A pattern that matches all events of one category, for a `match` that handles them in one arm.
@@ -250,6 +260,9 @@ macro_rules! events {
             | $crate::Event::Flush { .. }
             | $crate::Event::Interrupt { .. }
             | $crate::Event::Task { .. }
+            | $crate::Event::Table { .. }
+            | $crate::Event::Entry { .. }
+            | $crate::Event::Control { .. }
     };
 }
 
@@ -327,6 +340,9 @@ impl Event {
             Event::Flush { .. } => "flush",
             Event::Interrupt { .. } => "interrupt",
             Event::Task { .. } => "task",
+            Event::Table { .. } => "table",
+            Event::Entry { .. } => "entry",
+            Event::Control { .. } => "control",
         }
     }
 
@@ -491,6 +507,9 @@ mod tests {
             })),
             Event::Translation(Box::new(Translation::base(Seen::Snapshot, 4096))),
             Event::Snapshot { when: When::End, sizes: KnownSizes::Large },
+            Event::Table { paddr: 4096, level: 4 },
+            Event::Entry { paddr: 4104, value: u64::MAX, stored: true },
+            Event::Control { number: 3, value: 4096 },
         ];
         for event in events {
             let json = serde_json::to_value(&event).unwrap();

@@ -60,6 +60,9 @@ impl<P: DerefMut<Target: Source>> Halves<P> {
             Event::Snapshot { .. }
             | Event::Interrupt { .. }
             | Event::Task { .. }
+            | Event::Table { .. }
+            | Event::Entry { .. }
+            | Event::Control { .. }
             | Event::Process { .. }
             | Event::ContextSwitch { .. }
             | Event::WarmupEnd
@@ -141,6 +144,10 @@ impl<P: DerefMut<Target: Source>> Source for Halves<P> {
 
     fn switches(&self) -> Option<Switches> {
         self.source.switches()
+    }
+
+    fn is_system(&self) -> bool {
+        true
     }
 
     fn digest(&self) -> Option<String> {

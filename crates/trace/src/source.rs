@@ -140,6 +140,11 @@ pub trait Source {
         None
     }
 
+    /// Whether it is the complete recording of a whole system.
+    fn is_system(&self) -> bool {
+        self.header().kernel_from.is_some()
+    }
+
     /// A digest of the contents as 64 hexadecimal digits. It is available at the end or, for a
     /// stored trace, from the start.
     fn digest(&self) -> Option<String> {
@@ -202,6 +207,10 @@ impl<F: Forward> Source for F {
 
     fn switches(&self) -> Option<Switches> {
         self.source().switches()
+    }
+
+    fn is_system(&self) -> bool {
+        self.source().is_system()
     }
 
     fn digest(&self) -> Option<String> {

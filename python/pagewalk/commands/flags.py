@@ -46,6 +46,14 @@ TRACE_UNLESS_PROGRAM = Input(
 FORCE = Flag("--force", action="store_true", help="overwrite output files that exist")
 
 
+LEAVE_OUT = Flag(
+    "--leave-out",
+    metavar="KIND:N",
+    help="with --check of a whole system: treat every N-th flush of a kind (invlpg, cr3, all, any) "
+    "as left out, to see that the check reports it",
+)
+
+
 def json_of(what: str) -> Output:
     """`--json [FILE]`: `what` as JSON."""
     return Output(

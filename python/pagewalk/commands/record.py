@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from pagewalk.commands import arguments
 from pagewalk.commands.command import Command, Flag, Flags
-from pagewalk.commands.flags import FORCE, NATIVE, PROCESS, RECORDING, WINDOW, json_of, output
+from pagewalk.commands.flags import (
+    FORCE,
+    LEAVE_OUT,
+    NATIVE,
+    PROCESS,
+    RECORDING,
+    WINDOW,
+    json_of,
+    output,
+)
 from pagewalk.commands.kinds import number, size
 from pagewalk.commands.parser import UsageError
 from pagewalk.output import refuse_existing
@@ -25,6 +34,8 @@ def _check_system(options: argparse.Namespace) -> None:
             if flag.is_given(options):
                 raise UsageError(f"{flag.name} needs --system")
         return
+    if options.leave_out is not None and not options.check:
+        raise UsageError("--leave-out needs --check")
     others = [PROCESS, *RECORDING.each(), *NATIVE.each(), *_PROGRAMS.each()]
     for flag in others:
         if flag.name not in _WITH_SYSTEM and flag.is_given(options):
@@ -114,6 +125,13 @@ SYSTEM = Flags(
         action="store_true",
         help="record the system from the start of its machine on, not only while the command runs",
     ),
+    Flag(
+        "--check",
+        action="store_true",
+        help="afterwards, report each use of a translation that the kernel should have flushed; "
+        "with such a use the exit status is 1",
+    ),
+    LEAVE_OUT,
     title="whole systems",
     check=_check_system,
 )
@@ -207,6 +225,8 @@ class Record(Command):
         sys.stdout.buffer.flush()
         sys.stderr.buffer.write(outcome.pop("stderr"))
         sys.stderr.buffer.flush()
+        if options.check:
+            outcome["flushes"] = self._checked(options, output)
         if options.json is not None:
             arguments.write_output(
                 options.json, json.dumps(outcome, indent=1) + "\n", options.force
@@ -215,8 +235,22 @@ class Record(Command):
         arguments.warn([*outcome["lost"], *found])
         for line in () if options.quiet else describe(outcome):
             say(f"pagewalk: {line}", sys.stderr)
+        if options.check:
+            from pagewalk.flushes import lines
+
+            say("\n".join(lines(outcome["flushes"])), sys.stderr)
+            if outcome["flushes"]["uses"]:
+                return 1
         status: int = outcome["exit_status"]
         return status
+
+    def _checked(self, options: argparse.Namespace, output: str) -> dict[str, Any]:
+        """The flushes that are missing in a recording."""
+        from pagewalk.flushes import check
+        from pagewalk.trace import Trace
+
+        with arguments.progress(options, "checking") as progress:
+            return check(Trace(output), options.leave_out, progress)
 
 
 def warnings(accesses: int, recording: "Recording") -> list[str]:

@@ -9,6 +9,7 @@ from pagewalk.commands import arguments
 from pagewalk.commands.command import Command, Flag, refuse, shows_text
 from pagewalk.commands.flags import (
     FORCE,
+    LEAVE_OUT,
     LIVE,
     NATIVE,
     ORIGINS,
@@ -71,8 +72,10 @@ class Run(Command):
             "--check",
             action="store_true",
             help="check each translation against the page table, and check that counts agree with "
-            "each other",
+            "each other; for the recording of a whole system, without --machine: report each use "
+            "of a translation that its kernel should have flushed",
         ),
+        LEAVE_OUT,
         PROCESS,
         WARMED_WINDOW,
         READING,
@@ -86,6 +89,12 @@ class Run(Command):
         """Runs the trace or program, and writes the requested summary, JSON and report."""
         names = options.machine or [DEFAULT]
         trace = None if options.program is not None else stored_trace(options, len(names))
+        if trace is not None and options.check and options.machine is None and trace.is_system:
+            return flushes(options, trace)
+        if options.leave_out is not None:
+            raise UsageError(
+                "--leave-out needs --check, the recording of a whole system, and no --machine"
+            )
         machines = [arguments.machine(name, options, trace) for name in names]
         arguments.note(options, [line for machine in machines for line in machine.notes])
         if trace is not None:
@@ -120,6 +129,19 @@ class Run(Command):
                 parts.append(arguments.origins_text(options, documents))
             say("\n\n".join(part for part in parts if part), stream)
         return status
+
+
+def flushes(options: argparse.Namespace, trace: "Trace") -> int:
+    """Checks a recorded system for flushes that are missing; 1 if there is one."""
+    from pagewalk.flushes import check, lines
+
+    with arguments.progress(options, f"checking {trace.name}") as progress:
+        found = check(trace, options.leave_out, progress)
+    if options.json is not None:
+        arguments.write_output(options.json, json.dumps(found, indent=1) + "\n", options.force)
+    if shows_text(options):
+        say("\n".join(lines(found)), sys.stdout)
+    return 1 if found["uses"] else 0
 
 
 def stored_trace(options: argparse.Namespace, machines: int = 1) -> "Trace":

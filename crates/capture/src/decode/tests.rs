@@ -237,6 +237,10 @@ fn translations_in_a_block_of_a_machine_come_before_it() {
         run(&mut records, &[event(translation, 1), event(translation, 2)], 3);
         run(&mut records, &[event(translation, 1), event(left, 2)], 2);
         run(&mut records, &[event(left, 0)], 0);
+        // What a store to a page table does comes behind the block, in order.
+        let (table, stored) = (EventCode::Table, EventCode::Stored);
+        let (begins, ends) = (event(table, 0x1002), event(table, 0x2000));
+        run(&mut records, &[begins, event(stored, 0x1008), ends, event(table, 0x3001)], 3);
         records.extend(event(EventCode::Interrupt, 7));
         records.extend(event(translation, 9));
         run(&mut records, &[], 3);
@@ -258,21 +262,25 @@ fn translations_in_a_block_of_a_machine_come_before_it() {
             (translation, 1, 8),
             (translation, 2, 8),
             (translation, 1, 12),
-            (EventCode::Interrupt, 7, 15),
-            (translation, 9, 15),
+            (table, 0x1002, 15),
+            (stored, 0x1008, 19),
+            (table, 0x2000, 19),
+            (table, 0x3001, 19),
+            (EventCode::Interrupt, 7, 19),
+            (translation, 9, 19),
         ];
         assert_eq!(context.told, expected, "{is_fixed} {pads}");
         let mut batch = Batch::default();
         sink.finish();
         sink.take(&mut batch);
-        assert_eq!(batch.len(), 19);
+        assert_eq!(batch.len(), 23);
         assert_eq!(batch.addr[12..15], [0x40_0000, kernel, kernel + 8]);
         let instructions: u64 = batch.meta.iter().map(|meta| u64::from(meta.instructions())).sum();
         let gaps = batch.events.iter().map(|placed| match placed.event {
             trace::Event::Gap { instructions, .. } => instructions,
             _ => 0,
         });
-        assert_eq!(instructions + gaps.sum::<u64>(), 3 * 4 + 2);
+        assert_eq!(instructions + gaps.sum::<u64>(), 3 * 5 + 2);
     }
 }
 

@@ -114,6 +114,9 @@ impl Ahead {
                     | Event::Flush { .. }
                     | Event::Interrupt { .. }
                     | Event::Task { .. }
+                    | Event::Table { .. }
+                    | Event::Entry { .. }
+                    | Event::Control { .. }
                     | Event::Process { .. }
                     | Event::ContextSwitch { .. }
                     | Event::WarmupEnd

@@ -42,7 +42,8 @@ const FLAG_PHYSICAL: u32 = 1;
 const FLAG_PROCESS: u32 = 2;
 const FLAG_LINKED: u32 = 4;
 const FLAG_TRANSLATIONS: u32 = 8;
-const FLAGS: u32 = FLAG_PHYSICAL | FLAG_PROCESS | FLAG_LINKED | FLAG_TRANSLATIONS;
+const FLAG_TABLES: u32 = 16;
+const FLAGS: u32 = FLAG_PHYSICAL | FLAG_PROCESS | FLAG_LINKED | FLAG_TRANSLATIONS | FLAG_TABLES;
 const HEAD_BYTES: usize = 2 * 8 + 7 * 4;
 /// The index of the event stream.
 const EVENTS: usize = 5;
@@ -72,6 +73,8 @@ pub(crate) struct Head {
     pub(crate) events: u32,
     /// The number of translations.
     pub(crate) translations: u32,
+    /// Whether pages of page tables and their entries are among the translations.
+    pub(crate) tables: bool,
     /// Whether every row has a physical address.
     pub(crate) physical: bool,
     /// Whether addresses in shapes may be derived from others.
@@ -141,6 +144,7 @@ impl Head {
             segments,
             events,
             translations,
+            tables: flags & FLAG_TABLES != 0,
             physical,
             linked,
             owner,
@@ -184,7 +188,8 @@ impl Head {
         let flags = if self.physical { FLAG_PHYSICAL } else { 0 }
             | if self.owner.is_some() { FLAG_PROCESS } else { 0 }
             | if self.linked { FLAG_LINKED } else { 0 }
-            | if self.translations != 0 { FLAG_TRANSLATIONS } else { 0 };
+            | if self.translations != 0 { FLAG_TRANSLATIONS } else { 0 }
+            | if self.tables { FLAG_TABLES } else { 0 };
         let counts = [self.accesses, self.executions, self.ops, self.shapes, self.segments];
         for count in counts.into_iter().chain([self.events, flags]) {
             out.extend_from_slice(&count.to_le_bytes());

@@ -72,7 +72,7 @@
 //! The body begins with u64 index of the first access, u64 instructions, then seven u32: accesses,
 //! executions, operations (loads and stores whose addresses are coded), local shapes, segments,
 //! events, flags (bit 0: the chunk has physical addresses; bit 2: its dictionary has links; bit 3:
-//! it has translations). If bit 3 is set, u32 number of translations follows (after the numbers
+//! it has translations; bit 4: pages of page tables and their entries are among them). If bit 3 is set, u32 number of translations follows (after the numbers
 //! that bit 1 adds), and there is one more stream at the end. Then, for each of seven streams, u32
 //! its bytes and u32 the bytes that are stored; then the stored bytes of the streams in the same
 //! order. A stream whose two lengths are equal is stored uncompressed; any other stream is stored
@@ -98,8 +98,8 @@
 //!
 //! Then the stamps of a recording of processes, and if flagged:
 //!
-//! 9. **translations**. How pages are translated, as events among those of stream 6; see
-//!    `translations.rs`.
+//! 9. **translations**. How pages are translated, which memory page tables are in, and the values of their
+//!    entries, as events among those of stream 6; see `translations.rs`.
 //!
 //! **Addresses.** Each coded operation of each local shape has a *slot*: its last address, and the
 //! distance of the last address from the address before it. Code 0 says that the new address has

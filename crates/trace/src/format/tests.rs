@@ -104,7 +104,7 @@ fn chunk_with(
             1 => encoder.event(1, &Event::Fork { result: 7, flags: 17 }).unwrap(),
             2 => encoder.advance(random.next_u64() % 100_000),
             3 | 4 if translated => {
-                encoder.event(random.next_u64() as u32 % 3, &translation(random)).unwrap()
+                encoder.event(random.next_u64() as u32 % 3, &recorded(random)).unwrap()
             }
             _ => {}
         }
@@ -116,6 +116,18 @@ fn chunk_with(
     let mut body = Vec::new();
     encoder.close(5, &mut Compressor::new(1).unwrap(), &mut body).unwrap();
     body
+}
+
+/// An event of the stream of translations.
+fn recorded(random: &mut Xoshiro256PlusPlus) -> Event {
+    let paddr = random.next_u64() >> (random.next_u64() % 64);
+    let value = random.next_u64() >> (random.next_u64() % 64);
+    match random.next_u64() % 5 {
+        0 => Event::Table { paddr: paddr & !0xfff, level: (random.next_u64() % 6) as u8 },
+        1 => Event::Entry { paddr: paddr & !7, value, stored: true },
+        2 => Event::Entry { paddr: paddr & !7, value, stored: false },
+        _ => translation(random),
+    }
 }
 
 /// A translation as a walk or a snapshot may find it: near zero, near the last address, or anywhere.
@@ -159,7 +171,7 @@ fn translations_come_back_among_the_events() {
             let event = match random.next_u64() % 4 {
                 0 => Event::Snapshot { when: When::Growth, sizes: KnownSizes::All },
                 1 => Event::Marker { number: random.next_u64() },
-                _ => translation(&mut random),
+                _ => recorded(&mut random),
             };
             encoder.event(thread, &event).unwrap();
             expected.push((rows, thread, event));

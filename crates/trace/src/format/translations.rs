@@ -1,4 +1,5 @@
-//! The stream of translations: [`Event::Translation`], which would take ten times as many bytes if stored as JSON.
+//! The stream of translations: [`Event::Translation`], [`Event::Table`] and [`Event::Entry`], which would take ten
+//! times as many bytes if stored as JSON.
 //!
 //! ```text
 //!   events          a          b        c                  JSON, in their stream
@@ -16,9 +17,16 @@
 //! Then follow, in units of 4 KiB, the zigzag distance of the address, the varint number of pages (if
 //! several), the zigzag distance of the frame; a byte with the rights; the varint number of entries,
 //! and their zigzag distances in bytes. Unknown fields are left out.
+//!
+//! Three sizes that no page has stand for other events. With 40, the page is a part of a page table: the low five
+//! bits of the kind are its level, and the zigzag distance of its page number from the last such page follows. With
+//! 41 for one that was found, and 42 for one that was stored, it is the value of a page-table entry: the zigzag
+//! distance of the entry from the entry behind the last one, in units of 8 bytes, and the zigzag distance of the value
+//! from the last value plus 4096. A chunk with such records has a flag of its own.
 
 use super::wire::{Bytes, put_varint, unzigzag, zigzag};
 use super::{Damage, EVENT_BYTES_FULL};
+use crate::Event;
 use crate::translation::{Seen, Translation};
 
 /// The unit of addresses.
@@ -29,6 +37,16 @@ const FRAME: u64 = 4;
 const RIGHTS: u64 = 8;
 const ENTRIES: u64 = 16;
 const SIZE_SHIFT: u32 = 5;
+/// What stands in place of the size for a page of a page table, and for an entry that was found or stored.
+const TABLE: u64 = 40;
+const FOUND: u64 = 41;
+const STORED: u64 = 42;
+/// The distance that adjacent entries of adjacent frames have.
+const VALUE_STEP: u64 = 4096;
+/// log2 of the bytes of an entry.
+const ENTRY_SHIFT: u32 = 3;
+/// The highest level of a page of a page table.
+const LEVEL_MAX: u8 = 5;
 
 /// The most bytes of one record: its numbers with 10 bytes each.
 const RECORD_BYTES_MAX: usize = 10 * (8 + Translation::ENTRIES_MAX) + 1;
@@ -48,6 +66,11 @@ struct Before {
     page: u64,
     frame: u64,
     entries: Vec<u64>,
+    /// The number of the last page of a page table.
+    table: u64,
+    /// The entry behind the last one, in units, and the last value.
+    entry: u64,
+    value: u64,
 }
 
 impl Before {
@@ -69,16 +92,63 @@ impl Before {
 pub(super) struct TranslationsEncoder {
     before: Before,
     pub(super) count: u32,
+    /// Whether there are pages of page tables, or their entries.
+    pub(super) has_tables: bool,
     pub(super) out: Vec<u8>,
 }
 
+/// Whether an event belongs into this stream.
+pub(super) fn is_here(event: &Event) -> bool {
+    matches!(event, Event::Translation(_) | Event::Table { .. } | Event::Entry { .. })
+}
+
+/// Refuses a page or an entry that no page table has. The error says which.
+pub(super) fn check(event: &Event) -> Result<(), &'static str> {
+    match *event {
+        Event::Translation(ref translation) => translation.check(),
+        Event::Table { paddr, level } if paddr & 0xfff != 0 || level > LEVEL_MAX => {
+            Err("a page of a page table that begins within a page, or has a level above 5")
+        }
+        Event::Entry { paddr, .. } if paddr & 7 != 0 => {
+            Err("a page-table entry at an address that is not a multiple of 8")
+        }
+        _ => Ok(()),
+    }
+}
+
 impl TranslationsEncoder {
-    /// Appends a translation of `thread` after `at` accesses and `events` other events of the chunk.
-    pub(super) fn push(&mut self, at: u32, events: u32, thread: u32, translation: &Translation) {
+    /// Appends an event of `thread` after `at` accesses and `events` other events of the chunk.
+    pub(super) fn push(&mut self, at: u32, events: u32, thread: u32, event: &Event) {
         let (before, out) = (&mut self.before, &mut self.out);
         put_varint(out, u64::from(at - before.at));
         put_varint(out, u64::from(events - before.events));
         put_varint(out, zigzag(i64::from(thread) - i64::from(before.thread)));
+        (before.at, before.events, before.thread) = (at, events, thread);
+        self.count += 1;
+        match *event {
+            Event::Table { paddr, level } => {
+                self.has_tables = true;
+                put_varint(out, TABLE << SIZE_SHIFT | u64::from(level));
+                let page = paddr >> UNIT_SHIFT;
+                put_varint(out, zigzag(page.wrapping_sub(before.table) as i64));
+                before.table = page;
+            }
+            Event::Entry { paddr, value, stored } => {
+                self.has_tables = true;
+                put_varint(out, if stored { STORED } else { FOUND } << SIZE_SHIFT);
+                let entry = paddr >> ENTRY_SHIFT;
+                put_varint(out, zigzag(entry.wrapping_sub(before.entry) as i64));
+                let foreseen = before.value.wrapping_add(VALUE_STEP);
+                put_varint(out, zigzag(value.wrapping_sub(foreseen) as i64));
+                (before.entry, before.value) = (entry + 1, value);
+            }
+            Event::Translation(ref translation) => self.translation(translation),
+            _ => {}
+        }
+    }
+
+    fn translation(&mut self, translation: &Translation) {
+        let (before, out) = (&mut self.before, &mut self.out);
         let Translation { seen, addr, page_bytes, pages, paddr, rights, ref entries } =
             *translation;
         let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
@@ -104,9 +174,7 @@ impl TranslationsEncoder {
                 put_varint(out, zigzag(entry.wrapping_sub(last) as i64));
             }
         }
-        (before.at, before.events, before.thread) = (at, events, thread);
         before.pass(translation);
-        self.count += 1;
     }
 
     /// Whether the chunk must be closed.
@@ -116,12 +184,12 @@ impl TranslationsEncoder {
 
     /// Begins another chunk.
     pub(super) fn clear(&mut self) {
-        (self.before, self.count) = (Before::default(), 0);
+        (self.before, self.count, self.has_tables) = (Before::default(), 0, false);
         self.out.clear();
     }
 }
 
-/// A translation at its place in a chunk.
+/// An event of this stream at its place in a chunk.
 #[derive(Debug)]
 pub(super) struct PlacedTranslation {
     /// The number of accesses before the translation.
@@ -129,13 +197,15 @@ pub(super) struct PlacedTranslation {
     /// The number of other events before the translation.
     pub(super) events: u32,
     pub(super) thread: u32,
-    pub(super) translation: Translation,
+    pub(super) event: Event,
 }
 
-/// The `count` translations of a chunk with this number of accesses and other events.
+/// The `count` events of a chunk with this number of accesses and other events. `has_tables` says whether there may be
+/// pages of page tables, and their entries.
 pub(super) fn take_all(
     stream: &[u8],
     count: u32,
+    has_tables: bool,
     accesses: u32,
     events: u32,
 ) -> Result<Vec<PlacedTranslation>, Damage> {
@@ -150,19 +220,51 @@ pub(super) fn take_all(
         let thread = i64::from(before.thread).checked_add(unzigzag(bytes.varint()?));
         let thread = thread.and_then(|thread| u32::try_from(thread).ok());
         before.thread = thread.ok_or_else(|| Damage::new("a translation has no thread"))?;
-        let translation = take(&mut bytes, &before)?;
-        before.pass(&translation);
+        let event = take(&mut bytes, &mut before, has_tables)?;
         let Before { at, events, thread, .. } = before;
-        all.push(PlacedTranslation { at, events, thread, translation });
+        all.push(PlacedTranslation { at, events, thread, event });
     }
     bytes.end("translations")?;
     Ok(all)
 }
 
-/// Decodes the translation in a record.
-fn take(bytes: &mut Bytes<'_>, before: &Before) -> Result<Translation, Damage> {
-    let sizes = u64::from(Translation::SHIFTS.end() - UNIT_SHIFT) + 1;
+/// Decodes the event in a record.
+fn take(bytes: &mut Bytes<'_>, before: &mut Before, has_tables: bool) -> Result<Event, Damage> {
+    let sizes = match has_tables {
+        true => STORED + 1,
+        false => u64::from(Translation::SHIFTS.end() - UNIT_SHIFT) + 1,
+    };
     let kind = bytes.varint_up_to((sizes << SIZE_SHIFT) - 1, "kind of a translation")?;
+    let event = match kind >> SIZE_SHIFT {
+        TABLE => {
+            let page = before.table.wrapping_add(unzigzag(bytes.varint()?) as u64);
+            before.table = page;
+            Event::Table { paddr: shifted(page, UNIT_SHIFT)?, level: (kind & 31) as u8 }
+        }
+        size @ (FOUND | STORED) => {
+            let entry = before.entry.wrapping_add(unzigzag(bytes.varint()?) as u64);
+            let foreseen = before.value.wrapping_add(VALUE_STEP);
+            let value = foreseen.wrapping_add(unzigzag(bytes.varint()?) as u64);
+            let paddr = shifted(entry, ENTRY_SHIFT)?;
+            (before.entry, before.value) = (entry + 1, value);
+            Event::Entry { paddr, value, stored: size == STORED }
+        }
+        _ => {
+            let translation = take_translation(bytes, before, kind)?;
+            before.pass(&translation);
+            Event::Translation(Box::new(translation))
+        }
+    };
+    let wrong = |what| Damage(format!("a translation has {what}"));
+    check(&event).map(|()| event).map_err(wrong)
+}
+
+/// Decodes what follows the kind of a translation.
+fn take_translation(
+    bytes: &mut Bytes<'_>,
+    before: &Before,
+    kind: u64,
+) -> Result<Translation, Damage> {
     let seen = if kind & SNAPSHOT == 0 { Seen::Walk } else { Seen::Snapshot };
     let page_bytes = 1 << (UNIT_SHIFT + (kind >> SIZE_SHIFT) as u32);
     let addr = take_address(bytes, before.page)?;
@@ -178,16 +280,18 @@ fn take(bytes: &mut Bytes<'_>, before: &Before) -> Result<Translation, Damage> {
             entries.push(last.wrapping_add(unzigzag(bytes.varint()?) as u64));
         }
     }
-    let translation = Translation { seen, addr, page_bytes, pages, paddr, rights, entries };
-    let wrong = |what| Damage(format!("a translation has {what}"));
-    translation.check().map(|()| translation).map_err(wrong)
+    Ok(Translation { seen, addr, page_bytes, pages, paddr, rights, entries })
 }
 
 /// The address at the coded distance from `before`, in units.
 fn take_address(bytes: &mut Bytes<'_>, before: u64) -> Result<u64, Damage> {
-    let unit = before.wrapping_add(unzigzag(bytes.varint()?) as u64);
-    match unit.leading_zeros() >= UNIT_SHIFT {
-        true => Ok(unit << UNIT_SHIFT),
+    shifted(before.wrapping_add(unzigzag(bytes.varint()?) as u64), UNIT_SHIFT)
+}
+
+/// The address of this number of units.
+fn shifted(unit: u64, shift: u32) -> Result<u64, Damage> {
+    match unit.leading_zeros() >= shift {
+        true => Ok(unit << shift),
         false => Err(Damage::new("the address of a translation has more than 64 bits")),
     }
 }

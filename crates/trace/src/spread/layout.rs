@@ -214,6 +214,9 @@ impl Layout {
             | Event::Munlockall { .. }
             | Event::Snapshot { .. }
             | Event::Task { .. }
+            | Event::Table { .. }
+            | Event::Entry { .. }
+            | Event::Control { .. }
             | Event::HugePages { .. }
             | Event::Marker { .. }
             | Event::Image { .. }

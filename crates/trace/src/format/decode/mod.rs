@@ -201,14 +201,19 @@ impl Decoder {
         {
             return Err(Damage::new("its events are out of order, or their number is wrong"));
         }
-        if events.iter().any(|event| matches!(event.event, Event::Translation(_))) {
+        if events.iter().any(|event| translations::is_here(&event.event)) {
             return Err(Damage::new(
                 "its list of events has a translation, which must be in its \
                                     list of translations",
             ));
         }
-        let found =
-            translations::take_all(translations, head.translations, head.accesses, head.events)?;
+        let found = translations::take_all(
+            translations,
+            head.translations,
+            head.tables,
+            head.accesses,
+            head.events,
+        )?;
         self.events = merged(events, found)?.into_iter();
         let stamps = match head.owner {
             Some(owner) => stamps::take_all(stamps, owner.stamps, head.accesses, owner.began_ns)?,
@@ -394,10 +399,10 @@ fn merged(
     }
     let mut all = Vec::with_capacity(events.len() + found.len());
     let (mut events, mut passed) = (events.into_iter(), 0);
-    for PlacedTranslation { at, events: before, thread, translation } in found {
+    for PlacedTranslation { at, events: before, thread, event } in found {
         all.extend(events.by_ref().take((before - passed) as usize));
         passed = before;
-        all.push(PlacedEvent { at, thread, event: Event::Translation(Box::new(translation)) });
+        all.push(PlacedEvent { at, thread, event });
     }
     all.extend(events);
     match all.is_sorted_by_key(|event| event.at) {

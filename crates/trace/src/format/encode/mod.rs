@@ -28,7 +28,7 @@ use super::segments::Segment;
 use super::translations::TranslationsEncoder;
 use super::{
     CHUNK_ACCESSES_MAX, EVENT_BYTES_FULL, EVENT_BYTES_MAX, LOCAL_SHAPES_MAX, STAMPS_MAX,
-    dictionary, segments, stamps,
+    dictionary, segments, stamps, translations,
 };
 use crate::batcher::{miscounted, unknown};
 use crate::carry::Carry;
@@ -437,10 +437,10 @@ impl Encoder {
         let too_large = |what: String| {
             Error::Recorder(format!("the trace format cannot store an event: {what}"))
         };
-        if let Event::Translation(translation) = event {
-            translation.check().map_err(|what| too_large(format!("it has {what}")))?;
+        if translations::is_here(event) {
+            translations::check(event).map_err(|what| too_large(format!("it has {what}")))?;
             let Head { accesses, events, .. } = self.head;
-            self.translations.push(accesses, events, thread, translation);
+            self.translations.push(accesses, events, thread, event);
             if self.translations.is_full() {
                 self.room = 0;
             }
@@ -568,6 +568,7 @@ impl Encoder {
         let physical = physical.as_slice();
         let stamps = self.stamps.as_slice();
         self.head.translations = self.translations.count;
+        self.head.tables = self.translations.has_tables;
         let translations = self.translations.out.as_slice();
         let streams = [
             &dictionary,
