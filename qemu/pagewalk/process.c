@@ -9,6 +9,7 @@
 #include "user/page-protection.h"
 #include "user-mmap.h"
 #include "pagewalk/recorder.h"
+#include "pagewalk/system.h"
 
 /* The number that QEMU adds to a guest address to get the host address. */
 uintptr_t pagewalk_guest_base(void)
@@ -172,6 +173,20 @@ bool pagewalk_lookup(unsigned int vcpu, uint32_t about, uint64_t address, uint64
     return false;
 }
 
+const uint64_t *pagewalk_memory(uint64_t page)
+{
+    return NULL;
+}
+
+void pagewalk_watch(uint64_t page, bool on)
+{
+}
+
+bool pagewalk_root(unsigned int vcpu, uint64_t *root, uint8_t *levels)
+{
+    return false;
+}
+
 uint64_t pagewalk_register(unsigned int vcpu, int number)
 {
     return 0;
@@ -197,8 +212,6 @@ void pagewalk_pause(unsigned int vcpu)
 
 bool pagewalk_keeps_addresses;
 
-void pagewalk_listen(const void *listener);
-
-void pagewalk_listen(const void *listener)
+void pagewalk_listen(const PagewalkListener *listener)
 {
 }
