@@ -225,7 +225,7 @@ pub fn check(
     seed: Option<Seed>,
     go_on: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Found, Failure> {
-    if !source.header().fetches {
+    if !source.header().fetches && source.is_system() {
         return Err(Failure::Unfit(
             "it has no instruction fetches, which tell programs from the kernel: record it again without \
              --no-fetches"
