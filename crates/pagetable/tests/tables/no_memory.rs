@@ -124,7 +124,20 @@ const DEEP: [&str; 1] = ["mpt"];
 /// Pages that need many tables, and one that needs each level.
 #[test]
 fn each_allocation_is_refused_once() {
-    for case in cases() {
+    check(|name| !SLOW.contains(&name));
+}
+
+/// Tables with data in many allocations, each of which is refused.
+const SLOW: [&str; 5] = ["adaptive", "hashed", "clustered", "cuckoo", "cached"];
+
+#[test]
+#[ignore = "takes minutes: thousands of allocations, each refused once"]
+fn each_allocation_of_other_tables_is_refused_once() {
+    check(|name| SLOW.contains(&name));
+}
+
+fn check(is_wanted: impl Fn(&str) -> bool) {
+    for case in cases().into_iter().filter(|case| is_wanted(case.name)) {
         let base = case.table.page_sizes()[0];
         let small = |size: &&PageSize| size.count_of(base) <= 1 << 13;
         let size = *case.table.page_sizes().iter().rfind(small).unwrap();
