@@ -235,14 +235,19 @@ class Recording:
 
 def attach(
     recording: Recording,
-    pid: int,
-    seconds: float | None,
-    operator: list[str],
-    output: str,
+    process: tuple[int, float | None, list[str]],
+    output: str | PathLike[str],
     force: bool,
-    progress: Callable[[int, int | None], object] | None,
-) -> str: ...
-def operate() -> None: ...
+    progress: Progress | None,
+) -> str:
+    """Records a part of a running program. Returns the outcome as JSON. Releases the GIL.
+
+    `process` has its number, the maximum of seconds, and the command that starts the operator.
+    """
+
+def operate() -> None:
+    """Does the work of the operator that `attach` has started."""
+
 def record_system(
     system: str, output: str | PathLike[str], force: bool, progress: Progress | None
 ) -> str:

@@ -44,6 +44,6 @@ def attach(
     work = f"import sys; sys.path[:] = {sys.path!r}; from pagewalk import _native"
     operator = [sys.executable, "-c", f"{work}; _native.operate()"]
     path = os.fspath(output)
-    outcome = _native.attach(recording, pid, seconds, operator, path, force, progress)
+    outcome = _native.attach(recording, (pid, seconds, operator), path, force, progress)
     result: dict[str, Any] = json.loads(outcome)
     return result

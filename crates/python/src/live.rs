@@ -49,22 +49,23 @@ pub(crate) fn record(
     })
 }
 
-/// Records a part of the program that runs as process `pid` into `output`, for at most `seconds`, by an operator that the
-/// command `operator` starts. Returns the outcome as JSON.
+/// Records a part of a running program into `output`. `process` has the number of its process, the
+/// largest number of seconds to record, and the command that starts the operator. Returns the
+/// outcome as JSON.
 #[pyfunction]
-#[pyo3(signature = (recording, pid, seconds, operator, output, force, progress))]
+#[pyo3(signature = (recording, process, output, force, progress))]
 pub(crate) fn attach(
     py: Python<'_>,
     recording: &Recording,
-    pid: u32,
-    seconds: Option<f64>,
-    operator: Vec<String>,
+    process: (u32, Option<f64>, Vec<String>),
     output: PathBuf,
     force: bool,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let writer = trace::Options { overwrite: force, ..trace::Options::default() };
-    let limit = seconds.map(Duration::from_secs_f64);
+    let (pid, seconds, operator) = process;
+    // No limit if the number is larger than any duration.
+    let limit = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let operator = operator.into_iter().map(Into::into).collect();
     let attachment = Attachment { pid, limit, operator };
     py.detach(|| {
