@@ -81,8 +81,7 @@ pub fn end(thread: u64) {
     assert_eq!(must(Number::Wait, &[thread]), STOPPED);
 }
 
-/// The page that a pager maps for a client's fault: program, stacks and data, at the same addresses as its
-/// own.
+/// The page that a pager maps for a client's fault: program, stacks and data, at the same addresses as its own.
 fn page_for(at: u64, data: u64) -> Option<u64> {
     let page = at & !(PAGE - 1);
     let (text, stacks) = (crate::abi::PROGRAM..crate::abi::PROGRAM + 0x10_0000, STACKS..STACKS + 16 * STACK);

@@ -49,8 +49,7 @@ pub fn threads() {
     no_stacks(processors);
 }
 
-/// Loads repeatedly from a page that is unmapped and mapped with another number, until the number
-/// is 0.
+/// Loads repeatedly from a page that is unmapped and mapped with another number, until the number is 0.
 extern "C" fn looks(processor: u64, at: u64) -> ! {
     must(Number::Processor, &[processor]);
     let mut looked = 0;

@@ -9,8 +9,7 @@ pub fn call(number: Number, arguments: [u64; 6]) -> [u64; 6] {
     any_call(number as u64, arguments)
 }
 
-/// Calls the kernel with any number, which need not be a system call's. Returns the first six
-/// results.
+/// Calls the kernel with any number, which need not be a system call's. Returns the first six results.
 #[cfg(target_arch = "x86_64")]
 pub fn any_call(number: u64, arguments: [u64; 6]) -> [u64; 6] {
     let [a, b, c, d, e, f] = arguments;
@@ -32,8 +31,7 @@ pub fn any_call(number: u64, arguments: [u64; 6]) -> [u64; 6] {
     results
 }
 
-/// Calls the kernel with any number, which need not be a system call's. Returns the first six
-/// results.
+/// Calls the kernel with any number, which need not be a system call's. Returns the first six results.
 #[cfg(target_arch = "riscv64")]
 pub fn any_call(number: u64, arguments: [u64; 6]) -> [u64; 6] {
     let [a, b, c, d, e, f] = arguments;
@@ -55,8 +53,7 @@ pub fn any_call(number: u64, arguments: [u64; 6]) -> [u64; 6] {
     results
 }
 
-/// Makes a system call with these arguments, and zeros for the others. Returns the first two
-/// results.
+/// Makes a system call with these arguments, and zeros for the others. Returns the first two results.
 pub fn simple(number: Number, arguments: &[u64]) -> (u64, u64) {
     let mut all = [0; 6];
     all[..arguments.len()].copy_from_slice(arguments);

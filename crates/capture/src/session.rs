@@ -130,12 +130,12 @@ pub(crate) struct LeftOut {
 
 impl LeftOut {
     /// The sign, and the number of its marker, as the session has them.
-    fn sign(&self) -> (ring::Sign, u64) {
+    fn sign(&self) -> (ring::BeginsWith, u64) {
         match self.from {
-            None => (ring::Sign::None, 0),
-            Some(Sign::Symbol(_)) => (ring::Sign::Symbol, 0),
-            Some(Sign::Marker(None)) => (ring::Sign::AnyMarker, 0),
-            Some(Sign::Marker(Some(number))) => (ring::Sign::Marker, number),
+            None => (ring::BeginsWith::None, 0),
+            Some(Sign::Symbol(_)) => (ring::BeginsWith::Symbol, 0),
+            Some(Sign::Marker(None)) => (ring::BeginsWith::AnyMarker, 0),
+            Some(Sign::Marker(Some(number))) => (ring::BeginsWith::Marker, number),
         }
     }
 }

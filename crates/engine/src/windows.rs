@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use ring::{Call, EventCode, PLACES_MAX, Sign};
+use ring::{BeginsWith, Call, EventCode, PLACES_MAX};
 
 use crate::bare::{ENDLESS, INSTRUCTIONS_SHIFT, LAST, PLACE, Phase, SHARE_MIN, rows};
 use crate::run::Engine;
@@ -22,7 +22,7 @@ impl Engine {
         windows.samples.store(samples.into(), Ordering::Relaxed);
         self.shared.bare.lock().fetches = u32::from(session.fetches != 0);
         let mut phase = windows.phase.lock();
-        let is_waiting = session.sign != Sign::None as u32 && !self.has_begun();
+        let is_waiting = session.sign != BeginsWith::None as u32 && !self.has_begun();
         let to = match (session.leaves_out != 0, is_waiting) {
             (false, _) => (Phase::Records, 0),
             (true, true) => (Phase::Waits, ENDLESS),
@@ -62,7 +62,7 @@ impl Engine {
 
     /// Whether the process waits for the call of a function.
     pub(crate) fn waits_for_symbol(&self) -> bool {
-        self.recorder.session().sign == Sign::Symbol as u32 && self.waits()
+        self.recorder.session().sign == BeginsWith::Symbol as u32 && self.waits()
     }
 
     fn waits(&self) -> bool {
@@ -72,8 +72,8 @@ impl Engine {
     /// Whether this call is the marker for which the process waits.
     pub(crate) fn is_awaited(&self, call: Call, arguments: [u64; 6]) -> bool {
         let session = self.recorder.session();
-        let is_it = session.sign == Sign::AnyMarker as u32
-            || session.sign == Sign::Marker as u32 && arguments[2] == session.sign_number;
+        let is_it = session.sign == BeginsWith::AnyMarker as u32
+            || session.sign == BeginsWith::Marker as u32 && arguments[2] == session.sign_number;
         const PAGE_SIZE: u64 = 2;
         call == Call::Marker && arguments[1] != PAGE_SIZE && is_it && self.waits()
     }

@@ -112,7 +112,7 @@ pub struct Session {
 /// What begins a window, in [`Session::sign`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub enum Sign {
+pub enum BeginsWith {
     /// Nothing: it begins with the process.
     None = 0,
     /// A call of a function, whose addresses the host tells each process ([`crate::Process::places`]).
