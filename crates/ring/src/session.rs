@@ -95,9 +95,9 @@ pub struct Session {
     /// 1 if the engine leaves out what is outside of the windows: it runs code there that records nothing, and reports
     /// how many accesses and instructions it has left out. If 0, the host drops them.
     pub leaves_out: u32,
-    /// What begins the window, as a [`Sign`].
+    /// What begins the window, as a [`BeginsWith`].
     pub sign: u32,
-    /// The number of the marker that begins the window, for [`Sign::Marker`].
+    /// The number of the marker that begins the window, for [`BeginsWith::Marker`].
     pub sign_number: u64,
     /// The number of accesses of each process to leave out before its first window, from the sign on if there is one.
     pub leave_out: u64,
