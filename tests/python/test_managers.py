@@ -102,7 +102,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ({"set": {"os.linux.enabled": "perhaps"}}, "there is no `perhaps` here: write always"),
         (
             {"set": {"os.ingens.util_threshold": 101}},
-            "os.ingens.util_threshold: 101 is not a share",
+            "os.ingens.util_threshold: 101 is not a percentage",
         ),
     ],
 )
@@ -207,7 +207,7 @@ def test_commands_take_a_share_of_memory(
     capsys.readouterr()
     for given, wrong in (
         (["run", SPEC, "--memory", "much"], "write a size as 64M, or a share as 80%"),
-        (["run", "--memory", "80%", "--", "true"], "not known of a live program"),
+        (["run", "--memory", "80%", "--", "true"], "not known for a live program"),
         (
             ["sweep", SPEC, "--memory", "64M", "--vary", "memory.size=1G,2G"],
             "memory.size is given with --vary",

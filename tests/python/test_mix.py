@@ -44,7 +44,7 @@ def test_commands_take_windows(pagewalk, tmp_path: Path) -> None:
     assert len((tmp_path / "x.csv").read_text().splitlines()) == 20_001
     for wrong, says in [
         (["run", SPEC, "--skip", "1M"], "the trace ends after 300000 accesses"),
-        (["run", SPEC, "--warmup", "1M"], "none would count"),
+        (["run", SPEC, "--warmup", "1M"], "no access would be counted"),
     ]:
         done = pagewalk(*wrong)
         assert done.returncode != 0 and says in done.stderr

@@ -85,8 +85,8 @@ def test_instructions_are_those_of_what_was_done() -> None:
     mapped = bench.map(space, [PAGE])
     around = 5 * mapped.reads + 2 * mapped.writes
     assert mapped.instructions == 100 + 6 + around + mapped.initialised_bytes // 32 * 2
-    # The 37 instructions of the handler's path through six levels make six references.
-    assert bench.walk(space, [PAGE]).instructions == 37 - 6
+    # The 44 instructions of the handler's path through six levels make six references.
+    assert bench.walk(space, [PAGE]).instructions == 44 - 6
     less = bench.protect(space, [(PAGE, PAGE)], READ)
     assert less.instructions == 60 + 3 + 7 + 5 * less.reads + 2 * less.writes
     # What is allowed to more needs no flush.

@@ -4,7 +4,7 @@ use core::fmt;
 use addr::{Attributes, PhysAddr, Rights, VirtAddr};
 use hat::HatSpace;
 
-use crate::platform::Store;
+use crate::{platform::Store, sorted::NoMemory};
 
 /// Why an operation was refused. Partial effects of a refused operation are undone or harmless.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,6 +133,12 @@ impl Error {
 
 impl From<TryReserveError> for Error {
     fn from(_: TryReserveError) -> Error {
+        Error::NoMemory
+    }
+}
+
+impl From<NoMemory> for Error {
+    fn from(_: NoMemory) -> Error {
         Error::NoMemory
     }
 }

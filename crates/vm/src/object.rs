@@ -17,7 +17,11 @@ use alloc::{collections::TryReserveError, vec::Vec};
 use hat::locking::{Class, Locks, Mutex, Site};
 use physmem::FrameId;
 
-use crate::{error::Error, numbered::Numbered, sorted::SortedMap, swap::Slot};
+use crate::{
+    numbered::Numbered,
+    sorted::{NoMemory, SortedMap},
+    swap::Slot,
+};
 
 /// The identity of a file, by numbers that the host chooses; a file keeps its numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -121,7 +125,7 @@ impl<L: Locks> Objects<L> {
         file: Option<FileKey>,
         pages: u64,
         change: impl FnOnce(&mut Object),
-    ) -> Result<ObjectId, Error> {
+    ) -> Result<ObjectId, NoMemory> {
         self.directory.with(site, |directory| {
             let new = directory.next();
             let make = || L::Mutex::new(Class::VmObject, None);
@@ -129,7 +133,7 @@ impl<L: Locks> Objects<L> {
             let id = match file.and_then(|key| directory.files.get(&key)) {
                 Some(known) => *known,
                 None => {
-                    self.objects.get(new.0, make).ok_or(Error::NoMemory)?;
+                    self.objects.get(new.0, make).ok_or(NoMemory)?;
                     directory.object(file)?
                 }
             };

@@ -17,7 +17,11 @@ use core::ops::Range;
 use addr::{Attributes, Rights};
 use smallvec::SmallVec;
 
-use crate::{error::Error, module::Module, object::ObjectId, sorted::SortedMap};
+use crate::{
+    module::Module,
+    object::ObjectId,
+    sorted::{NoMemory, SortedMap},
+};
 
 /// The object, for reservations, to which a region's own pages belong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -325,9 +329,9 @@ impl Regions {
     }
 
     /// Removes and returns the regions in `pages`. After an error nothing has changed.
-    pub(crate) fn take(&mut self, pages: Range<u64>) -> Result<Taken, Error> {
+    pub(crate) fn take(&mut self, pages: Range<u64>) -> Result<Taken, NoMemory> {
         let mut taken = Taken::new();
-        taken.try_reserve(self.within(&pages).count()).map_err(|_| Error::NoMemory)?;
+        taken.try_reserve(self.within(&pages).count()).map_err(|_| NoMemory)?;
         self.cut_ends(&pages)?;
         while let Some(start) = self.0.next_key(pages.start).filter(|start| *start < pages.end) {
             taken.extend(self.0.remove(&start));

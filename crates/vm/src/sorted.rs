@@ -17,6 +17,16 @@ use core::{
     ops::{Bound, RangeBounds},
 };
 
+/// No memory is left for data of the manager.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoMemory;
+
+impl From<TryReserveError> for NoMemory {
+    fn from(_: TryReserveError) -> NoMemory {
+        NoMemory
+    }
+}
+
 /// An ordered map from `K` to `V`.
 #[derive(Clone)]
 pub(crate) struct SortedMap<K, V> {

@@ -378,7 +378,7 @@ fn records_where_ptrace_is_forbidden() {
     assert_eq!((outcome.status, outcome.engine), (0, capture::Engine::Qemu));
     let note = outcome.notes.iter().find(|note| note.contains("ptrace is forbidden here"));
     let note = note.expect("a note says why");
-    assert!(note.contains("not randomised") && !note.contains('\n'), "{note}");
+    assert!(note.contains("does not randomise") && !note.contains('\n'), "{note}");
     let notes = Reader::open(&outcome.summary.path).unwrap().header().notes.clone();
     assert!(notes.iter().any(|note| note.contains("recorded in QEMU's user mode")), "{notes:?}");
 }

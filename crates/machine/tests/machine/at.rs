@@ -61,7 +61,7 @@ fn swap_grows_before_it_is_needed_and_shrinks_no_further_than_what_is_there() {
         let options = RunOptions { check: false, progress: &mut |_| true };
         machine.run(&mut Rows::new(rounds(2)), options).map(|_| ()).map_err(|e| e.to_string())
     };
-    assert!(fails("os.at=[]").unwrap_err().contains("4K of swap.size, 4K, are in use"));
+    assert!(fails("os.at=[]").unwrap_err().contains("4K of 4K of swap (swap.size) are in use"));
     assert_eq!(fails("os.at=[{time=0, key=\"swap.size\", value=\"16M\"}]"), Ok(()));
     let error = fails(
         "os.at=[{time=0, key=\"swap.size\", value=\"16M\"}, \

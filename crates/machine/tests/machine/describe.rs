@@ -148,7 +148,7 @@ fn a_setting_that_is_nearly_right_is_guessed() {
         ("xeon-6900p", "tlb.l1d.array.9.entries=64", "tlb.l1d.array has no item 9"),
         ("xeon-6900p", "os.page_size.x=2M", "os.page_size is a value"),
         ("epyc-9005", "tlb.l2.entries=64", "because level 2 of this machine is split"),
-        ("epyc-9005", "tlb.l2.entries=64", "set tlb.l2i for a fetch, tlb.l2d for a load"),
+        ("epyc-9005", "tlb.l2.entries=64", "describe tlb.l2i for a fetch, tlb.l2d for a load"),
         ("opteron-2008", "tlb.l1i.entries=64", "because core.fetches = false"),
     ] {
         let error = Machine::load(machine, &[setting.to_owned()]).unwrap_err().to_string();

@@ -228,7 +228,7 @@ fn what_a_host_cannot_be_is_refused_with_a_reason() {
         (
             "opteron-2008",
             &["nested.shared=tlb", "mmu_cache.entries=8", "mmu_cache.design=stc"],
-            "mmu_cache.design: only a utc",
+            "mmu_cache.design: only a cache of design utc",
         ),
         (
             "opteron-2008",

@@ -142,7 +142,7 @@ fn what_is_wrong_is_said() {
             &["os.manager=irix", "os.eager_paging=true"],
             "only of the sizes of pages",
         ),
-        ("opteron-2008", &["os.manager=recorded", "os.eager_paging=true"], "of the trace"),
+        ("opteron-2008", &["os.manager=recorded", "os.eager_paging=true"], "that the trace gives"),
         ("opteron-2008", &["range_tlb.from=walk"], "range_tlb.from: there is no `walk`"),
         ("opteron-2008", &["range_tlb.entries=0"], "range_tlb.entries: it has no entries"),
         ("opteron-2008", &["range_tlb.replacement=best"], "range_tlb.replacement"),

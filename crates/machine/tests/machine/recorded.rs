@@ -237,7 +237,7 @@ fn a_page_has_the_size_that_the_next_snapshot_says() {
     assert_eq!((sizes(&results), results.faults.first_touch), ((0, 1), 1));
     // Read once, a page is small until a snapshot has been passed, which is refused before any event.
     let error = attempt(&[], &rows, |_, _| 0).unwrap_err();
-    assert!(error.contains("no physical address") && error.contains("--pages"), "{error}");
+    assert!(error.contains("needs the physical address") && error.contains("--pages"), "{error}");
     let rows = [vec![snapshot()], rows].concat();
     let results = attempt(&[], &rows, |_, _| 0).unwrap();
     assert_eq!((sizes(&results), results.faults.first_touch), ((2, 3), 5));
@@ -321,7 +321,10 @@ fn random_translations() {
 fn what_it_needs_and_does_not_get_is_told() {
     let fails = |settings: &[&str], physical| attempt(settings, &pages(3), physical).unwrap_err();
     let error = fails(&[], |row, addr| if row < 2 { addr } else { 0 });
-    assert!(error.starts_with("access 2:") && error.contains("no physical address"), "{error}");
+    assert!(
+        error.starts_with("access 2:") && error.contains("needs the physical address"),
+        "{error}"
+    );
     let error = fails(&[], |_, addr| addr + 8);
     assert!(error.contains("must have equal offsets in a page of 4K"), "{error}");
     let error = fails(&["memory.size=64M"], |_, addr| addr);
@@ -332,7 +335,7 @@ fn what_it_needs_and_does_not_get_is_told() {
     let options = RunOptions { check: false, progress: &mut |_| true };
     let machine = Machine::load("epyc-9005", &["os.manager=recorded".to_owned()]).unwrap();
     let error = machine.run(&mut Rows::new(pages(1)), options).unwrap_err().to_string();
-    assert!(error.contains("no physical address"), "{error}");
+    assert!(error.contains("needs the physical address"), "{error}");
     let tlb_only = Machine::load("tlb-only", &["os.manager=recorded".to_owned()]);
     assert!(tlb_only.unwrap_err().to_string().contains("first-touch"));
 }
