@@ -322,7 +322,7 @@ def _read(terminal: int, wanted: str) -> bool:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["runn"], "there is no `runn`: choose one of record, run, "),
+        (["runn"], "there is no `runn`: choose one of record, attach, run, "),
         (["runn"], "; did you mean run?"),
         (["import", "champsm", "x"], "; did you mean champsim?"),
         (["run", SPEC, "--sort", "mises"], "; did you mean misses?"),
