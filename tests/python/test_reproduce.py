@@ -402,7 +402,7 @@ def test_reasons_have_the_saved_numbers(
 
 def test_no_page_size_gains_more_than_the_share_of_refills() -> None:
     [experiment] = find(FOLDER, ["G98/fig8-performance"])
-    shares = [re.search(r"refills are ([\d.]+) %", claim.reason) for claim in experiment.claims]
+    shares = [re.search(r"refills take ([\d.]+) %", claim.reason) for claim in experiment.claims]
     [share] = [float(found[1]) for found in shares if found]
     assert saved(experiment.name, "orders", "16M") <= share
 
