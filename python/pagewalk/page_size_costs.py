@@ -28,7 +28,7 @@ class Costs:
         seconds = estimates.seconds_of_translation(base)
         if self.prices is None or seconds is None or not self.cycles:
             self.prices, self.unit, self.base = None, 1.0, self.cycles
-            self.of_what = "translation"
+            self.of_what = "the translation"
             return
         self.unit = seconds / self.cycles
         self.base = seconds + _middle(self.prices.saved(base["walks"]["cold"], 0, 0))

@@ -133,7 +133,7 @@ def test_page_faults_count_where_their_time_is_known() -> None:
 
 def test_without_a_native_run_only_translation_counts() -> None:
     costs = Costs(results(2048, walks=1e6), run(None, 1e6))
-    assert (costs.base, costs.of_what) == (5e5, "translation")
+    assert (costs.base, costs.of_what) == (5e5, "the translation")
     assert costs.of(run(None, 4e5)) == 2e5
     before, after = Part(512, 512, 2 << 20, 0, 0), Part(1, 1, 2 << 20, 1, 0)
     assert costs.saved(100, before, after) == 100
