@@ -306,7 +306,7 @@ fn what_is_wrong_is_said() {
         ),
         (&["os.utopia={}", "restseg={}", "range_tlb={}"], "restseg: [range_tlb] and [restseg]"),
         (&["os.utopia.size=4K"], "os.utopia.size: a segment of 4K with sets of 8 pages"),
-        (&["os.utopia.size=7G"], "os.utopia: segments take more than three quarters"),
+        (&["os.utopia.size=7G"], "os.utopia: the segments take more than three quarters"),
         (
             &["os.utopia.large_size=4M"],
             "os.utopia.large_size: the manager `base` does not map pages",

@@ -223,7 +223,7 @@ fn a_description_says_all_again() {
         ("[a", "a [ without its ]"),
         ("a]", "a ] without its ["),
         ("mix:a", "cannot contain a mix"),
-        ("-", "a pipe cannot be mixed"),
+        ("-", "a pipe cannot be part of a mix"),
     ] {
         let error = wrong.parse::<Spec>().unwrap_err().to_string();
         assert!(error.starts_with("mix:") && error.contains(says), "{wrong}: {error}");
