@@ -68,7 +68,10 @@ fn swap_grows_before_it_is_needed_and_shrinks_no_further_than_what_is_there() {
          {time=1200, key=\"swap.size\", value=\"4K\"}]",
     );
     let error = error.unwrap_err();
-    assert!(error.contains("swap.size at the time 1200 (os.at)") && error.contains("in swap"), "{error}");
+    assert!(
+        error.contains("swap.size at the time 1200 (os.at)") && error.contains("in swap"),
+        "{error}"
+    );
 }
 
 #[test]
