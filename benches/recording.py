@@ -7,15 +7,13 @@ for all of them. The table has medians, as multiples of the program's own user C
 `pagewalk` is part of them.
 """
 
-import argparse
-import json
-import os
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import rounds
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -75,34 +73,14 @@ def user_seconds(command: list[str]) -> float:
 
 def main() -> None:
     """Measures, and prints the table."""
-    parser = argparse.ArgumentParser(description="What recording costs, as user CPU.")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", action="append", help="a program; again for another one")
-    parser.add_argument("--json", type=Path, help="write the seconds of each round there")
-    options = parser.parse_args()
+    options = rounds.parser("What recording costs, as user CPU.", 5).parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        fronts, commands = ways(folder), programs(folder)
-        chosen = {name: commands[name] for name in options.only or commands}
-        seconds: dict[str, dict[str, list[float]]] = {
-            name: {way: [] for way in fronts} for name in chosen
-        }
-        for _ in range(options.rounds):
-            for name, command in chosen.items():
-                for way, front in fronts.items():
-                    seconds[name][way].append(user_seconds([*front, *command]))
-    medians = [
-        {way: statistics.median(took) for way, took in row.items()} for row in seconds.values()
-    ]
-    print("| user CPU, times native |", " | ".join(chosen), "|")
-    print("|---" * (1 + len(chosen)) + "|")
-    print("| alone, seconds |", " | ".join(f"{row['alone']:.2f}" for row in medians), "|")
+        found = rounds.medians(options, ways(folder), programs(folder), user_seconds)
+    rounds.heading("user CPU, times native", [*found])
+    rounds.row("alone, seconds", [f"{took['alone']:.2f}" for took in found.values()])
     for way in ("native", "qemu", "cachegrind"):
-        cells = (f"{row[way] / row['alone']:.1f}" for row in medians)
-        print(f"| {way} |", " | ".join(cells), "|")
-    if options.json:
-        options.json.write_text(json.dumps(seconds, indent=1) + "\n")
-    print(f"{options.rounds} rounds; load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+        rounds.row(way, [f"{took[way] / took['alone']:.1f}" for took in found.values()])
 
 
 if __name__ == "__main__":

@@ -8,15 +8,13 @@ turns, so that a busy machine is as busy for all of them. The table has medians 
 CPU time, with that of `pagewalk` itself.
 """
 
-import argparse
-import json
-import os
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import rounds
 
 AWK = """BEGIN {
     for (i = 0; i < 4000000; i++) { n[i % 5003] += i * 7 % 11; s = s + length(i) }
@@ -66,38 +64,21 @@ def seconds_of(command: list[str]) -> float:
 
 def main() -> None:
     """Measures, and prints the table."""
-    parser = argparse.ArgumentParser(description="What windows cost, as CPU time.")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", action="append", help="a program; again for another one")
+    parser = rounds.parser("What windows cost, as CPU time.", 3)
     parser.add_argument("--whole", action="store_true", help="also record all")
-    parser.add_argument("--json", type=Path, help="write the seconds of each round there")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        fronts, commands = ways(folder, options.whole), programs(folder)
-        chosen = {name: commands[name] for name in options.only or commands}
-        seconds: dict[str, dict[str, list[float]]] = {
-            name: {way: [] for way in fronts} for name in chosen
-        }
-        for _ in range(options.rounds):
-            for name, command in chosen.items():
-                for way, front in fronts.items():
-                    seconds[name][way].append(seconds_of([*front, *command]))
-    medians = [
-        {way: statistics.median(took) for way, took in row.items()} for row in seconds.values()
-    ]
-    print("| CPU time |", " | ".join(chosen), "|")
-    print("|---" * (1 + len(chosen)) + "|")
-    print("| alone, seconds |", " | ".join(f"{row['alone']:.2f}" for row in medians), "|")
+        fronts = ways(folder, options.whole)
+        found = rounds.medians(options, fronts, programs(folder), seconds_of)
+    rounds.heading("CPU time", [*found])
+    rounds.row("alone, seconds", [f"{took['alone']:.2f}" for took in found.values()])
     for way in fronts:
         if way != "alone":
-            cells = (f"{row[way] / row['alone']:.2f}" for row in medians)
-            print(f"| {way}, times alone |", " | ".join(cells), "|")
-    cells = (f"{row['1 in 100'] / row['bare']:.2f}" for row in medians)
-    print("| 1 in 100, times bare |", " | ".join(cells), "|")
-    if options.json:
-        options.json.write_text(json.dumps(seconds, indent=1) + "\n")
-    print(f"{options.rounds} rounds; load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+            cells = [f"{took[way] / took['alone']:.2f}" for took in found.values()]
+            rounds.row(f"{way}, times alone", cells)
+    cells = [f"{took['1 in 100'] / took['bare']:.2f}" for took in found.values()]
+    rounds.row("1 in 100, times bare", cells)
 
 
 if __name__ == "__main__":
