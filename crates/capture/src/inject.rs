@@ -166,8 +166,9 @@ impl Engine {
         self.put_into(&mut Tracee::stopped(pid)?, session)
     }
 
-    /// Puts the engine into a running program, all of whose threads are stopped, by system calls of the thread `tracee` with
-    /// the instruction at `site`. Leaves room of `extra` bytes for the description of its threads.
+    /// Puts the engine into a running program, all of whose threads are stopped. The thread `tracee`
+    /// makes the system calls for this with the instruction at `site`. The engine's memory has room
+    /// for `extra` bytes that describe the threads of the program.
     pub(crate) fn put_at(
         &self,
         tracee: &mut Tracee,
@@ -176,73 +177,26 @@ impl Engine {
         start: Start,
         extra: u64,
     ) -> io::Result<Put> {
-        let image_bytes = (self.image.len() as u64).next_multiple_of(PAGE);
-        let stack = BASE + image_bytes;
-        let attach = stack + STACK_BYTES;
-        let all = image_bytes + STACK_BYTES + extra.next_multiple_of(PAGE);
-        let rights = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-        let number = libc::SYS_mmap as u64;
-        let at = tracee.call_at(site, number, [BASE, all, rights, flags as u64, u64::MAX, 0])?;
-        if at != BASE {
-            tracee.call_at(site, libc::SYS_munmap as u64, [at, all, 0, 0, 0, 0])?;
-            return Err(io::Error::from_raw_os_error(libc::EEXIST));
-        }
-        let done =
-            self.fill_at(tracee, site, session, Start { engine: [BASE, all], attach, ..start });
-        done.map(|registers| Put { registers, attach }).inspect_err(|_| {
-            // The error says more.
-            let _ = tracee.call_at(site, libc::SYS_munmap as u64, [BASE, all, 0, 0, 0, 0]);
-        })
-    }
-
-    /// Writes the engine into the memory that was mapped for it. Returns the registers with which it begins.
-    fn fill_at(
-        &self,
-        tracee: &mut Tracee,
-        site: u64,
-        session: &str,
-        mut start: Start,
-    ) -> io::Result<Registers> {
-        let name = start.session.get_mut(..session.len());
-        let name = name.ok_or_else(|| io::Error::from_raw_os_error(libc::ENAMETOOLONG))?;
-        name.copy_from_slice(session.as_bytes());
-        let bytes = size_of::<Start>();
-        let start_at = (start.attach - bytes as u64) & !63;
-        // SAFETY: it is made of numbers and bytes, without padding between them.
-        let told = unsafe { std::slice::from_raw_parts((&raw const start).cast::<u8>(), bytes) };
-        tracee.write(BASE, &self.image)?;
-        tracee.write(start_at, told)?;
-        for &(from, end, rights) in &self.segments {
-            let number = libc::SYS_mprotect as u64;
-            tracee.call_at(site, number, [BASE + from, end - from, rights, 0, 0, 0])?;
-        }
-        let mut registers = tracee.registers;
-        registers.rip = BASE + self.entry;
-        registers.rdi = start_at;
-        // As behind a call.
-        registers.rsp = start_at - 8;
+        let call: Call = &|tracee, number, arguments| tracee.call_at(site, number, arguments);
+        let (all, top) = self.map(tracee, extra, call)?;
+        let start = Start { engine: [BASE, all], attach: top, ..start };
+        let filled = self.fill(tracee, (session, start, top), call);
+        let mut registers = filled.inspect_err(|_| {
+            // The error that the caller gets says more.
+            let _ = call(tracee, libc::SYS_munmap as u64, [BASE, all, 0, 0, 0, 0]);
+        })?;
+        // The flags of a compiler's code at its beginning: direction, trap and alignment check are off.
         registers.eflags &= !(1 << 10 | 1 << 8 | 1 << 18);
-        registers.orig_rax = u64::MAX;
-        Ok(registers)
+        Ok(Put { registers, attach: top })
     }
 
     /// Puts the engine into a program that has stopped before its first instruction, and continues
     /// the program.
     pub(crate) fn put_into(&self, tracee: &mut Tracee, session: &str) -> io::Result<()> {
         let first = tracee.registers;
-        let image_bytes = (self.image.len() as u64).next_multiple_of(PAGE);
-        let stack = BASE + image_bytes;
-        let all = image_bytes + STACK_BYTES;
-        let rights = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-        let none = u64::MAX;
-        let number = libc::SYS_mmap as u64;
-        let at = tracee.call(number, [BASE, all, rights, flags as u64, none, 0])?;
-        if at != BASE {
-            return Err(io::Error::from_raw_os_error(libc::EEXIST));
-        }
-        let mut start = Start {
+        let call: Call = &|tracee, number, arguments| tracee.call(number, arguments);
+        let (all, top) = self.map(tracee, 0, call)?;
+        let start = Start {
             session: [0; 64],
             pc: first.rip,
             rsp: first.rsp,
@@ -250,33 +204,63 @@ impl Engine {
             engine: [BASE, all],
             attach: 0,
         };
+        tracee.registers = self.fill(tracee, (session, start, top), call)?;
+        tracee.go()
+    }
+
+    /// Maps memory for the engine, for its initial stack, and for `extra` bytes. Returns the size in
+    /// bytes, and the end of the stack.
+    fn map(&self, tracee: &mut Tracee, extra: u64, call: Call) -> io::Result<(u64, u64)> {
+        let top = (self.image.len() as u64).next_multiple_of(PAGE) + STACK_BYTES;
+        let all = top + extra.next_multiple_of(PAGE);
+        let rights = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let number = libc::SYS_mmap as u64;
+        let at = call(tracee, number, [BASE, all, rights, flags as u64, u64::MAX, 0])?;
+        if at != BASE {
+            call(tracee, libc::SYS_munmap as u64, [at, all, 0, 0, 0, 0])?;
+            return Err(io::Error::from_raw_os_error(libc::EEXIST));
+        }
+        Ok((all, BASE + top))
+    }
+
+    /// Writes the engine into its memory, and `start` below `top`. Returns the registers of a thread
+    /// that begins to execute the engine.
+    fn fill(
+        &self,
+        tracee: &mut Tracee,
+        (session, mut start, top): (&str, Start, u64),
+        call: Call,
+    ) -> io::Result<Registers> {
         let name = start.session.get_mut(..session.len());
         let name = name.ok_or_else(|| io::Error::from_raw_os_error(libc::ENAMETOOLONG))?;
         name.copy_from_slice(session.as_bytes());
         let bytes = size_of::<Start>();
-        let start_at = (stack + STACK_BYTES - bytes as u64) & !63;
+        let start_at = (top - bytes as u64) & !63;
         // SAFETY: the structure consists of numbers and bytes, without padding between them.
         let told = unsafe { std::slice::from_raw_parts((&raw const start).cast::<u8>(), bytes) };
         tracee.write(BASE, &self.image)?;
         tracee.write(start_at, told)?;
         for &(from, end, rights) in &self.segments {
             let number = libc::SYS_mprotect as u64;
-            tracee.call(number, [BASE + from, end - from, rights, 0, 0, 0])?;
+            call(tracee, number, [BASE + from, end - from, rights, 0, 0, 0])?;
         }
-        let mut registers = first;
+        let mut registers = tracee.registers;
         registers.rip = BASE + self.entry;
         registers.rdi = start_at;
         // The stack pointer is aligned as after a call instruction.
         registers.rsp = start_at - 8;
         registers.orig_rax = u64::MAX;
-        tracee.registers = registers;
-        tracee.go()
+        Ok(registers)
     }
 }
 
+/// Makes a system call in a stopped program: its number and its arguments.
+type Call<'a> = &'a dyn Fn(&mut Tracee, u64, [u64; 6]) -> io::Result<u64>;
+
 /// Where the engine was put into a running program.
 pub(crate) struct Put {
-    /// The registers with which it begins.
+    /// The registers of a thread that begins to execute the engine.
     pub(crate) registers: Registers,
     /// The address of the room for an [`ring::Attach`] and its threads.
     pub(crate) attach: u64,

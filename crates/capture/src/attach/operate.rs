@@ -148,8 +148,8 @@ fn stop(pid: i32, tid: i32) -> Result<Option<Tracee>, String> {
     Err("signals come to it all the time".to_owned())
 }
 
-/// The registers with which the thread goes on as if it had not been stopped: a system call that was interrupted is made
-/// again.
+/// The registers of the thread as if the thread had not been stopped. If a system call was
+/// interrupted, the thread makes it again.
 fn restarted(registers: Registers) -> Registers {
     restarted_call(registers).0
 }
