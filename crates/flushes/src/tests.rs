@@ -397,7 +397,8 @@ fn a_fault_is_a_use() {
     world.none();
 }
 
-/// The recorded processor had kept a piece of a large page, of which a fault has dropped all.
+/// A fault drops the whole translation of a large page, but the recorded processor had kept a part of
+/// it.
 #[test]
 fn an_access_that_the_page_table_does_not_permit_is_a_use() {
     let mut world = World::of(None);

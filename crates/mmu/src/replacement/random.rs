@@ -17,7 +17,7 @@ impl Random {
         Random { state: seed }
     }
 
-    /// The seed with which another generator would continue this sequence.
+    /// The seed of a generator that continues this sequence.
     pub fn rest(&self) -> u64 {
         self.state
     }

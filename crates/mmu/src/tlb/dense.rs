@@ -26,7 +26,7 @@ use super::{
 };
 use crate::SetArray;
 
-/// A TLB that is borrowed for many lookups in one space, many of which miss. The parts of the TLB
+/// A TLB that is borrowed for many lookups in one space. Many of these lookups miss. The parts of the TLB
 /// are borrowed separately, so that they need not be located for each lookup.
 #[derive(Debug)]
 pub struct DenseTlb<'a> {

@@ -37,7 +37,7 @@ fn random_params(rng: &mut Rng) -> TlbParams {
     TlbParams { arrays, paired: rng.chance(30), blocks: None }
 }
 
-/// A random address in a small number of pages of every size, some of which are far apart.
+/// A random address in a small number of pages of every size. Some of these pages are far apart.
 fn random_addr(rng: &mut Rng, pages: u64) -> VirtAddr {
     let far = rng.pick(&[0, 0, 0, 1 << 30, 0xffff_8000_0000_0000]);
     VirtAddr::new(far + (rng.below(pages) << 12) + rng.below(4096))

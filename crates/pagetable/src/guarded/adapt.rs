@@ -307,7 +307,7 @@ fn scatter<'a>(
     }
 }
 
-/// Splits `table` into parts, each of which lies under one entry of `grown`.
+/// Splits `table` into parts. Each part lies under one entry of `grown`.
 fn parts(grown: Table, table: Table) -> impl Iterator<Item = Table> + use<> {
     let part = Table { shift: grown.low, ..table };
     let bytes = part.len() * ENTRY_BYTES;
