@@ -136,7 +136,7 @@ impl Pages for ElasticCuckoo {
         space: Space,
         range: VirtRange,
         memory: &impl Memory,
-        each: &mut dyn FnMut(Found),
+        each: &mut impl FnMut(Found),
     ) {
         for table in self.tables(space) {
             table.gather(range, memory, &mut |addr, at, pte| {

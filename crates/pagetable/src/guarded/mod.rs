@@ -146,7 +146,7 @@ impl Guarded {
         table: Table,
         range: VirtRange,
         memory: &impl Memory,
-        each: &mut dyn FnMut(Found),
+        each: &mut impl FnMut(Found),
     ) {
         let bits = (table.len() - 1).checked_shl(table.low).unwrap_or(0);
         let index = |addr: VirtAddr| (addr.get() & bits).checked_shr(table.low).unwrap_or(0);
@@ -176,7 +176,7 @@ fn gather_external(
     entry: Entry,
     range: VirtRange,
     memory: &impl Memory,
-    each: &mut dyn FnMut(Found),
+    each: &mut impl FnMut(Found),
 ) {
     let (first, _) = entry.page(range.start());
     for page in range.pages(first.size()) {
@@ -255,7 +255,7 @@ impl Pages for Guarded {
         space: Space,
         range: VirtRange,
         memory: &impl Memory,
-        each: &mut dyn FnMut(Found),
+        each: &mut impl FnMut(Found),
     ) {
         self.gather_table(Guarded::root_table(space), range, memory, each);
     }

@@ -195,7 +195,7 @@ impl Pages for Hashed {
         space: Space,
         range: VirtRange,
         memory: &impl Memory,
-        each: &mut dyn FnMut(Found),
+        each: &mut impl FnMut(Found),
     ) {
         self.links(space, range, memory, &mut |link| {
             self.layout.pages_in(link, range, memory).for_each(&mut *each);

@@ -143,7 +143,7 @@ pub(crate) trait Pages {
         space: Space,
         range: VirtRange,
         memory: &impl Memory,
-        each: &mut dyn FnMut(Found),
+        each: &mut impl FnMut(Found),
     );
 
     /// Whether [`Pages::gather`] finds a page several times, once for each of its entries.
