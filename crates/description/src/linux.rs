@@ -336,10 +336,10 @@ pub struct HugePool {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// At their addresses in the recording.
+    /// Mappings stay at their addresses in the recording.
     #[default]
     Recorded,
-    /// Where the kernel would place the mappings.
+    /// Mappings are placed where the kernel would place them.
     Kernel,
 }
 
@@ -383,7 +383,7 @@ pub enum ShmemEnabled {
     /// Nowhere.
     #[default]
     Never,
-    /// Nowhere, whatever is set for their size.
+    /// Nowhere, whatever is set for single sizes.
     Deny,
     /// Wherever large pages fit, but only for sizes that inherit this setting.
     Force,

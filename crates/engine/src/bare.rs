@@ -25,20 +25,21 @@ pub(crate) use crate::translate::bare::{INSTRUCTIONS_SHIFT, rows};
 
 /// The last place in the window that can be read.
 pub(crate) const LAST: u64 = POLL_BYTES - 1;
-/// The smallest share of a thread while more than that is left, if there are several threads.
+/// The smallest number of accesses that a thread takes at a time from those that are to be left
+/// out, if there are several threads and as many are left.
 pub(crate) const SHARE_MIN: u64 = 1 << 12;
 pub(crate) const PLACE: u64 = (1 << INSTRUCTIONS_SHIFT) - 1;
-/// In place of a number of accesses: nothing ends bare code but a sign.
+/// Stands for a number of accesses if only a sign can end bare code.
 pub(crate) const ENDLESS: u64 = u64::MAX;
 
 /// What the threads of a process do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// They wait for the sign.
+    /// The threads wait for the sign that begins a window.
     Waits,
-    /// They leave accesses out.
+    /// The threads count accesses and leave them out of the recording.
     LeavesOut,
-    /// They record.
+    /// The threads record accesses.
     Records,
 }
 

@@ -74,7 +74,7 @@ pub(crate) const EXIT_AGAIN: u32 = u32::MAX - 1;
 /// The exit from the engine's signal handler.
 pub(crate) const EXIT_SIGNAL: u32 = u32::MAX - 2;
 
-/// The shared data, by its address.
+/// The address of the data that the engine shares with translated code.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State(pub(crate) u64);
 

@@ -134,7 +134,7 @@ impl Engine {
     }
 }
 
-/// The word of a thread that did not begin.
+/// The word ([`Ended::is_there`]) of a thread that could not be started.
 static GONE: AtomicU32 = AtomicU32::new(0);
 
 impl Room {

@@ -63,7 +63,7 @@ pub(super) enum Invpcid {
     Context(u16),
     /// Everything.
     All,
-    /// Everything but global pages.
+    /// All translations except those of global pages.
     AllButGlobal,
 }
 
@@ -74,9 +74,10 @@ struct Processor {
     tlb: Tlb,
     front: Box<[Front; FRONT]>,
     task: u64,
-    /// Whether it runs a program.
+    /// Whether the processor runs a program, and not the kernel.
     in_program: bool,
-    /// The last page in the lower half from which it fetched code, the epoch, and whether the page is a program's.
+    /// The last page in the lower half from which the processor fetched code, the epoch, and
+    /// whether the page belongs to a program.
     low: (u64, u64, bool),
     code: Code,
     /// The last write of CR3 with another root, if it flushed nothing.

@@ -43,9 +43,10 @@ struct Own {
     pc: u64,
     /// The first rows.
     first: [Meta; LANES],
-    /// The index of its first row in [`Batcher::metas`], if it has more than [`LANES`] rows.
+    /// The index of the shape's first row in [`Batcher::metas`], if the shape has more than
+    /// [`LANES`] rows.
     metas: u32,
-    /// The index of its first link in [`Batcher::links`].
+    /// The index of the shape's first link in [`Batcher::links`].
     links: u32,
     /// The number of links: 0 if all addresses are given explicitly.
     links_count: u16,

@@ -1,4 +1,5 @@
-//! Blocks that do more than the last time, and windows over blocks.
+//! Tests of blocks that make more accesses than at their last execution, and of windows that begin
+//! or end at blocks.
 
 use trace::{
     Batch, Batcher, WORD_AMID, WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED, WORD_MADE_SHIFT,

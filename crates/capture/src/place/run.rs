@@ -163,7 +163,7 @@ struct Process {
 struct Stop<'t> {
     tracee: &'t mut Tracee,
     space: &'t RefCell<Space>,
-    /// Whether its process has a filter of its own.
+    /// Whether the stopped thread's process has installed a filter of its own.
     has_filter: bool,
 }
 

@@ -54,7 +54,7 @@ pub(crate) struct Access {
     pub(crate) address: u64,
     /// The access's instruction, size and kinds.
     pub(crate) tag: Tag,
-    /// The number of rows of its block before it, including the fetch.
+    /// The number of rows in the block before this access, including the fetch.
     pub(crate) before: u32,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Access {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Run {
     whole: Whole,
-    /// The number of accesses before it.
+    /// The number of accesses before this execution.
     begun: u64,
     /// The last instruction that is recorded.
     instruction: u16,
