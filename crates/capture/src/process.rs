@@ -250,7 +250,7 @@ struct Attached {
     done: u64,
     /// The number of marks taken into the queue.
     marks: u64,
-    /// The position of the last of these marks.
+    /// The ring position of the last of the marks that were taken into the queue.
     published: u64,
 }
 
@@ -365,7 +365,7 @@ impl<S: Sink> Process<S> {
         Ok(())
     }
 
-    /// Lets the program end if it waits for its last snapshot.
+    /// Lets the program end, if it waits until its last snapshot has been taken.
     pub(crate) fn let_go(&self) {
         let (waits, goes) = (ring::LAST_PAGES_WANTED, ring::LAST_PAGES_TAKEN);
         let word = &self.slot.last_pages;

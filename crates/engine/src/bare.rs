@@ -46,14 +46,14 @@ pub(crate) enum Phase {
 /// The state of the windows that the threads of a process share.
 pub(crate) struct Windows {
     pub(crate) phase: Locked<(Phase, u64)>,
-    /// 1 while code is bare, and 1 while the sign has not come.
+    /// 1 while threads run bare code. The next field is 1 until the sign has been reached.
     pub(crate) is_bare: AtomicU32,
     pub(crate) is_waiting: AtomicU32,
-    /// The number of changes.
+    /// The number of changes of the phase.
     pub(crate) turn: AtomicU32,
-    /// The accesses left in the window of a sample.
+    /// The number of accesses that are still to be recorded in the current window of a sample.
     pub(crate) left: AtomicI64,
-    /// Whether windows are those of a sample.
+    /// 1 if the windows are those of a sample.
     pub(crate) samples: AtomicU32,
     /// Taken while a thread waits for the addresses of the sign.
     pub(crate) asking: Lock,
@@ -110,7 +110,8 @@ pub(crate) struct Bare {
     /// Accesses and instructions that were left out and not reported.
     pub(crate) accesses: u64,
     pub(crate) instructions: u64,
-    /// The address of a repeated instruction that has begun in bare code, and goes on in recorded code.
+    /// The address of a repeated instruction that has begun in bare code and continues in recording
+    /// code.
     pub(crate) repeated: Option<u64>,
 }
 
@@ -160,7 +161,8 @@ impl Bare {
         LAST.saturating_sub(self.count & PLACE)
     }
 
-    /// Adds what the engine has executed; there must be room for it.
+    /// Counts accesses and instructions that the engine itself has executed. The number of accesses
+    /// that may still be left out must be large enough.
     pub(crate) fn add(&mut self, accesses: u64, instructions: u64) {
         self.count =
             self.count.wrapping_add(accesses).wrapping_add(instructions << INSTRUCTIONS_SHIFT);

@@ -88,7 +88,7 @@ pub(crate) struct Shared {
     pub(crate) ended: Locked<Vec<Ended>>,
     /// The shared data of all threads.
     pub(crate) all: Locked<Vec<State>>,
-    /// Whether there has been a second thread.
+    /// Whether the process has ever had a second thread.
     pub(crate) is_shared: AtomicBool,
     /// 1 while a thread drops all translated code.
     pub(crate) stop: AtomicU32,
@@ -376,8 +376,8 @@ impl Engine {
         self.bare.enter();
     }
 
-    /// Whether the process may run on by itself if the engine cannot go on: it is a child, or a program that was
-    /// executed, and has one thread.
+    /// Whether the process may continue without the engine if the engine cannot continue: the
+    /// process must have one thread, and must be a child or have executed a program.
     fn may_run_on(&self) -> bool {
         let origin = self.recorder.process().origin.load(Ordering::Relaxed);
         origin != Origin::Started as u32 && !self.shared.has_others()
@@ -393,7 +393,7 @@ impl Engine {
         sys::EINVAL
     }
 
-    /// Adds a note that consists of these texts.
+    /// Adds a note that consists of the texts `first` and `second`.
     fn note_of(&mut self, first: &str, second: &str) {
         let mut note = [0; NOTE_BYTES_MAX];
         let text = first.bytes().chain(second.bytes());
@@ -401,8 +401,8 @@ impl Engine {
         self.recorder.text(EventCode::Note, &[], &note[..length]);
     }
 
-    /// Ends the recording at `pc`, as the engine cannot go on. A process that may run on by itself does so; otherwise the
-    /// program ends.
+    /// Ends the recording at `pc`, because the engine cannot continue. A process that may continue
+    /// without the engine does so; any other process ends.
     pub(crate) fn refuse(&mut self, pc: u64, why: &str) -> ! {
         self.settle_counts();
         if self.is_attached() && self.may_park() {

@@ -56,7 +56,7 @@ pub(crate) const MISS_CLOCK: i32 = 0x188;
 /// The slot of the address to continue at after a miss, and of the program's stack pointer meanwhile.
 pub(crate) const MISS_BACK: i32 = 0x190;
 pub(crate) const MISS_RSP: i32 = 0x198;
-/// The slot of rax, or of the stack pointer, while the flags are kept there.
+/// The slot in which rax, or the stack pointer, is saved while flags are saved in that register.
 pub(crate) const KEPT: i32 = 0x1a0;
 
 /// The entry of a page.

@@ -114,7 +114,7 @@ impl Engine {
         self.shared.ended.lock().push(ended);
     }
 
-    /// Ends this thread by `exit`, while others go on.
+    /// Ends this thread by `exit`, while other threads continue.
     pub(crate) fn end_thread(&mut self, arguments: [u64; 6]) -> ! {
         self.report_left_out();
         self.tell(Call::Exit, arguments, 0);

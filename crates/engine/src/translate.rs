@@ -46,7 +46,7 @@ pub(crate) use shared::holds;
 
 /// The size of a region of translated code in bytes.
 const REGION_BYTES: u64 = 64 << 20;
-/// The most regions that are full, once there has been a second thread.
+/// The maximum number of full regions in a process that has ever had a second thread.
 const FULL_MAX: usize = 3;
 /// The largest distance, in bytes, between a region and the code that is translated into it.
 const NEAR_BYTES: u64 = 0x6000_0000;
@@ -297,7 +297,7 @@ impl Translator {
         self.retire(start, end);
     }
 
-    /// Whether more regions are full than are kept once there has been a second thread.
+    /// Whether more regions are full than a process that has ever had a second thread may keep.
     pub(crate) fn is_too_large(&self) -> bool {
         self.regions.iter().filter(|region| region.is_full).count() >= FULL_MAX
     }

@@ -155,7 +155,7 @@ impl Engine {
         }
     }
 
-    /// Adds accesses to those that the process has made.
+    /// Adds `accesses` to the number of accesses that the process has made.
     fn advance(&self, accesses: u64) {
         let position = &self.recorder.process().position;
         let more = |position: u64| Some(position.saturating_add(accesses));
@@ -195,8 +195,8 @@ impl Engine {
         true
     }
 
-    /// Whether the engine may execute `accesses` now in bare code. If not, the thread has to go on by the loop, which
-    /// changes to recorded code.
+    /// Whether the engine may execute `accesses` now in bare code. If not, the thread has to
+    /// continue in the engine's loop, which changes to recording code.
     pub(crate) fn may_leave_out(&mut self, accesses: u64) -> bool {
         self.bare.wanted = accesses;
         let may = self.bare.room() >= accesses || self.take_share();

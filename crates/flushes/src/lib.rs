@@ -211,11 +211,12 @@ pub enum Failure {
     Unfit(String),
     /// The trace cannot be read.
     Trace(trace::Error),
-    /// The caller has asked to stop.
+    /// The caller has requested that the check ends.
     Stopped,
 }
 
-/// Checks a whole trace. `go_on` is called with the number of accesses so far, and returns whether to go on.
+/// Checks a whole trace. `go_on` is called with the number of accesses so far, and returns whether
+/// the check continues.
 ///
 /// # Errors
 ///

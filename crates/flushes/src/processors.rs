@@ -127,7 +127,8 @@ pub(super) struct Checker {
     pub(super) allowed: Allowed,
     pub(super) flushed: Flushed,
     pub(super) unknown: u64,
-    /// Translations of the trace that are those of the page tables, and those that are not.
+    /// The number of translations in the trace that agree with the page tables, and the number that
+    /// do not.
     pub(super) compared: (u64, u64),
     pub(super) uses: u64,
     pub(super) reports: Vec<Report>,
@@ -565,8 +566,8 @@ impl Checker {
         self.reports.push(report);
     }
 
-    /// Why the flush for a change is overdue when `task` uses the old translation; `None` if the operation that made
-    /// the change may still be going on.
+    /// Why the flush for a change is overdue when `task` uses the old translation; `None` if the
+    /// operation that made the change may still be in progress.
     fn overdue(&self, change: &Change, task: u64, frame: u64) -> Option<&'static str> {
         if change.task == task {
             return Some(WHY_ITSELF);

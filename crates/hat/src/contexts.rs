@@ -67,8 +67,8 @@ impl core::error::Error for NoContext {}
 #[derive(Debug, Default)]
 pub struct Contexts {
     pub(crate) limit: Option<ContextLimit>,
-    /// For each context that was ever used, the space that has it, and the time when that space was
-    /// last entered.
+    /// For each context that was ever used: the space to which it belongs, and the time when that
+    /// space was last entered.
     owners: Vec<Option<(u32, u64)>>,
     /// The context of each space. Two processors that enter a space at the same time get the same
     /// context.

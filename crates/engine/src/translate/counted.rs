@@ -232,7 +232,7 @@ struct Emit {
     /// The clock, and the scratch register.
     clock: u8,
     scratch: u8,
-    /// Whether flags matter.
+    /// Whether the flags must be saved, because the program may still read them.
     keeps: bool,
     at: At,
 }
