@@ -309,7 +309,8 @@ impl Recorder {
         self.span = (left / 2).clamp(GUARD_BYTES / 8, SPAN);
     }
 
-    /// The number of accesses in the records since the last time. The last block must be complete.
+    /// The number of accesses in the records that were written since the last call. The last block
+    /// must be complete.
     pub(crate) fn walk(&mut self) -> u64 {
         let end = self.position(self.at());
         let fetch = u64::from(self.session().fetches != 0);

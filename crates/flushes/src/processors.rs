@@ -20,18 +20,19 @@ use super::{Allowed, Cause, Change, Code, Flushed, Report, Seed, Wrong};
 mod bits {
     pub(super) const WRITE_PROTECT: u64 = 1 << 16;
     pub(super) const PAGING: u64 = 1 << 31;
-    /// Of CR4: page-size extensions, physical-address extension, global pages, five levels.
+    /// Bits of CR4: page-size extensions, physical-address extension, global pages, five levels.
     pub(super) const PSE: u64 = 1 << 4;
     pub(super) const PAE: u64 = 1 << 5;
     pub(super) const PGE: u64 = 1 << 7;
     pub(super) const LA57: u64 = 1 << 12;
     pub(super) const PCIDE: u64 = 1 << 17;
     pub(super) const SMEP: u64 = 1 << 20;
-    /// Of CR3: the root, the context, and whether the write flushes nothing.
+    /// Bits of a value that is written to CR3: the root, the context, and whether the write flushes
+    /// nothing.
     pub(super) const ROOT: u64 = 0x000f_ffff_ffff_f000;
     pub(super) const CONTEXT: u64 = 0xfff;
     pub(super) const NO_FLUSH: u64 = 1 << 63;
-    /// Of the error code of a page fault.
+    /// Bits of the error code of a page fault.
     pub(super) const STORE: u32 = 2;
     pub(super) const USER: u32 = 4;
     pub(super) const FETCH: u32 = 16;

@@ -222,8 +222,8 @@ pub enum Order {
     Turns,
 }
 
-/// Runs `plan` in this order. Also returns the cycles of work by the lock under which the work is
-/// done. `paces`, if given, determine the duration of work.
+/// Runs `plan`; `order` determines which processor runs next. Also returns the cycles of work by
+/// the lock under which the work is done. `paces`, if given, determine the duration of work.
 pub fn run_in(
     order: Order,
     paces: Option<&Paces>,

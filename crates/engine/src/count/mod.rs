@@ -622,13 +622,14 @@ impl Counter {
         self.clock
     }
 
-    /// Moves the clock on by this number of accesses and instructions.
+    /// Advances the clock by this number of accesses and instructions.
     pub(crate) fn advance(&mut self, accesses: u64, instructions: u64) {
         self.clock += 2 * accesses;
         self.instructions += instructions;
     }
 
-    /// Holds or records the fetch of a block of one instruction that the engine executes, and counts it.
+    /// Counts the fetch of a block of one instruction that the engine executes. The fetch is
+    /// recorded if the page of code is not known to be in the TLB.
     pub(crate) fn run_fetch(&mut self, recorder: &mut Recorder, whole: Whole) {
         self.fetch(recorder, whole, self.clock);
         if is_low(whole.pc) {

@@ -48,7 +48,8 @@ fn decode(pc: u64) -> Option<Instruction> {
     (!instruction.is_invalid()).then_some(instruction)
 }
 
-/// Whether an access of `size` bytes at an address that is no multiple of it faults.
+/// Whether an access of `size` bytes by this instruction faults if its address is not a multiple of
+/// `size`.
 fn needs_alignment(instruction: &Instruction, size: u64) -> bool {
     use Mnemonic::*;
     let mnemonic = instruction.mnemonic();

@@ -86,7 +86,7 @@ pub(super) struct DeviceFrames {
 }
 
 impl DeviceFrames {
-    /// No frames; each will have the size `size`.
+    /// An empty set of frames of the size `size`.
     pub(super) fn new(size: PageSize) -> DeviceFrames {
         DeviceFrames { size, frames: FxHashSet::default() }
     }
