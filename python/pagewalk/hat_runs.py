@@ -335,7 +335,7 @@ def _skeletons(work: Sequence[str]) -> dict[str, str]:
             try:
                 texts[name] = Path(name).read_text(errors="replace")
             except OSError as error:
-                raise Error(f"{name}: cannot be read: {error.strerror}") from error
+                raise Error(f"{name} cannot be read: {error.strerror}") from error
     return texts
 
 

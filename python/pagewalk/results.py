@@ -153,7 +153,9 @@ class Results(Document, Tabled):
         # The documents of curves and sweeps also have a schema number.
         missing = [key for key in ("trace", "machine", "tlbs", "walks") if key not in data]
         if missing:
-            raise _native.Error(f"{name} is not the results of one run: it has no `{missing[0]}`")
+            raise _native.Error(
+                f"{name} does not have the results of one run: it lacks `{missing[0]}`"
+            )
         return cls(data)
 
     def html(self, path: str | os.PathLike[str], force: bool = False) -> None:

@@ -95,7 +95,7 @@ def place_rules(place: str, option: str = "--place ") -> str:
     path = Path(place)
     if place.strip() and path.is_dir():
         raise UsageError(
-            f"{option}{place}: is a folder: give a file of rules, or rules as in data=64K"
+            f"{option}{place} is a folder: give a file of rules, or write rules, as in data=64K"
         )
     if "=" not in place and place.strip() and not path.is_file():
         raise UsageError(
@@ -109,7 +109,7 @@ def place_rules(place: str, option: str = "--place ") -> str:
             "line, as in data=64K"
         ) from error
     except OSError as error:
-        raise UsageError(f"{option}{place}: cannot be read: {error.strerror}") from error
+        raise UsageError(f"{option}{place} cannot be read: {error.strerror}") from error
 
 
 def progress(options: argparse.Namespace, doing: str, unit: str = "accesses") -> ProgressLine:

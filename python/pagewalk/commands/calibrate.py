@@ -103,7 +103,7 @@ def _limits(file: str) -> "Limits":
     if seen is None or misses is None:
         key = "[calibrated]" if seen is None else "core.misses_in_flight"
         raise _native.Error(
-            f"{file} has no {key}: write it again with `pagewalk calibrate --force -o {file}`"
+            f"{file} has no {key}: write the file again with `pagewalk calibrate --force -o {file}`"
         )
     low, high = seen["gain_errors"]
     # If the overlap of walks was not measured, as many walks as misses are assumed to overlap.

@@ -619,7 +619,7 @@ impl<'a> Launcher<'a> {
                     Ok(_) => start = lowest,
                     Err(error) => {
                         self.note(format!(
-                            "the stack of {} was not grown: {error}",
+                            "the stack of {} could not be grown: {error}",
                             program_name(tracee.pid)
                         ));
                     }

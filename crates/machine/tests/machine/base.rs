@@ -233,7 +233,7 @@ fn what_cannot_be_is_told() {
         (&["os.marks={min=\"2T\", low=\"2T\", high=\"2T\"}"], "is more than `memory.size`"),
         (&["memory.aged={free=0.6, wired=0.6, seed=1}", "memory.size=1G"], "more than all"),
         (&["memory.aged={free=1.5, wired=0, seed=1}", "memory.size=1G"], "shares"),
-        (&["memory.aged={free=0.5, wired=0, seed=1}"], "16G at most"),
+        (&["memory.aged={free=0.5, wired=0, seed=1}"], "at most 16G"),
         (&["swap.size=100T", "swap.io_cycles=1"], "4294967295 pages"),
     ] {
         let settings = [&["os.manager=base"][..], settings].concat();

@@ -135,7 +135,7 @@ fn what_is_wrong_is_said() {
             "os.reservations.sizes: a reservation of 2M is larger than memory.size",
         ),
         (&["os.reservations={sizes=[\"4K\"]}"], "is not larger than a page of 4K"),
-        (&["os.reservations={sizes=[]}"], "write at least one size"),
+        (&["os.reservations={sizes=[]}"], "the list has no size"),
         (
             &["os.manager=base", "os.reservations={eager=true}"],
             "the manager `base` has no reservations",

@@ -298,7 +298,7 @@ fn what_is_wrong_is_said() {
         (&["os.mosaic={}", "os.utopia={}"][..], "os.utopia: os.mosaic and os.utopia both say"),
         (&["os.mosaic={}", "os.eager_paging=true"], "os.mosaic: os.eager_paging, which chooses"),
         (&["os.mosaic.front_yard=0"], "os.mosaic: a front yard of 0 frames"),
-        (&[MOSAIC], "tlb.l2d.blocks.kind: TLB entries of kind mosaic need frames"),
+        (&[MOSAIC], "tlb.l2d.blocks.kind: TLB entries of kind mosaic need an allocator"),
         (&["restseg={}"], "restseg: memory has no restrictive segments"),
         (
             &["os.utopia={}", "restseg.ways=3"],

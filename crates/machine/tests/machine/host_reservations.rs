@@ -156,14 +156,14 @@ fn what_is_wrong_is_said() {
         (&["nested.holes=[\"1M..640K\"]"], "is not a range of addresses"),
         (&["nested.holes=[\"640K\"]"], "is not a range of addresses"),
         (&["nested.holes=[\"1K..1M\"]"], "nested.holes: the hole 1K..1M does not begin"),
-        (&["nested.holes=[\"640K..1M\",\"512K..768K\"]"], "overlaps another one"),
+        (&["nested.holes=[\"640K..1M\",\"512K..768K\"]"], "overlaps another hole"),
         (
             &["nested.holes=[\"640K..1M\"]", "nested.page_size=1G"],
             "nested.holes: the hole 640K..1M is part of a page of 1G of the host",
         ),
         (
             &["nested.former={guests=4,left=5,memory=\"1G\",granule=\"2M\"}"],
-            "nested.former: 5 of 4 former guests cannot remain",
+            "nested.former: of 4 former guests, 5 cannot be left",
         ),
         (
             &["nested.former={guests=4,left=1,memory=\"1G\",granule=\"2M\"}", "nested.memory=2G"],
@@ -171,7 +171,7 @@ fn what_is_wrong_is_said() {
         ),
         (
             &["nested.former={guests=4,left=1,memory=\"1M\",granule=\"2M\"}"],
-            "is not a whole number of blocks of 2M",
+            "must be a multiple of the granule, 2M",
         ),
         (&["nested.spec_tlb.fill=marks"], "nested.spec_tlb.fill: the operating system sets no"),
         (

@@ -145,7 +145,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
         (
             "opteron-2008",
             &["mmu_cache.design=stc", "mmu_cache.entries=8", "mmu_cache.l5_entries=4"],
-            "the page table has 4 levels",
+            "the page table has only 4 levels",
         ),
         (
             "opteron-2008",

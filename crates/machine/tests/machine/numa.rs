@@ -241,17 +241,17 @@ fn what_cannot_be() {
         (
             "origin-200qc",
             vec!["memory.numa={nodes=2,distances=[[10]]}"],
-            "write 2 rows of 2 distances",
+            "the distances must be 2 rows of 2 numbers",
         ),
         (
             "origin-200qc",
             vec!["memory.numa={nodes=2,distances=[[10,9],[20,10]]}"],
-            "node 0 is 9 from node 1: a node is 10 from itself, and 10 to 255 from others",
+            "the distance from node 0 to node 1 is 9: write 10",
         ),
         (
             "origin-200qc",
             vec!["memory.numa={nodes=2,processors=[0,2]}"],
-            "write a node, 0 to 1, for each of the 2 processors of core.count",
+            "processors must list the node of each of the 2 processors (core.count)",
         ),
         (
             "origin-200qc",
