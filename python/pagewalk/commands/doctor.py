@@ -41,7 +41,7 @@ class Doctor(Command):
     """Shows what this computer can record, place, verify and measure."""
 
     name = "doctor"
-    help = "say what this computer can record, place, verify and measure"
+    help = "report what this computer can record, place, verify and measure"
     description = (
         "Look at the installation, the kernel and the processor, and say which commands work "
         "here. For each command that does not work, say what is missing and what to do."
