@@ -381,7 +381,7 @@ class TraceCacheCounts(Record):
     fetches: int
     """Fetches that looked up the trace cache.
 
-    The fetches that went on to a TLB are counted in `accesses.fetch`.
+    The fetches that missed the trace cache and looked up a TLB are counted in `accesses.fetch`.
     """
 
     delivered: int
@@ -1115,8 +1115,8 @@ class GroupCounts(Record):
     oom: int
     """Times that no page of the group could be evicted to stay within `memory_max`.
 
-    The kernel ends a process of the group; here the page is still loaded, since the trace goes on
-    using it.
+    The kernel ends a process of the group; here the page is still loaded, since the trace continues
+    to use it.
     """
 
     pgsteal: int
@@ -1162,7 +1162,7 @@ class PoolCounts(Record):
     """Mappings for which the pool had too few pages.
 
     In the kernel the call fails with `ENOMEM`; here such mappings have ordinary pages, since the
-    trace goes on using them.
+    trace continues to use them.
     """
 
     taken: int
@@ -1171,8 +1171,8 @@ class PoolCounts(Record):
     bus_errors: int
     """Faults for which the pool had no page.
 
-    The kernel ends the process with `SIGBUS`; here a base page is mapped, since the trace goes on
-    using it.
+    The kernel ends the process with `SIGBUS`; here a base page is mapped, since the trace continues
+    to use it.
     """
 
 
