@@ -106,8 +106,8 @@ pub struct Linux {
     pub hugetlb: Option<Hugetlb>,
     /// The daemon that collapses mapped pages into pages of 2 MiB.
     pub khugepaged: Khugepaged,
-    /// Cycles of the operating system's clock per millisecond of the kernel's time; absent: those
-    /// of a processor at 4 GHz, an assumption.
+    /// Cycles of the operating system's clock per millisecond of the kernel's time; absent:
+    /// 4000000, as of a processor at 4 GHz (an assumption).
     pub cycles_per_ms: u64,
     /// The reason for the settings of this table.
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -31,9 +31,10 @@ pub struct ContextLimit {
 /// Counts of how contexts were assigned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ContextCounts {
-    /// Entries into a space that had a context, without the lock.
+    /// Times that a space was entered that had a context, without the lock.
     pub unlisted: u64,
-    /// Entries into a space that had a context, with the lock, because the order of use was kept.
+    /// Times that a space was entered that had a context, with the lock, because the order of use
+    /// was kept.
     pub listed: u64,
     /// Contexts assigned to a space that had none.
     pub taken: u64,
