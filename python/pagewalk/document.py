@@ -1375,7 +1375,7 @@ class MemorySample(Record):
 
 
 class ManagerCounts(Record):
-    """Counts of a memory manager that models the whole life of memory."""
+    """Counts of a memory manager that also models shared frames, copies and eviction."""
 
     replacement: str
     """The replacement policy."""

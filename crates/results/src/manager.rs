@@ -20,7 +20,7 @@ pub struct Faults {
     pub protection: u64,
 }
 
-/// Counts of a memory manager that models the whole life of memory.
+/// Counts of a memory manager that also models shared frames, copies and eviction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ManagerCounts {
     /// The replacement policy.
