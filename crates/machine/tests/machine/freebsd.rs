@@ -1,5 +1,5 @@
-//! The manager `freebsd`: base pages out of reservations, large pages where they fill, and what becomes
-//! of both under pressure.
+//! Tests the manager `freebsd`: base pages in reservations, large pages where a reservation fills,
+//! and both when memory is scarce.
 
 use addr::Kind;
 use machine::{Machine, Results, RunOptions, results::ReservationsOfSize};
@@ -117,7 +117,7 @@ fn small_files_and_two_sizes_are_options() {
     assert_eq!(two, [of("2M", 1), of("64K", 0)]);
 }
 
-/// The report counts from the end of the warm-up on.
+/// The results count from the end of the warm-up on.
 #[test]
 fn counts_begin_anew_after_the_warm_up() {
     let mut rows = program(4, 4 * MIB, 4_000);
