@@ -285,7 +285,8 @@ impl Engine {
         }
     }
 
-    /// In a sample: adds what this thread has recorded since the last time to what its process has made.
+    /// In a sample: adds the accesses that this thread has recorded since the last call to the
+    /// accesses of its process.
     pub(crate) fn count_recorded(&mut self) {
         if self.recorder.is_off {
             return;

@@ -140,7 +140,8 @@ fn resolve(engine: &mut Engine, context: &mut Context, at: u64, address: u64) ->
     false
 }
 
-/// Begins another interval after the one that ends at the time `clock`. Returns the clock.
+/// Ends the current interval at the time `clock`, and begins another one. Returns the time at which
+/// it begins.
 fn renew(engine: &mut Engine, clock: u64) -> u64 {
     engine.state.set(RING, clock);
     engine.counter.leave();
