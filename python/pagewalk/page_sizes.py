@@ -198,7 +198,7 @@ def _sizes(machine: Machine) -> list[str]:
         raise _native.Error(
             f"{machine.name} has a memory manager that takes no requests for page sizes: choose a "
             "machine whose os.manager is "
-            "irix, first-touch or linux, as -m origin-2000 or -m epyc-9005"
+            "irix, first-touch or linux, such as -m origin-2000 or -m epyc-9005"
         )
     if name == "linux" and manager.get("linux", {}).get("enabled", "always") != "madvise":
         raise _native.Error(

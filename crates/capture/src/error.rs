@@ -11,10 +11,10 @@ pub enum Error {
     #[error("{0}: no such program; look at its spelling, or give its path")]
     NotFound(String),
     /// The program is a directory.
-    #[error("{0}: is a directory, not a program")]
+    #[error("{0} is a directory, not a program")]
     Directory(PathBuf),
     /// The program is not executable.
-    #[error("{0}: may not be executed; `chmod +x` it if it is a program")]
+    #[error("{0} may not be executed; if it is a program, make it executable: `chmod +x FILE`")]
     NotExecutable(PathBuf),
     /// The program may not be read, which QEMU needs.
     #[error("{path} cannot be read ({error}); to record a program, its file must be readable")]

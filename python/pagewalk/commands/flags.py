@@ -484,7 +484,7 @@ READING = Flags(
     ),
     Flag(
         "--kernel",
-        unless="is for traces: `pagewalk record --calls` the program first",
+        unless="is for traces: record the program with `pagewalk record --calls` first",
         metavar="MODEL",
         help="add the accesses of a kernel at system calls and at switches between processes: "
         "monolithic, or microkernel with Linux as a process; the trace must have been "
