@@ -166,8 +166,8 @@ def hat(
         lock_per_list: Whether each free list has a lock of its own, in place of one lock for all.
         shootdowns: How TLB entries of other processors are flushed: `interrupts`, `lazy` or
             `broadcast`.
-        contexts: Number of hardware contexts (ASIDs), more than there are processors; `None`:
-            unlimited.
+        contexts: Number of hardware contexts (ASIDs), which must be larger than the number of
+            processors; `None`: unlimited.
         context_threshold: The list of contexts is kept in LRU order only while more contexts than
             this are in use.
         virtual_caches: Whether caches are indexed by virtual addresses, so that unmapped pages are

@@ -103,8 +103,8 @@ def run_many(
     Args:
         traces: Traces, or values that `Trace` accepts.
         machines: Machines, or values that `Machine` accepts.
-        executor: The executor of the runs, as `dask.distributed.Client(...).get_executor()`; its
-            workers must find traces and machines under the same names. If absent, the runs are
+        executor: The executor of the runs, such as `dask.distributed.Client(...).get_executor()`;
+            its workers must find traces and machines under the same names. If absent, the runs are
             made in this process.
         progress: Called with the number of runs done and of all runs; `True` shows a bar by tqdm.
 

@@ -70,9 +70,9 @@ PATTERNS: dict[str, tuple[str, list[Option]]] = {
     "packet": (
         "packets through a driver and a protocol stack (Uhlig and others 2002, section 4.10)",
         [
-            ("driver", "N", "pages of the driver's code, and of its data (default: 10 each)"),
-            ("bottom", "N", "pages of the bottom half's code, and of its data (default: 6 each)"),
-            ("stack", "N", "pages of the protocol stack's code, and of its data (default: 18 each)"),
+            ("driver", "N", "pages of the driver's code and of its data (default: 10 each)"),
+            ("bottom", "N", "pages of the bottom half's code and of its data (default: 6 each)"),
+            ("stack", "N", "pages of the protocol stack's code and of its data (default: 18 each)"),
             ("ring", "N", "pages of buffers per packet (default: 5)"),
             ("each", "N", "instructions executed per page of code (default: 64)"),
             ("device", "N", "cycles for which a packet waits for the device (default: 26000)"),
