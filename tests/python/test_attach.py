@@ -18,6 +18,7 @@ from pagewalk import Trace
 TORTURE = bool(os.environ.get("PAGEWALK_TORTURE"))
 ROUNDS = 50 if TORTURE else 1
 KILLS = 40 if TORTURE else 3
+ENGINE_MEMORY = range(0x0FF0_0000_0000, 0x1400_0000_0000)
 
 PROGRAM = """
 #include <errno.h>
@@ -102,6 +103,15 @@ class Running:
     def maps(self) -> str:
         return Path(f"/proc/{self.pid}/maps").read_text()
 
+    def is_in_the_way(self) -> bool:
+        """Whether the program has memory where the engine's would be."""
+        starts = (int(line.split("-")[0], 16) for line in self.maps().splitlines())
+        return any(start in ENGINE_MEMORY for start in starts)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
     def lines(self) -> list[str]:
         return self.output.read_text().splitlines()
 
@@ -133,8 +143,7 @@ def started(program: Path, tmp_path: Path) -> Iterator[Callable[[int], Running]]
 
     yield start
     for running in all_:
-        running.process.kill()
-        running.process.wait()
+        running.end()
 
 
 @pytest.mark.parametrize("threads", [1, 7, 200])
@@ -380,7 +389,12 @@ def test_runtimes_with_threads_and_signals_of_their_own_go_on(
 ) -> None:
     if shutil.which(tool) is None:
         pytest.skip(f"{tool} is not here")
-    running = Running(made(tmp_path), tmp_path / "rounds.out")
+    command = made(tmp_path)
+    running = Running(command, tmp_path / "rounds.out")
+    # Go's heap begins at a random address.
+    while running.is_in_the_way():
+        running.end()
+        running = Running(command, tmp_path / "rounds.out")
     try:
         time.sleep(wait)
         for _ in range(ROUNDS):
@@ -392,8 +406,36 @@ def test_runtimes_with_threads_and_signals_of_their_own_go_on(
             running.goes_on()
         assert {line.split()[1] for line in running.lines()[:-1]} == {"0"}
     finally:
-        running.process.kill()
-        running.process.wait()
+        running.end()
+
+
+AT_ADDRESS = """
+import ctypes, itertools, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+sizes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.mmap.argtypes = sizes
+at = 0x102ee1e00000
+private_anonymous_fixed_noreplace = 0x100022
+assert libc.mmap(at, 4 << 20, 3, private_anonymous_fixed_noreplace, -1, 0) == at
+for round in itertools.count():
+    ctypes.memset(at, round % 256, 4096)
+    print(round, flush=True)
+    time.sleep(0.002)
+"""
+
+
+def test_memory_where_the_engine_would_be_is_left_alone(pagewalk, tmp_path: Path) -> None:
+    running = Running([sys.executable, "-c", AT_ADDRESS], tmp_path / "rounds.out")
+    try:
+        before = running.maps()
+        done = pagewalk("attach", running.pid, "-o", tmp_path / "t.pwt")
+        assert done.returncode == 2 and done.stderr.count("\n") == 1
+        assert "it has memory at 0x102ee1e00000" in done.stderr
+        assert running.maps() == before
+        running.goes_on()
+    finally:
+        running.end()
 
 
 def test_what_cannot_be_attached_to_is_one_line(pagewalk, started, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
@@ -48,6 +49,15 @@ NOT_RUN = {
 OUTPUTS = re.compile(
     r" (?:-o|--output|--html|--json|--graph|--flame|--svg|--png|--pdf|>) *([\w.-]*\w)"
 )
+# Stands for a server that runs: `redis-server` of redis, or postgres' process 4711.
+SERVER = re.compile(r"(?<=pagewalk attach )(?:\$\(pgrep -x redis-server\)|4711)")
+SERVES = """
+volatile long cells[4096];
+__attribute__((noinline)) void exec_simple_query(void) {
+    for (int i = 0; i < 4096; i++) cells[i] += i;
+}
+int main(void) { for (;;) exec_simple_query(); }
+"""
 PLACEHOLDER = re.compile(r"=[A-Z]+$")
 SETTING = re.compile(r"--set[ \n]+([a-z_0-9.]+=[\w.-]+)")
 
@@ -114,7 +124,10 @@ def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([compiler, "-O2", "-g", "-o", folder / "hash-join", source], check=True)
     with tarfile.open(folder / "big.tar", "w") as tar:
         tar.add(ROOT / "README.md", "README.md")
+    (folder / "server.c").write_text(SERVES)
+    subprocess.run([compiler, "-o", folder / "server", folder / "server.c"], check=True)
     Trace("generate:join,table=64M,accesses=50k").store(folder / "join.pwt")
+    Trace("generate:uniform,accesses=50k").store(folder / "redis.pwt")
     # Examples that export need fetches, as a recorded program has them.
     Recording(["true"]).record(folder / "gzip.pwt")
     Recording(["true"], allocations=True).record(folder / "sites.pwt")
@@ -148,6 +161,19 @@ def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@contextmanager
+def with_server(command: str, materials: Path) -> Iterator[str]:
+    """The command with the process of a server that runs meanwhile, if it attaches to one."""
+    if not SERVER.search(command):
+        yield command
+        return
+    with subprocess.Popen([materials / "server"]) as server:
+        try:
+            yield SERVER.sub(str(server.pid), command)
+        finally:
+            server.kill()
+
+
 @pytest.mark.parametrize(("command", "where"), examples(), ids=lambda text: str(text)[:60])
 def test_an_example_runs(command: str, where: str, materials: Path, tmp_path: Path) -> None:
     written = set(OUTPUTS.findall(command))
@@ -157,11 +183,12 @@ def test_an_example_runs(command: str, where: str, materials: Path, tmp_path: Pa
     for name in ("experiments", "machines"):
         (tmp_path / name).symlink_to(ROOT / name)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", command],
-        cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True,
-        errors="replace", check=False, timeout=280,
-    )  # fmt: skip
+    with with_server(command, materials) as line:
+        done = subprocess.run(
+            ["bash", "-c", line],
+            cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True,
+            errors="replace", check=False, timeout=280,
+        )  # fmt: skip
     assert done.returncode == 0, f"{where}: {done.stderr}"
     assert "error:" not in done.stderr, f"{where}: {done.stderr}"
     for file in written:

@@ -67,7 +67,7 @@ PARTS = Flags(
 EPILOG = """\
 examples:
   pagewalk attach $(pgrep -x redis-server) --seconds 2
-  pagewalk attach 4711 -o query.pwt --from-symbol exec_simple_query --max-accesses 100M
+  pagewalk attach 4711 -o query.pwt --from-symbol exec_simple_query --max-accesses 10M
 
 The program runs on by itself after the recording, with nothing of Pagewalk in it. Programs that it
 starts are not recorded. If Pagewalk is killed, the program runs on, too.

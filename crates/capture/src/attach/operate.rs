@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use ring::{Attach, AttachThread, ENGINE_MEMORY, Outside, Start};
 
 use crate::inject::Engine;
+use crate::maps::Line;
 use crate::session::Leaving;
 use crate::tracee::{Registers, SYSCALL, Tracee};
 
@@ -321,6 +322,14 @@ fn rseq_of(pid: i32, tracee: &mut Tracee) -> [u64; 3] {
     [found.address, found.bytes.into(), found.signature.into()]
 }
 
+/// The first address of the program's own memory where the engine's memory would be.
+fn memory_in_the_way(pid: i32) -> Option<u64> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let mut lines = maps.lines().filter_map(Line::parse);
+    let found = lines.find(|l| l.start < ENGINE_MEMORY.end && ENGINE_MEMORY.start < l.end)?;
+    Some(found.start)
+}
+
 /// Puts all threads into the engine.
 fn enter(pid: i32, session: &str, engine: &Engine) -> Result<u64, String> {
     let (mut threads, calls) = stop_all(pid)?;
@@ -341,6 +350,12 @@ fn enter_stopped(
     let failed = |error: io::Error| format!("the engine cannot be put into it: {error}");
     if threads.values().any(|tracee| tracee.registers.cs != CODE_64) {
         return Err("it is a 32-bit program, which pagewalk does not attach to".to_owned());
+    }
+    if let Some(address) = memory_in_the_way(pid) {
+        return Err(format!(
+            "it has memory at {address:#x}, where pagewalk needs addresses of its own: start it \
+             again, which gives it other addresses, then attach"
+        ));
     }
     let site = site(pid).ok_or("it has no vdso, which pagewalk needs to attach")?;
     let (rooms, first) = (threads.len() as u64, *threads.keys().next().ok_or("it has ended")?);
@@ -667,16 +682,10 @@ fn give_back_actions(site: u64, actions: u64, tracee: &mut Tracee) {
 /// Unmaps the engine's memory.
 fn unmap(pid: i32, site: u64, tracee: &mut Tracee) {
     let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) else { return };
-    for line in maps.lines() {
-        let Some((start, end)) = line.split(' ').next().and_then(|range| range.split_once('-'))
-        else {
-            continue;
-        };
-        let hex = |text: &str| u64::from_str_radix(text, 16).unwrap_or(0);
-        let (start, end) = (hex(start), hex(end));
-        if ENGINE_MEMORY.contains(&start) || line.contains(" /memfd:pagewalk") {
+    for line in maps.lines().filter_map(Line::parse) {
+        if ENGINE_MEMORY.contains(&line.start) || line.path.starts_with("/memfd:pagewalk") {
             let unmap = libc::SYS_munmap as u64;
-            let _ = tracee.call_at(site, unmap, [start, end - start, 0, 0, 0, 0]);
+            let _ = tracee.call_at(site, unmap, [line.start, line.end - line.start, 0, 0, 0, 0]);
         }
     }
 }
