@@ -64,7 +64,7 @@ def machine(name: str, options: argparse.Namespace, trace: "Trace | None" = None
         raise UsageError(
             f"--memory {options.memory}: a share is of the trace's memory use under "
             "the manager base, which is not known for a live program: write a size as 64M, or "
-            "`pagewalk record` the program first"
+            "record the program with `pagewalk record` first"
         )
     else:
         given += memory_share.sized(given, options.memory, options.aged)

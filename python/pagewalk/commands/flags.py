@@ -476,7 +476,7 @@ READING = Flags(
     KEEP_GOING,
     Flag(
         "--spread",
-        unless="is for traces: `pagewalk record` the program first",
+        unless="is for traces: record the program with `pagewalk record` first",
         type=size,
         metavar="SIZE",
         help="move mappings apart, so that no two of them share an aligned block of SIZE, such as "

@@ -64,7 +64,7 @@ fn a_wrong_setting_is_refused_by_name() {
         ("tlb.l2.entries=many", "many"),
         ("tlb.l2.entries=7", "do not divide into sets of 4 ways"),
         ("tlb.l2.replacement=clairvoyant", "clairvoyant"),
-        ("title.x=1", "holds no keys"),
+        ("title.x=1", "it has no keys"),
         ("memory.size=4", "with its unit"),
         ("page_table.format=papyrus", "papyrus"),
         ("page_table.format=papyrus", "tsb, powerpc"),
