@@ -66,7 +66,7 @@ def memory_settings(
     if trace.is_pipe:
         raise _native.Error(
             f"memory is `{memory}` of what the manager base uses, so the trace must be read twice, "
-            "but a pipe can be read only once: write a size as 64M, or `pagewalk import` the pipe "
+            "but a pipe can be read only once: write a size such as 64M, or `pagewalk import` the pipe "
             "first"
         )
     results = base_alone(os.fspath(machine), settings).run(trace, progress=progress, names=False)

@@ -63,7 +63,7 @@ def machine(name: str, options: argparse.Namespace, trace: "Trace | None" = None
     elif memory_share.share_of(options.memory) is not None:
         raise UsageError(
             f"--memory {options.memory}: a share is of the trace's memory use under "
-            "the manager base, which is not known for a live program: write a size as 64M, or "
+            "the manager base, which is not known for a live program: write a size such as 64M, or "
             "record the program with `pagewalk record` first"
         )
     else:
