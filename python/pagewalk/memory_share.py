@@ -66,8 +66,8 @@ def memory_settings(
     if trace.is_pipe:
         raise _native.Error(
             f"memory is `{memory}` of what the manager base uses, so the trace must be read twice, "
-            "but a pipe can be read only once: write a size such as 64M, or `pagewalk import` the pipe "
-            "first"
+            "but a pipe can be read only once: write a size such as 64M, or import the pipe with "
+            "`pagewalk import` first"
         )
     results = base_alone(os.fspath(machine), settings).run(trace, progress=progress, names=False)
     peak = results.data["memory"]["frames_peak_bytes"]
