@@ -292,7 +292,9 @@ def managers(
     tables = []
     for trace in opened:
         if trace.is_pipe:
-            raise _native.Error("a pipe can be read only once: import it with `pagewalk import` first")
+            raise _native.Error(
+                "a pipe can be read only once: import it with `pagewalk import` first"
+            )
         with bar(progress, f"managers of {trace.name}") as told:
             tables.append(_table(trace, asked, told))
     described = Machine(machine, [*asked.common, *KINDS[0].settings])
