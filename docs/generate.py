@@ -77,7 +77,7 @@ pub struct Native {
     /// Milliseconds of the program's user time that translation takes; `None` if they cannot be
     /// computed.
     pub translation_ms: Option<Range<f64>>,
-    /// Why the milliseconds cannot be computed.
+    /// The reason why `translation_ms` cannot be computed.
     pub no_ms: Option<String>,
 }
 
@@ -93,7 +93,8 @@ pub struct Peak {
 pub struct Advice {
     /// The advice in a sentence.
     pub sentence: String,
-    /// Target of `entries`: misses per lookup, not counting first touches.
+    /// The share of lookups that may miss, not counting first touches, with the number of entries
+    /// that `entries` gives.
     pub misses_share: f64,
     /// Loads and stores of the whole run.
     pub lookups: u64,
@@ -168,7 +169,7 @@ pub struct Managed {
 
 /// A memory manager.
 pub struct ManagerKind {
-    /// Name in the tables.
+    /// The manager's name in the tables.
     pub name: String,
     /// What the manager does, in a sentence.
     pub what: String,
@@ -198,11 +199,12 @@ pub struct ManagedTrace {
 
 /// A run of a trace under one memory manager.
 pub struct ManagedRow {
-    /// Name of the row.
+    /// The manager's name, as in `ManagerKind.name`.
     pub manager: String,
     /// Settings that select the manager.
     pub settings: Vec<String>,
-    /// Mapped bytes by page size, at the end of a program at which most memory was mapped.
+    /// Mapped bytes by page size, at one point in time: the end of the program, or of the trace, at
+    /// which the amount of mapped memory was largest.
     pub mapped_by_size: BTreeMap<String, u64>,
     /// Share of the mapped bytes in pages larger than 4K.
     pub large_share: f64,
@@ -227,7 +229,7 @@ pub struct ManagedRow {
     pub kernel_cycles: Option<u64>,
     /// Cycles of waiting for disks.
     pub io_cycles: u64,
-    /// Faults.
+    /// Page faults.
     pub faults: u64,
     /// The kernel's work by kind.
     pub work: BTreeMap<String, u64>,
@@ -320,14 +322,14 @@ pub struct Advised {
     /// Regions that were tried, and regions that cannot have large pages on Linux; most misses
     /// first.
     pub regions: Vec<AdvisedRegion>,
-    /// Regions that were not tried: their group has fewer than 0.1 % of the misses, they lie in a
-    /// region that was tried, or they have no room for a page of the smallest size above the base
-    /// page.
+    /// Number of regions that were not tried. A region is not tried if its group has fewer than 0.1
+    /// % of the misses, if it lies in a region that was tried, or if it has no room for a page of
+    /// the smallest size above the base page.
     pub regions_left_out: u64,
     /// Misses of the regions that were not tried, including first touches.
     pub misses_left_out: u64,
     /// Runs in which all tried regions have one page size, by that size. If there are more than two
-    /// larger sizes, only a middle one and the largest are run, unless `exact`.
+    /// larger sizes and `exact` is false, only a middle one and the largest are run.
     pub uniform: BTreeMap<String, PlacedRun>,
     /// Sets of regions with page sizes that were run, in order of the memory that they add. Each
     /// set gains more than every other set that adds at most as much memory.
@@ -412,8 +414,9 @@ pub struct RegionsAtSize {
     pub large_pages: u64,
     /// Memory added compared with base pages, estimated from the touched pages.
     pub memory_added_bytes: i64,
-    /// Share of what translation takes with base pages that the group saves; with `gain_of_cpu`, of
-    /// what translation and page faults take.
+    /// The cost that the group saves at this size, as a share of the whole cost with base pages.
+    /// The cost is that of translation or, if `gain_of_cpu` is known, that of translation and page
+    /// faults.
     pub saved_share: f64,
 }
 
@@ -698,7 +701,9 @@ UNITS = {
 
 
 def unit(structure: str, name: str, kind: str) -> str:
-    """The unit of a field with numbers: what its name says, or how often something came."""
+    """The unit of a field with numbers: from its name, from `UNITS`, or `times`."""
+    if kind.startswith("str"):
+        return ""
     last = name.rpartition("_")[2]
     if last in ("bytes", "cycles", "seconds", "ms", "ns", "accesses", "bits"):
         return last

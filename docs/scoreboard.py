@@ -140,7 +140,8 @@ def _of_paper(paper: str, known: Known) -> Iterator[tuple[str, str]]:
         parts[-1].append(name)
     for number, names in enumerate(parts, 1):
         first, last_one = (name.partition("/")[2] for name in (names[0], names[-1]))
-        title = f"{paper}, not reached: {first} to {last_one}"
+        span = first if first == last_one else f"{first} to {last_one}"
+        title = f"{paper}, not reached: {span}"
         page = f"{paper}-missed-{number}.md"
         head.append(f"* [{title}]({page})")
         back = f"[Scoreboard: {paper}]({paper}.md)"

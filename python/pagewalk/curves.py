@@ -67,7 +67,7 @@ class Curves(TableLike):
         return made(self.curves, self.document)
 
     def plot(self, lookups: str | None = None) -> "Chart":
-        """The chart of one kind of lookup. If none is named, the first one.
+        """The chart of one kind of lookup. If no kind is named, it is the first one.
 
         Raises:
             Error: Lookups of this kind were not counted.
@@ -90,7 +90,7 @@ def curve(
 
     Args:
         trace: A trace, or a value that `Trace` accepts.
-        page_sizes: As in `["4K", "2M"]`; 4K or larger.
+        page_sizes: The page sizes, such as `["4K", "2M"]`. None may be below 4K.
         lookups: Which lookups to count: `data` (loads and stores), `fetch` (instructions) or `all`
             (data and fetch in one TLB); if several are given, each kind has a separate TLB.
         entries_max: The largest TLB size, in entries.

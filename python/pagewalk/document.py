@@ -256,8 +256,8 @@ class TlbCounts(Record):
     """Misses that found an entry which forbids the access; the entry was then removed."""
 
     invalid: int
-    """Misses on a page whose pair has an entry in the TLB, but whose half of the entry has no
-    frame.
+    """Misses for which the TLB had an entry of the page's pair, but the page's half of this entry
+    had no frame.
     """
 
     evictions: int
@@ -381,7 +381,7 @@ class TraceCacheCounts(Record):
     fetches: int
     """Fetches that looked up the trace cache.
 
-    The fetches that went on to a TLB are counted in `accesses.fetch`.
+    The fetches that missed the trace cache and looked up a TLB are counted in `accesses.fetch`.
     """
 
     delivered: int
@@ -529,7 +529,9 @@ class SpecOutcome(Record):
     """Walks with one outcome of their prediction."""
 
     outcome: str
-    """For walks that found their page `right`, `broken`, `chance` or `none`; for walks that faulted
+    """The outcome.
+
+    For walks that found their page: `right`, `broken`, `chance` or `none`. For walks that faulted:
     `absent`, `denied` or `none-faulted`.
     """
 
@@ -771,10 +773,10 @@ class NestedCounts(Record):
     """Walks of the host's page table."""
 
     references: int
-    """References of these walks."""
+    """References of the walks of the host's page table."""
 
     by_level: list[LevelCounts]
-    """References of these walks by level of the host's page table, root first."""
+    """References of the walks of the host's page table by its level, root first."""
 
     tlb: HitsAndMisses | None
     """Lookups of the nested TLB, if there is one."""
@@ -1115,8 +1117,8 @@ class GroupCounts(Record):
     oom: int
     """Times that no page of the group could be evicted to stay within `memory_max`.
 
-    The kernel ends a process of the group; here the page is still loaded, since the trace goes on
-    using it.
+    The kernel ends a process of the group; here the page is still loaded, since the trace continues
+    to use it.
     """
 
     pgsteal: int
@@ -1162,7 +1164,7 @@ class PoolCounts(Record):
     """Mappings for which the pool had too few pages.
 
     In the kernel the call fails with `ENOMEM`; here such mappings have ordinary pages, since the
-    trace goes on using them.
+    trace continues to use them.
     """
 
     taken: int
@@ -1171,8 +1173,8 @@ class PoolCounts(Record):
     bus_errors: int
     """Faults for which the pool had no page.
 
-    The kernel ends the process with `SIGBUS`; here a base page is mapped, since the trace goes on
-    using it.
+    The kernel ends the process with `SIGBUS`; here a base page is mapped, since the trace continues
+    to use it.
     """
 
 
@@ -1254,7 +1256,7 @@ class RegionSizes(Record):
 
 
 class EndOfProgram(Record):
-    """Memory at the end of that program at which the amount of mapped memory was largest."""
+    """Memory at the end of the program at which the amount of mapped memory was largest."""
 
     access: int
     """Index of the access at which the program ended; 0 if the trace does not record ends of
@@ -1373,7 +1375,7 @@ class MemorySample(Record):
 
 
 class ManagerCounts(Record):
-    """Counts of a memory manager that models the whole life of memory."""
+    """Counts of a memory manager that also models shared frames, copies and eviction."""
 
     replacement: str
     """The replacement policy."""
@@ -1422,8 +1424,8 @@ class ManagerCounts(Record):
     """Transparent huge pages, if the manager has them."""
 
     end: EndOfProgram
-    """Memory at the end of that program, or of the trace, at which the amount of mapped memory was
-    largest.
+    """Memory at one point in time: the end of the program, or of the trace, at which the amount of
+    mapped memory was largest.
     """
 
     bytes: KindBytes
@@ -1560,12 +1562,13 @@ class ShootdownCounts(Record):
     """
 
     made: int
-    """Shootdowns made: changes of a space when some processor may have held translations of this
-    space.
+    """Shootdowns made.
+
+    A change of a space causes a shootdown if some processor may hold translations of this space.
     """
 
     asked: int
-    """Interrupts of other processors for the shootdowns that were made."""
+    """Interrupts that were sent to other processors for shootdowns."""
 
     received: int
     """Interrupts received."""
@@ -1592,8 +1595,8 @@ class ShootdownCounts(Record):
     """Flushes that processors made in their sweeps; `None` if the machine defers no flushes."""
 
     swept_early: int | None
-    """Early sweeps of all processors, because a page was to be mapped at an address for which a
-    flush was still left to some processor; `None` if the machine defers no flushes.
+    """Times that all processors swept early, because a page was to be mapped at an address for
+    which a flush was still left to some processor; `None` if the machine defers no flushes.
     """
 
     sender_cycles: int | None
@@ -1762,8 +1765,8 @@ class CodePlace(Record):
     """Build of the file `object`, such as `build-id 5fa3` or `crc32 1a2b3c4d`."""
 
     offset: int
-    """Offset in that file at which the block begins, or to which a call returns; the address if
-    there is no file. If several places were merged, the lowest offset of them.
+    """Offset in the file `object` at which the block begins or to which a call returns; without a
+    file, the address. If several places were merged, the lowest of their offsets.
     """
 
     instruction: int
@@ -2002,7 +2005,7 @@ class Native(Record):
     """
 
     no_ms: str | None
-    """Why the milliseconds cannot be computed."""
+    """The reason why `translation_ms` cannot be computed."""
 
 
 class Advice(Record):
@@ -2012,7 +2015,9 @@ class Advice(Record):
     """The advice in a sentence."""
 
     misses_share: float
-    """Target of `entries`: misses per lookup, not counting first touches."""
+    """The share of lookups that may miss, not counting first touches, with the number of entries
+    that `entries` gives.
+    """
 
     lookups: int
     """Loads and stores of the whole run."""
@@ -2307,8 +2312,10 @@ class RegionsAtSize(Record):
     """Memory added compared with base pages, estimated from the touched pages."""
 
     saved_share: float
-    """Share of what translation takes with base pages that the group saves; with `gain_of_cpu`, of
-    what translation and page faults take.
+    """The cost that the group saves at this size, as a share of the whole cost with base pages.
+
+    The cost is that of translation or, if `gain_of_cpu` is known, that of translation and page
+    faults.
     """
 
 
@@ -2407,9 +2414,10 @@ class Advised(Record):
     """
 
     regions_left_out: int
-    """Regions that were not tried: their group has fewer than 0.1 % of the misses, they lie in a
-    region that was tried, or they have no room for a page of the smallest size above the base
-    page.
+    """Number of regions that were not tried.
+
+    A region is not tried if its group has fewer than 0.1 % of the misses, if it lies in a region
+    that was tried, or if it has no room for a page of the smallest size above the base page.
     """
 
     misses_left_out: int
@@ -2418,8 +2426,8 @@ class Advised(Record):
     uniform: dict[str, PlacedRun]
     """Runs in which all tried regions have one page size, by that size.
 
-    If there are more than two larger sizes, only a middle one and the largest are run, unless
-    `exact`.
+    If there are more than two larger sizes and `exact` is false, only a middle one and the largest
+    are run.
     """
 
     sets: list[PlacedRun]
@@ -2439,7 +2447,7 @@ class ManagerKind(Record):
     """A memory manager."""
 
     name: str
-    """Name in the tables."""
+    """The manager's name in the tables."""
 
     what: str
     """What the manager does, in a sentence."""
@@ -2455,13 +2463,15 @@ class ManagedRow(Record):
     """A run of a trace under one memory manager."""
 
     manager: str
-    """Name of the row."""
+    """The manager's name, as in `ManagerKind.name`."""
 
     settings: list[str]
     """Settings that select the manager."""
 
     mapped_by_size: dict[str, int]
-    """Mapped bytes by page size, at the end of a program at which most memory was mapped."""
+    """Mapped bytes by page size, at one point in time: the end of the program, or of the trace, at
+    which the amount of mapped memory was largest.
+    """
 
     large_share: float
     """Share of the mapped bytes in pages larger than 4K."""
@@ -2499,7 +2509,7 @@ class ManagedRow(Record):
     """Cycles of waiting for disks."""
 
     faults: int
-    """Faults."""
+    """Page faults."""
 
     work: dict[str, int]
     """The kernel's work by kind."""
@@ -2669,22 +2679,26 @@ class ShootCounts(Record):
 
 
 class ContextUse(Record):
-    """The number of times that a processor entered a space, by how the space got its context."""
+    """The number of times that a processor entered a space, by how the space got its context.
+
+    Each such time is called an entry.
+    """
 
     unlisted: int
-    """Entries into a space that had a context. No lock was acquired."""
+    """Times that a processor entered a space that had a context, without acquiring a lock."""
 
     listed: int
-    """Entries into a space that had a context.
-
-    The lock of the list of contexts, which is ordered by use, was acquired.
+    """Times that a processor entered a space that had a context and acquired the lock of the list
+    of contexts, which is ordered by use.
     """
 
     taken: int
-    """Entries into a space that had no context and was given one."""
+    """Times that a processor entered a space that had no context and was given one."""
 
     stolen: int
-    """Entries counted in `taken` whose context was taken from another space."""
+    """Times, included in `taken`, that the space was given a context of another space, which lost
+    it.
+    """
 
 
 class HatOutcome(Record):
@@ -2730,7 +2744,7 @@ class HatOutcome(Record):
     """The counts of shootdowns."""
 
     contexts: ContextUse | None
-    """The costs of contexts; `None` if they are not limited."""
+    """Counts of how spaces got their contexts; `None` if the number of contexts is not limited."""
 
     steals: int
     """The number of spaces that lost their page tables to other spaces."""
@@ -2806,8 +2820,8 @@ class HostOutcome(Record):
     nanoseconds: float
     """Nanoseconds per operation of one thread on the shared layer.
 
-    This value and the next two are from the same round. It is the judged round with the median
-    scaling or, if no round is judged, the round with the median scaling of the control.
+    This value and the next two are from one round: from the judged round with the median scaling
+    or, if no round is judged, from the round with the median scaling of the control.
     """
 
     control_nanoseconds: float

@@ -74,8 +74,8 @@ def of_document(document: "plain.Document") -> "plain.Stat":
     def share(cycles: tuple[float, float]) -> "plain.Range[float]":
         """The range of each event's share.
 
-        The lower end is its least cycles with the most cycles of the other events; the upper end is
-        the reverse.
+        The lower end uses the event's least cycles and the other events' most cycles; the upper end
+        uses the reverse.
         """
         low, high = cycles
         most, least = low + whole[1] - high, high + whole[0] - low

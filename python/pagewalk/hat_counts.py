@@ -50,24 +50,24 @@ class HatRun(NamedTuple):
     """The counts of a load on a number of processors with a locking scheme.
 
     Attributes:
-        cpus: Processors.
-        locking: Scheme of locks.
-        work: Load.
-        table: Page table, one per space or one for all (`-shared`).
+        cpus: Number of processors.
+        locking: The locking scheme.
+        work: The load.
+        table: The page table: one per space or, if its name ends in `-shared`, one for all spaces.
         hat_only: Whether the HAT layer was driven alone, without the memory manager above it.
-        operations: Operations of all processors.
+        operations: Number of operations of all processors.
         cycles: Cycles of virtual time until the last processor had ended.
         throughput: Operations per million cycles.
         time: How the cycles of all processors were spent.
-        locks: By class: `hat` of the scheme `global`; `space`, `mmu`, `page` and
-            `hat_resource_mutex` of the others; `mmu_mutex` and `page_mutex` of `monitor`, which
-            guard flags, where `mmu` and `page` are the logical locks made of them; `table` of
-            `covering`, for tables below the root; and `vm_...` of
-            the memory manager: `vm_space`, `vm_paging`, `vm_files`, `vm_object`, `vm_anon`,
-            `vm_pages`, `vm_frames` and its free lists.
+        locks: The costs of locks by class. The scheme `global` has the class `hat`. The other
+            schemes have `space`, `mmu`, `page` and `hat_resource_mutex`. In `monitor`, `mmu` and
+            `page` are logical locks, which are made of flags; `mmu_mutex` and `page_mutex` guard
+            these flags. `covering` also has `table`, for tables below the root. The memory manager
+            has `vm_space`, `vm_paging`, `vm_files`, `vm_object`, `vm_anon`, `vm_pages`,
+            `vm_frames`, and classes for the free lists.
         steals: How often page tables were taken from one space for another.
         table_bytes_peak: The largest size of all page tables together, in bytes.
-        document: Everything, as in the JSON document.
+        document: All of these values, as in the JSON document.
     """
 
     cpus: int
@@ -89,10 +89,10 @@ class HostRun(NamedTuple):
     """Times of a load on threads of this host, and of a control run whose threads share nothing.
 
     Attributes:
-        threads: Threads.
-        locking: Locking scheme. `single` has no locks.
-        work: Load.
-        table: Page table.
+        threads: Number of threads.
+        locking: The locking scheme. `single` has no locks.
+        work: The load.
+        table: The page table.
         hat_only: Whether the HAT layer was driven alone, without the memory manager above it.
         nanoseconds: Nanoseconds per operation of one thread. This time, `control_nanoseconds` and
             `control_scaling` are from the same round. It is the judged round whose scaling is the
@@ -114,7 +114,7 @@ class HostRun(NamedTuple):
         predicted: The scaling that virtual time predicts from counted instructions and from the
             times of locks and cache lines on this host; `None` if no round is judged, and for loads
             that do other work between their operations.
-        document: Everything, as in the JSON document.
+        document: All of these values, as in the JSON document.
     """
 
     threads: int

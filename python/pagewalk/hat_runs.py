@@ -166,8 +166,8 @@ def hat(
         lock_per_list: Whether each free list has a lock of its own, in place of one lock for all.
         shootdowns: How TLB entries of other processors are flushed: `interrupts`, `lazy` or
             `broadcast`.
-        contexts: Number of hardware contexts (ASIDs), more than there are processors; `None`:
-            unlimited.
+        contexts: Number of hardware contexts (ASIDs), which must be larger than the number of
+            processors; `None`: unlimited.
         context_threshold: The list of contexts is kept in LRU order only while more contexts than
             this are in use.
         virtual_caches: Whether caches are indexed by virtual addresses, so that unmapped pages are
@@ -335,7 +335,7 @@ def _skeletons(work: Sequence[str]) -> dict[str, str]:
             try:
                 texts[name] = Path(name).read_text(errors="replace")
             except OSError as error:
-                raise Error(f"{name}: cannot be read: {error.strerror}") from error
+                raise Error(f"{name} cannot be read: {error.strerror}") from error
     return texts
 
 

@@ -57,7 +57,7 @@ class Machine(Tabled):
 
     Args:
         name_or_path: A built-in machine's name (`machines()`) or the path of a TOML file.
-        set: Settings to change, as `{"tlb.l1d.entries": 128}` or `["tlb.l1d.entries=128"]`.
+        set: Settings to change, such as `{"tlb.l1d.entries": 128}` or `["tlb.l1d.entries=128"]`.
 
     Raises:
         Error: There is no such machine, or its description is wrong: the message names the
@@ -242,8 +242,8 @@ class Machine(Tabled):
 
         Returns:
             The results, whose `trace.live` lists what could not be recorded; the program's exit
-            status: 128 plus the signal if a signal ended it, 0 if `ends` did; notes on how the
-            program was recorded.
+            status, which is 128 plus the number of the signal if a signal ended the program, and 0
+            if `ends` ended it; notes on how the program was recorded.
 
         Raises:
             Error: The program cannot be recorded.

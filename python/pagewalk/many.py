@@ -103,8 +103,8 @@ def run_many(
     Args:
         traces: Traces, or values that `Trace` accepts.
         machines: Machines, or values that `Machine` accepts.
-        executor: The executor of the runs, as `dask.distributed.Client(...).get_executor()`; its
-            workers must find traces and machines under the same names. If absent, the runs are
+        executor: The executor of the runs, such as `dask.distributed.Client(...).get_executor()`;
+            its workers must find traces and machines under the same names. If absent, the runs are
             made in this process.
         progress: Called with the number of runs done and of all runs; `True` shows a bar by tqdm.
 
@@ -122,7 +122,7 @@ def run_many(
     opened = [one if isinstance(one, Trace) else Trace(one) for one in given]
     built = [one if isinstance(one, Machine) else Machine(one) for one in designs]
     if len(built) > 1 and any(one.is_pipe for one in opened):
-        raise Error("a pipe can be read only once: `pagewalk import` it first")
+        raise Error("a pipe can be read only once: import it with `pagewalk import` first")
     asked = [(trace, machine) for trace in opened for machine in built]
     results = []
     with bar(progress, "running") as told:

@@ -22,7 +22,7 @@ def marker(number: int = 0) -> None:
 
 
 def page_size(start: int, size: int, page_bytes: int) -> None:
-    """Asks for pages of `page_bytes` (a power of two) for `size` bytes from the address `start`.
+    """Requests pages of `page_bytes` (a power of two) for `size` bytes from the address `start` on.
 
     Only memory managers with policies for page sizes use the request.
     """

@@ -213,7 +213,7 @@ KINDS = (
 class Managers(Managed, Tabled):
     """Programs under every memory manager: the fields of `Managed`, and a table.
 
-    Charts are called by their titles, as `memory-by-page-size` or `misses`; the names for the
+    The name of a chart is its title, such as `memory-by-page-size` or `misses`; the names for the
     second trace end in `-2`.
     """
 
@@ -270,8 +270,8 @@ def managers(
         *traces: Traces, or values that `Trace` accepts; not a pipe, because each is read twice.
         machine: As for `Machine`.
         set: Settings to change, as for `Machine`; not `os.manager`. Settings that only some
-            managers have, like `os.linux`, apply to these managers. A setting that a row is named
-            after is not changed in that row.
+            managers have, such as `os.linux`, apply to these managers. In the row that is named
+            after a setting, this setting is not changed.
         aged: Start with memory in the state after long use: the shares that are free and wired.
         memory: Size of memory: bytes (`64M`), or a share (`80%`) of the peak that `base` uses
             with the machine's own memory. With `aged`, this is the size of the free memory.
@@ -292,7 +292,9 @@ def managers(
     tables = []
     for trace in opened:
         if trace.is_pipe:
-            raise _native.Error("a pipe can be read only once: `pagewalk import` it first")
+            raise _native.Error(
+                "a pipe can be read only once: import it with `pagewalk import` first"
+            )
         with bar(progress, f"managers of {trace.name}") as told:
             tables.append(_table(trace, asked, told))
     described = Machine(machine, [*asked.common, *KINDS[0].settings])

@@ -66,8 +66,8 @@ def memory_settings(
     if trace.is_pipe:
         raise _native.Error(
             f"memory is `{memory}` of what the manager base uses, so the trace must be read twice, "
-            "but a pipe can be read only once: write a size as 64M, or `pagewalk import` the pipe "
-            "first"
+            "but a pipe can be read only once: write a size such as 64M, or import the pipe with "
+            "`pagewalk import` first"
         )
     results = base_alone(os.fspath(machine), settings).run(trace, progress=progress, names=False)
     peak = results.data["memory"]["frames_peak_bytes"]
@@ -87,14 +87,18 @@ def share_of(memory: str | None) -> float | None:
     """The share that is requested. `None` if a size is requested, or nothing."""
     if memory is None or not memory.endswith("%"):
         if memory is not None and not _is_size(memory):
-            raise _native.Error(f"memory is `{memory}`: write a size as 64M, or a share as 80%")
+            raise _native.Error(
+                f"memory is `{memory}`: write a size such as 64M, or a share such as 80%"
+            )
         return None
     try:
         share = float(memory[:-1]) / 100
     except ValueError:
         share = 0.0
     if not 0 < share < float("inf"):
-        raise _native.Error(f"memory is `{memory}`: write a size as 64M, or a share as 80%")
+        raise _native.Error(
+            f"memory is `{memory}`: write a size such as 64M, or a share such as 80%"
+        )
     return share
 
 

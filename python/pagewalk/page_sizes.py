@@ -92,7 +92,7 @@ class Advised(document.Advised, Tabled):
     def to_arrow(self) -> "pa.Table":
         """A table with a row for each region.
 
-        It has the advised size and why, and the counts of the region's group at each size.
+        It has the advised size, the reason, and the counts of the region's group at each size.
 
         Columns such as `together.2M.misses` are of the run in which all groups had that size.
         """
@@ -138,9 +138,9 @@ def advise(
     Args:
         trace: A trace, or a value that `Trace` accepts; not a pipe, because it is read several
             times.
-        machine: As for `Machine`. Its memory manager must give pages of requested sizes: `irix`,
-            as on `origin-2000`; or `first-touch`, as on most machines, and `linux`, which give 2M.
-            Without one, the machine of this computer's processor (`here.at_hand`).
+        machine: As for `Machine`. Its memory manager must accept requests for page sizes: `irix`
+            (as on `origin-2000`), or `first-touch` (as on most machines) and `linux`, which accept
+            requests for 2M. If absent: the machine of this computer's processor (`here.at_hand`).
         set: Settings to change, as for `Machine`; not `os.place`.
         memory_added_max: Limit of the memory that the advice adds, as a share of the memory that
             base pages take.
@@ -198,7 +198,7 @@ def _sizes(machine: Machine) -> list[str]:
         raise _native.Error(
             f"{machine.name} has a memory manager that takes no requests for page sizes: choose a "
             "machine whose os.manager is "
-            "irix, first-touch or linux, as -m origin-2000 or -m epyc-9005"
+            "irix, first-touch or linux, such as -m origin-2000 or -m epyc-9005"
         )
     if name == "linux" and manager.get("linux", {}).get("enabled", "always") != "madvise":
         raise _native.Error(

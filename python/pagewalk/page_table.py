@@ -62,7 +62,7 @@ class PageTable:
             all counts except `table_bytes` and `nanoseconds` are zero.
 
     Raises:
-        Error: There is no such machine, or it has no page table.
+        Error: There is no such machine, or the machine has no page table.
     """
 
     def __init__(
@@ -107,8 +107,9 @@ class PageTable:
         return _work(self._native.hand((giver, taker), addresses, rights))
 
     def restrict(self, space: int, ranges: Sequence[tuple[int, int]], rights: int) -> Work:
-        """Restricts the mappings that were handed on from the pages in each range to these rights.
+        """Limits the rights of the mappings that were handed on from the pages in each range.
 
+        The mappings keep only those of their rights that `rights` has.
         Each range is one operation, as in L4's unmap of a flexpage. The space keeps its own rights.
 
         Raises:

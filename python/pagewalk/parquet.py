@@ -36,7 +36,7 @@ def open_table(
 
     Args:
         path: The file.
-        columns: The file's names of our columns, as in `("addr", "vaddr")`.
+        columns: The file's names of Pagewalk's columns, as in `("addr", "vaddr")`.
 
     Returns:
         Whether the file says which accesses are fetches; its number of rows; a function that

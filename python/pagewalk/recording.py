@@ -72,7 +72,7 @@ class Recording(Options):
             by a shell.
         skip: Number of accesses to skip before recording begins.
         max_accesses: Number of accesses of each process after which its recording stops; the
-            process runs on.
+            process continues.
         max_bytes: Size of the trace file in bytes at which recording ends. The file may become some
             hundred KB larger. The programs continue.
         ends: Whether the program is killed at the end of the window, because only its trace is of
@@ -243,12 +243,13 @@ class Recording(Options):
             native_prepare: A shell command that runs before each of the two runs.
 
         Returns:
-            `exit_status` (128 plus the signal if one ended the program, 0 if `ends` did); `engine`,
-            what it ran in (`native` or `qemu`); `path`, `accesses`, `instructions`, `bytes` and
-            `digest` of the trace; `processes` (number in it, pid, parent's number, name, command,
-            programs, accesses and instructions of each, in the order in which they began);
-            `notes`; `lost`, what is missing and why; `native` if it was asked for, as
-            `pagewalk.natively.measure` gives it.
+            `exit_status` (128 plus the number of the signal if a signal ended the program, 0 if
+            `ends` ended it); `engine`, in which the program ran (`native` or `qemu`); `path`,
+            `accesses`, `instructions`, `bytes` and `digest` of the trace; `processes`, in the order
+            in which they began (of each: its number in the trace, pid, number of its parent, name,
+            command, programs, accesses and instructions); `notes`; `lost`, the parts that are
+            missing and why; `native`, if it was requested, as `pagewalk.natively.measure` returns
+            it.
 
         Raises:
             Error: The program or its recorder cannot be started, or `output` is named as a file of

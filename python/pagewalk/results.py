@@ -60,7 +60,9 @@ class Results(Document, Tabled):
         return polars_frame(self.to_arrow(table))
 
     def by(self, key: str, merge: bool = False) -> list[Origin]:
-        """The lookups that missed every TLB by their origin, most first; they add up to all misses.
+        """The lookups that missed every TLB, by their origin, the origin with most misses first.
+
+        The numbers add up to all misses.
 
         Args:
             key: `region`, `site` (the call that allocated the data, or its region if the call is
@@ -94,7 +96,7 @@ class Results(Document, Tabled):
                 `.callgrind` or `callgrind.out.NAME` (KCachegrind, callgrind_annotate),
                 `.perfetto-trace` (Perfetto: the misses of each region over time).
             by: The elements of stacks of the first two formats: `function`, `line` or `site`.
-            force: Whether it may replace a file.
+            force: Whether `path` may replace a file.
 
         Raises:
             Error: The end of the name is not known, there are no stacks by `by`, these are results
@@ -153,7 +155,9 @@ class Results(Document, Tabled):
         # The documents of curves and sweeps also have a schema number.
         missing = [key for key in ("trace", "machine", "tlbs", "walks") if key not in data]
         if missing:
-            raise _native.Error(f"{name} is not the results of one run: it has no `{missing[0]}`")
+            raise _native.Error(
+                f"{name} does not have the results of one run: it lacks `{missing[0]}`"
+            )
         return cls(data)
 
     def html(self, path: str | os.PathLike[str], force: bool = False) -> None:

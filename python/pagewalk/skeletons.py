@@ -22,7 +22,8 @@ class Skeleton(NamedTuple):
 
     Attributes:
         text: The skeleton as lines of text, as `write` writes it.
-        processes: By their numbers: the `name` of the program that each ran last, and its `steps`.
+        processes: For each process, by number: the `name` of the program that it ran last, and its
+            `steps`.
         files: Number of files that the processes map.
         steps: Calls, first touches, forks and intervals of work of all processes.
         instructions: Instructions of all processes.
@@ -40,7 +41,7 @@ class Skeleton(NamedTuple):
         """Writes the skeleton to a file, which `hat(work=[path])` replays.
 
         Raises:
-            Error: The file is there already, and `overwrite` is not given.
+            Error: The file exists, and `overwrite` is not given.
         """
         write_text(os.fspath(path), self.text, overwrite)
 

@@ -58,7 +58,7 @@ class Tabled:
         return polars_frame(self.to_arrow())
 
     def plot(self, name: str | None = None) -> "Chart":
-        """One of the charts that `save` writes as pictures. If none is named, the first one.
+        """One of the charts that `save` writes as pictures. Without a name, it is the first one.
 
         Raises:
             Error: There is no such chart.

@@ -65,8 +65,8 @@ class Trace:
         arch: The instruction set of the program, if the file does not record it: `x86-64`, `i386`,
             `arm`, `aarch64` or `riscv64`. For `aarch64`, tags in the top byte of addresses are
             removed.
-        columns: The names that a table has for our columns, as in `{"addr": "vaddr"}`; or their
-            numbers, from 1, if the table has no header line.
+        columns: The table's names of Pagewalk's columns, such as `{"addr": "vaddr"}`; or the
+            numbers of these columns in the table, from 1, if the table has no header line.
         interleave: How the threads of a drmemtrace are merged: by `timestamps`, or by the recorded
             `schedule`.
         v2p: The file with the physical addresses of a drmemtrace, a `v2p.textproto`.
@@ -85,7 +85,7 @@ class Trace:
             program's accesses.
 
     Attributes:
-        source: As given.
+        source: The argument `source`.
         options: How the trace is read: the other arguments.
         name: The file's name, or the generator's parameters.
         header: The facts that the trace records about itself: `producer`, `command`, `arch`,
@@ -161,7 +161,7 @@ class Trace:
 
     @property
     def is_system(self) -> bool:
-        """Whether it is the recording of a whole system, read as a whole."""
+        """Whether the trace is the recording of a whole system, and is read as a whole."""
         return not self.is_pipe and _native.trace_is_system(self.source, self.reading)
 
     def __repr__(self) -> str:
@@ -190,7 +190,7 @@ class Trace:
         return self.accesses
 
     def info(self, progress: Progress | bool | None = None) -> dict[str, Any]:
-        """Reads the whole trace and counts.
+        """Reads the whole trace and returns its counts.
 
         Args:
             progress: Called about ten times per second; `True` shows a bar by tqdm.
@@ -233,7 +233,7 @@ class Trace:
         return result
 
     def save(self, path: str | os.PathLike[str], force: bool = False) -> list[str]:
-        """As `store`, but returns the names of the files written."""
+        """Like `store`, but returns the names of the files that were written."""
         self.store(path, force)
         return [os.fspath(path)]
 

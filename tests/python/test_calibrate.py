@@ -205,7 +205,7 @@ def test_the_kernels_prices_are_differences_of_what_was_timed(tmp_path: Path) ->
 def test_a_file_that_was_not_calibrated_cannot_be_judged(tmp_path: Path) -> None:
     file = tmp_path / "other.toml"
     file.write_text((ROOT / "machines" / "epyc-9005.toml").read_text())
-    with pytest.raises(Error, match=r"has no \[calibrated\]: write it again"):
+    with pytest.raises(Error, match=r"has no \[calibrated\]: write the file again"):
         _limits(str(file))
     with pytest.raises(Error, match="cannot be read"):
         _limits(str(tmp_path / "none.toml"))

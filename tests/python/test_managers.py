@@ -94,10 +94,13 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("given", "expected"),
     [
         ({"set": {"os.manager": "base"}}, "leave the setting os.manager out"),
-        ({"memory": "much%"}, "memory is `much%`: write a size as 64M, or a share as 80%"),
+        (
+            {"memory": "much%"},
+            "memory is `much%`: write a size such as 64M, or a share such as 80%",
+        ),
         ({"memory": "80%", "aged": (0.0, 0.1)}, "the free share is 0"),
         ({"memory": "0"}, "memory.size"),
-        ({"memory": "lots"}, "memory is `lots`: write a size as 64M, or a share as 80%"),
+        ({"memory": "lots"}, "memory is `lots`: write a size such as 64M, or a share such as 80%"),
         ({"memory": "64M", "set": {"memory.size": "1G"}}, "memory.size is given twice"),
         ({"set": {"os.linux.enabled": "perhaps"}}, "there is no `perhaps` here: write always"),
         (
@@ -206,7 +209,7 @@ def test_commands_take_a_share_of_memory(
     assert main(["advise", SPEC, "-m", "origin-2000", "--memory", "80%", "-q"]) == 0
     capsys.readouterr()
     for given, wrong in (
-        (["run", SPEC, "--memory", "much"], "write a size as 64M, or a share as 80%"),
+        (["run", SPEC, "--memory", "much"], "write a size such as 64M, or a share such as 80%"),
         (["run", "--memory", "80%", "--", "true"], "not known for a live program"),
         (
             ["sweep", SPEC, "--memory", "64M", "--vary", "memory.size=1G,2G"],

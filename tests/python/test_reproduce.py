@@ -455,12 +455,12 @@ def test_a_band_that_came_after_the_number_does_not_count(pagewalk, tmp_path: Pa
     last = json.loads((at / "last.json").read_text())
     assert last["measured_on"]["commit"] and last["most"]
     assert {"crates/hat", "crates/vm", "crates/mmu"} <= last["measured_on"]["sources"].keys()
-    assert reproduce("--stale").stdout == "All saved numbers stand.\n"
+    assert reproduce("--stale").stdout == "All saved numbers are up to date.\n"
 
     reworded = text.replace('says = "protecting', 'kind = "own"\nsays = "changing the rights of')
     assert reworded != text
     (at / "experiment.toml").write_text(reworded)
-    assert reproduce("--stale").stdout == "All saved numbers stand.\n"
+    assert reproduce("--stale").stdout == "All saved numbers are up to date.\n"
     for _ in range(2):
         assert reproduce("--relabel").returncode == 0
         relabelled = json.loads((at / "last.json").read_text())
@@ -493,7 +493,7 @@ def test_a_band_that_came_after_the_number_does_not_count(pagewalk, tmp_path: Pa
     (at / "experiment.toml").write_text(text)
     last["measured_on"]["sources"]["crates/mmu"] = "another"
     (at / "last.json").write_text(json.dumps(last))
-    assert reproduce("--stale").stdout == "All saved numbers stand.\n"
+    assert reproduce("--stale").stdout == "All saved numbers are up to date.\n"
     last["measured_on"]["smoke"] = "another"
     (at / "last.json").write_text(json.dumps(last))
     assert "crates/mmu changed, and a smoke run gives other numbers" in reproduce("--stale").stdout

@@ -77,7 +77,10 @@ def test_what_cannot_be_put_apart_is_said(
     for command, said in (
         (["run", str(recorded), "--spread", "3M"], "a power of two from 8K to 1G"),
         (["run", str(recorded), "--spread", "wide"], "write bytes with a unit"),
-        (["run", "--spread", "2M", "--", "true"], "`pagewalk record` the program first"),
+        (
+            ["run", "--spread", "2M", "--", "true"],
+            "record the program with `pagewalk record` first",
+        ),
     ):
         with pytest.raises(SystemExit) as ended:
             raise SystemExit(main([*command, "-q"]))

@@ -396,4 +396,4 @@ def test_a_thread_of_the_kernel_has_no_memory(pagewalk, command: list[str]) -> N
 
 def test_a_folder_is_no_rule(pagewalk, tmp_path: Path) -> None:
     done = pagewalk("verify", str(tmp_path), "--", "true")
-    assert done.returncode == 2 and f"{tmp_path}: is a folder" in done.stderr
+    assert done.returncode == 2 and f"{tmp_path} is a folder" in done.stderr

@@ -65,7 +65,7 @@ pub(crate) struct Rest {
     from: u16,
 }
 
-/// A part of a block's run.
+/// A part of one execution of a block.
 #[derive(Clone, Copy)]
 struct Part {
     number: u64,
@@ -82,7 +82,7 @@ struct Part {
     done: Option<u16>,
 }
 
-/// One of the ways in which a block has run.
+/// One of the sequences of operations with which a block was executed.
 #[derive(Clone, Copy)]
 struct Variant {
     shape: ShapeId,

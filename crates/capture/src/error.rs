@@ -11,13 +11,13 @@ pub enum Error {
     #[error("{0}: no such program; look at its spelling, or give its path")]
     NotFound(String),
     /// The program is a directory.
-    #[error("{0}: is a directory, not a program")]
+    #[error("{0} is a directory, not a program")]
     Directory(PathBuf),
     /// The program is not executable.
-    #[error("{0}: may not be executed; `chmod +x` it if it is a program")]
+    #[error("{0} may not be executed; if it is a program, make it executable: `chmod +x FILE`")]
     NotExecutable(PathBuf),
     /// The program may not be read, which QEMU needs.
-    #[error("{path}: cannot be read, which recording needs: {error}")]
+    #[error("{path} cannot be read ({error}); to record a program, its file must be readable")]
     Unreadable {
         /// The path of the program.
         path: PathBuf,
@@ -34,7 +34,7 @@ pub enum Error {
     },
     /// The program is for an architecture that is not supported.
     #[error(
-        "{path}: is a program for {processor}; programs for x86-64, i386, Arm, AArch64 and RISC-V \
+        "{path} is a program for {processor}; programs for x86-64, i386, Arm, AArch64 and RISC-V \
          (64 bit) can be recorded"
     )]
     Processor {
@@ -289,7 +289,7 @@ pub enum Error {
         error: trace::Error,
     },
     /// The trace could not be written; the program has run to its end, with `status`.
-    #[error("{error} (the program went on unrecorded and ended with status {status})")]
+    #[error("{error} (the program continued unrecorded and ended with status {status})")]
     Trace {
         /// The error.
         error: trace::Error,

@@ -57,11 +57,11 @@ pub(crate) struct Facts {
 /// What a process reports about its windows.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Reported {
-    /// The accesses and instructions that it has left out.
+    /// The numbers of accesses and instructions that the process has left out.
     pub(crate) left_out: (u64, u64),
-    /// Whether the sign has come that begins them.
+    /// Whether the process has reached the sign that begins its windows.
     pub(crate) begins: bool,
-    /// Whether it waits for the addresses of the sign.
+    /// Whether the process waits for the addresses of the sign.
     pub(crate) asks: bool,
 }
 

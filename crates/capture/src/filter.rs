@@ -5,7 +5,7 @@
 //!   page number  ...b3b2b1b0 --> entry b3..b0 of 16:  | page | stored to |
 //! ```
 //!
-//! It keeps the same accesses as the filter in the recorder for QEMU
+//! This filter keeps the same accesses as the filter in the recorder for QEMU
 //! (`crates/recorder/src/filter.rs`, which explains the rules). The engine writes all accesses into
 //! the ring, because filtering each access in the recorded program would take longer. Accesses are
 //! dropped here, before they are encoded.

@@ -12,7 +12,7 @@ use crate::command::Program;
 /// The beginning of the file name of each build of the library. The name of the architecture
 /// follows.
 const NAME: &str = "pagewalk-allocations-";
-/// The architectures that it can be built for, as QEMU names them.
+/// The architectures for which the library can be built, as QEMU names them.
 const PROCESSORS: [&str; 4] = ["x86_64", "i386", "aarch64", "riscv64"];
 /// The environment variable with the libraries to load first.
 pub(crate) const VARIABLE: &str = "LD_PRELOAD";

@@ -262,6 +262,6 @@ pub struct Recorded {
     pub process: trace::Process,
     /// The number of the process's accesses.
     pub accesses: u64,
-    /// The number of instructions of these accesses.
+    /// The number of instructions that made the recorded accesses.
     pub instructions: u64,
 }

@@ -54,7 +54,7 @@ pub(crate) struct Process<S> {
     /// If a filter is requested and the program runs with the engine: the filters that drop its
     /// accesses.
     filters: Option<Filters>,
-    /// Snapshots of its pages that are not in the trace yet.
+    /// Snapshots of the process's pages that are not in the trace yet.
     pub(crate) snapshots: VecDeque<Snapshot>,
     /// The time of the last decoded segment.
     decoded_ns: u64,
@@ -243,14 +243,14 @@ struct Attached {
     ring: Shared<Ring>,
     records: View,
     thread: u32,
-    /// The block that its decoded records leave unfinished.
+    /// The block whose execution the records decoded so far leave incomplete.
     rest: Option<Rest>,
-    /// The number of decoded records. The records between these and the last mark may belong to a
-    /// block that continues.
+    /// The number of decoded records. Records behind these, up to the last mark, may belong to a
+    /// block that has not ended yet.
     done: u64,
     /// The number of marks taken into the queue.
     marks: u64,
-    /// The position of the last of these marks.
+    /// The ring position of the last of the marks that were taken into the queue.
     published: u64,
 }
 
@@ -365,7 +365,7 @@ impl<S: Sink> Process<S> {
         Ok(())
     }
 
-    /// Lets the program end if it waits for its last snapshot.
+    /// Lets the program end, if it waits until its last snapshot has been taken.
     pub(crate) fn let_go(&self) {
         let (waits, goes) = (ring::LAST_PAGES_WANTED, ring::LAST_PAGES_TAKEN);
         let word = &self.slot.last_pages;

@@ -20,7 +20,7 @@ const INSIDE: (&str, &str) = ("(pagewalk)", "pagewalk");
 const PLUGIN_VARIABLE: &str = "PAGEWALK_PLUGIN";
 /// The plugins for QEMU up to 8, and for newer ones.
 const PLUGINS: [&str; 2] = ["librecorder.so", "librecorder_api4.so"];
-/// The first major version of QEMU that refuses the first of these plugins.
+/// The first major version of QEMU that needs the newer build of the plugin.
 const NEWER: u32 = 9;
 /// The first major version of QEMU in which all elements of a `rep` instruction are one execution
 /// of their block. Their accesses would look like those that older versions of QEMU make themselves

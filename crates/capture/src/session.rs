@@ -101,7 +101,7 @@ pub(crate) struct Settings<'a> {
     /// Whether programs wait at their end for a last snapshot of their pages.
     pub(crate) pages: bool,
     pub(crate) skip_accesses: u64,
-    /// What the engine leaves out, if it does.
+    /// The part that the engine leaves out of the recording; `None` if it records everything.
     pub(crate) left_out: Option<LeftOut>,
     pub(crate) sure: Option<SurePages>,
     /// The number of blocks that a process records before it asks for the contents of the TLBs, if they
@@ -120,9 +120,9 @@ pub(crate) struct Settings<'a> {
 /// What the engine leaves out of a recording.
 #[derive(Clone, Default)]
 pub(crate) struct LeftOut {
-    /// What begins the first window.
+    /// The event with which the first window begins.
     pub(crate) from: Option<Sign>,
-    /// The number of accesses before the first window, from there on.
+    /// The number of accesses between the event `from` and the first window.
     pub(crate) skip: u64,
     /// The lengths of windows and periods, or zeros.
     pub(crate) sample: [u64; 2],
@@ -393,7 +393,7 @@ impl Leaving {
         head.leaves.store(1, Ordering::SeqCst);
     }
 
-    /// Makes the threads stay, as one of them cannot leave.
+    /// Makes all threads stay in the engine, because one of them cannot leave it.
     pub(crate) fn end(&self) {
         // SAFETY: as above.
         let head: &Head = unsafe { self.0.base.cast().as_ref() };

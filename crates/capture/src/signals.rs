@@ -15,7 +15,7 @@ const WATCHED: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIG
 /// The code of a signal that the kernel itself has sent because of a key.
 const SI_KERNEL: i32 = 0x80;
 
-/// As long as it lives, signals do not end this process.
+/// A guard: as long as it exists, signals do not end this process.
 pub(crate) struct Guard {
     before: Vec<(i32, libc::sigaction)>,
 }

@@ -158,12 +158,12 @@ impl Signs {
 pub(crate) struct Lookout {
     /// The addresses of the symbols that begin and end the window.
     places: [Vec<u64>; 2],
-    /// The blocks that contain these addresses.
+    /// The blocks that contain the addresses of the signs.
     blocks: [FxHashSet<ShapeId>; 2],
 }
 
 impl Lookout {
-    /// The places in a process whose memory has these `images`.
+    /// A lookout for the signs in a process that has mapped the files in `images`.
     pub(crate) fn new(images: &[Image], signs: &Signs) -> Lookout {
         let mut lookout = Lookout::default();
         images.iter().for_each(|image| lookout.mapped(image, signs));

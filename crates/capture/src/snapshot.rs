@@ -5,7 +5,7 @@ use trace::{Event, KnownSizes, Translation, When};
 /// A snapshot, until it is in the trace.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
-    /// When it was begun.
+    /// The time when the snapshot was begun, in nanoseconds.
     pub(crate) ns: u64,
     pub(crate) when: When,
     pub(crate) sizes: KnownSizes,
@@ -13,7 +13,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Its events.
+    /// The events that store the snapshot in a trace.
     pub(crate) fn events(self) -> impl Iterator<Item = Event> {
         let Snapshot { when, sizes, found, .. } = self;
         let found = found.into_iter().map(|found| Event::Translation(Box::new(found)));

@@ -27,9 +27,9 @@ const ENDED_MAX: usize = 64;
 const UNCOUNTED: &str = "it was killed while its guaranteed hits were counted and not recorded: \
                          hits of its last million instructions may be missing from all counts; \
                          with --tell-all no hits are missing";
-/// The time between two checks for ended processes, while there is work.
+/// The time between two checks for ended processes while records are being decoded.
 const LOOK: Duration = Duration::from_millis(20);
-/// The longest sleep in milliseconds if there is no work.
+/// The maximum duration of a sleep, in milliseconds, while there are no records to decode.
 const SLEEP_MS: i64 = 5;
 /// The time to wait for more work before recorded programs have to wake this process: a busy
 /// program does not fill its ring in this time, and waking for each span costs both sides more than
@@ -80,7 +80,7 @@ pub(crate) struct Supervisor<O: Outputs> {
     skip: u64,
     max: Option<u64>,
     sample: Option<[u64; 2]>,
-    /// The events at which its windows begin and end, and whether there are any.
+    /// The events at which the windows of the session begin and end, if windows were requested.
     pub(crate) signs: Arc<Signs>,
     pub(crate) watches: bool,
     instructions: Option<u64>,
@@ -100,7 +100,7 @@ pub(crate) enum Failure {
     Other(Error),
 }
 
-/// A process, and how its end is detected.
+/// A process, and the means by which its end is detected.
 pub(crate) struct Watched<S> {
     pub(crate) process: Process<S>,
     /// The description of the process. The number in it is valid only if the process is kept.
@@ -217,7 +217,8 @@ impl<O: Outputs> Supervisor<O> {
         (self.processes[index].number, true)
     }
 
-    /// Checks for processes that have ended, periodically or when there was no other work.
+    /// Checks for processes that have ended: periodically, and whenever there were no records to
+    /// decode.
     fn rest(&mut self, mut any: bool, enough: &mut dyn FnMut(&O::Sink) -> bool) -> bool {
         if !any || self.looked.elapsed() >= LOOK {
             self.looked = Instant::now();
@@ -228,7 +229,7 @@ impl<O: Outputs> Supervisor<O> {
         any
     }
 
-    /// Sleeps until there may be work; to be called after a step without any.
+    /// Sleeps until there may be records to decode. Called after a step that decoded none.
     pub(crate) fn sleep(&mut self) {
         if std::mem::replace(&mut self.idle, true) {
             self.session.sleep(SLEEP_MS, self.arrivals);
@@ -653,7 +654,7 @@ impl<O: Outputs> Supervisor<O> {
         }
     }
 
-    /// Finishes processes that have ended. Returns whether there is more work for one of them.
+    /// Finishes processes that have ended. Returns whether one of them still has records to decode.
     fn bury(&mut self, enough: &mut dyn FnMut(&O::Sink) -> bool) -> bool {
         let mut any = false;
         let mut index = 0;

@@ -170,8 +170,8 @@ impl<S: Sink> Window<S> {
         self.ended = true;
     }
 
-    /// Takes note of accesses that were left out before they came here. Accesses that another thread has left out before a
-    /// window which has begun are no part of the window.
+    /// Counts accesses that were left out in the recorded process. If another thread left accesses
+    /// out before a window that has begun since, these accesses are no part of the window.
     pub(crate) fn left_out(&mut self, accesses: u64, instructions: u64) -> Result<(), Error> {
         if self.is_over() {
             return Ok(());
@@ -204,7 +204,7 @@ impl<S: Sink> Window<S> {
         Ok(())
     }
 
-    /// Begins the window, as the process has reported its sign.
+    /// Begins the window, because the process has reported that it reached the sign of the window.
     pub(crate) fn sign_came(&mut self) {
         if self.signs.as_ref().is_some_and(|watch| watch.waits) {
             self.begin();

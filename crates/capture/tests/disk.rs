@@ -1,6 +1,7 @@
-//! A disk that fills up while a program is recorded.
+//! Tests a disk that becomes full while a program is recorded.
 //!
-//! In a program of its own: the limit on file sizes that stands for a full disk is the process's.
+//! This test is a program of its own, because it simulates the full disk by a limit on file sizes,
+//! which holds for the whole process.
 
 #[path = "capture/common/mod.rs"]
 mod common;

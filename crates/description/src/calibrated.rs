@@ -26,8 +26,9 @@ pub struct Calibrated {
     /// The largest relative error of the fit, over the measured times to which the machine file was
     /// fitted.
     pub time_error: f64,
-    /// How far the measured gains of larger pages lie at most below and above the gains that the
-    /// fit predicts, as shares of the time with base pages.
+    /// How much a measured gain of larger pages can differ from the predicted gain, as shares of
+    /// the time with base pages: the first number is the most negative difference, the second the
+    /// largest positive one.
     pub gain_errors: [f64; 2],
     /// Where the numbers of this table come from.
     pub source: String,

@@ -95,7 +95,7 @@ pub enum Error {
     /// The curve cannot be computed with the given options.
     #[error("{0}")]
     Curve(String),
-    /// The progress function asked to stop.
+    /// The progress function requested that the work ends.
     #[error("interrupted")]
     Interrupted,
 }

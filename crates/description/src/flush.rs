@@ -15,7 +15,7 @@ pub struct Flushes {
     /// Absent: only the changed pages are flushed, however many they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<u64>,
-    /// What makes the other processors flush.
+    /// How the other processors are made to flush.
     pub by: FlushBy,
     /// With `invlpgb`: the flushes of a space are broadcast once at least this many processors have
     /// run the space. The number is 4 in Linux.

@@ -106,8 +106,8 @@ pub struct Linux {
     pub hugetlb: Option<Hugetlb>,
     /// The daemon that collapses mapped pages into pages of 2 MiB.
     pub khugepaged: Khugepaged,
-    /// Cycles of the operating system's clock per millisecond of the kernel's time; absent: those
-    /// of a processor at 4 GHz, an assumption.
+    /// Cycles of the operating system's clock per millisecond of the kernel's time; absent:
+    /// 4000000, as of a processor at 4 GHz (an assumption).
     pub cycles_per_ms: u64,
     /// The reason for the settings of this table.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -336,10 +336,10 @@ pub struct HugePool {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// At their addresses in the recording.
+    /// Mappings stay at their addresses in the recording.
     #[default]
     Recorded,
-    /// Where the kernel would place the mappings.
+    /// Mappings are placed where the kernel would place them.
     Kernel,
 }
 
@@ -383,7 +383,7 @@ pub enum ShmemEnabled {
     /// Nowhere.
     #[default]
     Never,
-    /// Nowhere, whatever is set for their size.
+    /// Nowhere, whatever is set for single sizes.
     Deny,
     /// Wherever large pages fit, but only for sizes that inherit this setting.
     Force,

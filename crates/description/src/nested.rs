@@ -107,8 +107,8 @@ pub struct Former {
     pub left: u32,
     /// The memory of each former guest.
     pub memory: Bytes,
-    /// The size of the blocks in which these guests allocated their memory. For each block, the
-    /// guest was chosen at random.
+    /// The size of the blocks in which the former guests allocated their memory. For each block,
+    /// the guest was chosen at random.
     pub granule: PageSize,
     /// The seed of the random numbers.
     #[serde(default = "one")]

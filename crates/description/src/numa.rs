@@ -31,8 +31,8 @@ pub struct NumaPolicy {
     pub placement: Placement,
     /// What happens if the node of `placement` has no free page of the requested size.
     pub fallback: NodeFallback,
-    /// Which of the two is more important if the node of `placement` has no free frame of the
-    /// page's cache colour: the node or the colour.
+    /// Which frame is preferred if the node of `placement` has no free frame of the page's cache
+    /// colour: one of this node, or one of this colour.
     pub rather: Rather,
     /// A page migrates when the number of references to it from another node exceeds the number
     /// from its own node by this value; absent: pages do not migrate.

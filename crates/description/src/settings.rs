@@ -216,7 +216,7 @@ fn set(table: &mut Table, key: &str, value: Value) -> Result<Option<String>, Str
                         format!("{way} has no item {index}: its items are 0 to {items_max}")
                     })?
             }
-            _ => return Err(format!("{way} is a value and holds no keys")),
+            _ => return Err(format!("{way} is a value, not a table: it has no keys")),
         };
     }
     if let Some(Value::Array(items)) = table.get("array")

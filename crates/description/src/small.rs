@@ -23,19 +23,20 @@ pub struct Small {
     /// 256M, or 32M on Arm.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slot: Option<Bytes>,
-    /// How the copied entries of a slot are revoked when it is given to another space: `purge`,
-    /// `versioned`, `groups`.
+    /// How the copied entries of a slot are revoked when the slot is given to another space:
+    /// `purge`, `versioned`, `groups`.
     pub revoke: Revoke,
     /// Which space gives up a slot: `first-come` (none), `lru` or `frequent`.
     pub schedule: Schedule,
     /// The programs in small spaces, by name or by the number of their space; absent: all programs.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "names")]
     pub members: Vec<String>,
-    /// With `groups`: the groups of spaces that communicate, each as a list of its members.
+    /// With `revoke = "groups"`: the groups of spaces that communicate, each as a list of its
+    /// members.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "lists_of_names")]
     pub groups: Vec<Vec<String>>,
-    /// With `groups`: the programs that communicate with all others, and so are members of each
-    /// group.
+    /// With `revoke = "groups"`: the programs that communicate with all others, and so are members
+    /// of each group.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "names")]
     pub everywhere: Vec<String>,
     /// Where the numbers of this table come from.

@@ -1,5 +1,5 @@
-//! The size of the area that `xsave` and similar instructions access. It depends on the registers
-//! that they save, and on the form.
+//! The size of the area that `xsave` and similar instructions access. The size depends on the
+//! registers that the instruction saves, and on whether the area is compact.
 
 use core::arch::asm;
 use core::arch::x86_64::__cpuid_count;

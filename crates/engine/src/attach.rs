@@ -96,8 +96,8 @@ impl Engine {
         if is_lost { self.call_safely(number, arguments) } else { result }
     }
 
-    /// In a process that ran already: makes engines for its other threads, and waits until all may go on. Returns why
-    /// that is not possible.
+    /// In a process that was already running: makes engines for its other threads, and waits until
+    /// all threads may continue. If that is not possible, returns the reason.
     pub(crate) fn bring_others(&mut self) -> Result<(), &'static str> {
         const NO_MEMORY: &str = "the system gives it no memory";
         let start = self.start;
@@ -153,8 +153,8 @@ impl Engine {
         }
     }
 
-    /// Waits until the host puts this thread back into the program. Returns if it is to go on in the engine, as another
-    /// thread could not leave.
+    /// Waits until the host puts this thread back into the program. Returns if the thread must
+    /// continue in the engine, because another thread could not leave.
     pub(crate) fn park(&mut self) {
         loop {
             self.signals.set_real_mask(u64::MAX);

@@ -25,34 +25,35 @@ pub(crate) use crate::translate::bare::{INSTRUCTIONS_SHIFT, rows};
 
 /// The last place in the window that can be read.
 pub(crate) const LAST: u64 = POLL_BYTES - 1;
-/// The smallest share of a thread while more than that is left, if there are several threads.
+/// The smallest number of accesses that a thread takes at a time from those that are to be left
+/// out, if there are several threads and as many are left.
 pub(crate) const SHARE_MIN: u64 = 1 << 12;
 pub(crate) const PLACE: u64 = (1 << INSTRUCTIONS_SHIFT) - 1;
-/// In place of a number of accesses: nothing ends bare code but a sign.
+/// Stands for a number of accesses if only a sign can end bare code.
 pub(crate) const ENDLESS: u64 = u64::MAX;
 
 /// What the threads of a process do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// They wait for the sign.
+    /// The threads wait for the sign that begins a window.
     Waits,
-    /// They leave accesses out.
+    /// The threads count accesses and leave them out of the recording.
     LeavesOut,
-    /// They record.
+    /// The threads record accesses.
     Records,
 }
 
 /// The state of the windows that the threads of a process share.
 pub(crate) struct Windows {
     pub(crate) phase: Locked<(Phase, u64)>,
-    /// 1 while code is bare, and 1 while the sign has not come.
+    /// 1 while threads run bare code. The next field is 1 until the sign has been reached.
     pub(crate) is_bare: AtomicU32,
     pub(crate) is_waiting: AtomicU32,
-    /// The number of changes.
+    /// The number of changes of the phase.
     pub(crate) turn: AtomicU32,
-    /// The accesses left in the window of a sample.
+    /// The number of accesses that are still to be recorded in the current window of a sample.
     pub(crate) left: AtomicI64,
-    /// Whether windows are those of a sample.
+    /// 1 if the windows are those of a sample.
     pub(crate) samples: AtomicU32,
     /// Taken while a thread waits for the addresses of the sign.
     pub(crate) asking: Lock,
@@ -109,7 +110,8 @@ pub(crate) struct Bare {
     /// Accesses and instructions that were left out and not reported.
     pub(crate) accesses: u64,
     pub(crate) instructions: u64,
-    /// The address of a repeated instruction that has begun in bare code, and goes on in recorded code.
+    /// The address of a repeated instruction that has begun in bare code and continues in recording
+    /// code.
     pub(crate) repeated: Option<u64>,
 }
 
@@ -159,7 +161,8 @@ impl Bare {
         LAST.saturating_sub(self.count & PLACE)
     }
 
-    /// Adds what the engine has executed; there must be room for it.
+    /// Counts accesses and instructions that the engine itself has executed. The number of accesses
+    /// that may still be left out must be large enough.
     pub(crate) fn add(&mut self, accesses: u64, instructions: u64) {
         self.count =
             self.count.wrapping_add(accesses).wrapping_add(instructions << INSTRUCTIONS_SHIFT);

@@ -15,8 +15,8 @@ const SHT_DYNSYM: u32 = 11;
 const NAME: &[u8] = b"__vdso_clock_gettime\0";
 /// The maximum number of sections and symbols that are examined.
 const MOST: u64 = 256;
-/// The minimum size in bytes of the vdso, and of the data before it that it reads. If a program
-/// changes a part of them, it changes all of them.
+/// The minimum size in bytes of the vdso, and of the data before it that it reads. The engine
+/// assumes that a program which changes a mapping of these bytes changes all of them.
 const BYTES: u64 = 8 << 10;
 
 /// The address of the vdso; 0 if it is not used.

@@ -87,7 +87,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// The state for a child that is forked now with these `clone` flags.
+    /// The state that a child takes over if it is forked now, with `flags` as the flags of `clone`.
     pub(crate) fn parent(&self, flags: u64) -> Parent {
         let blocks = self.process().blocks.load(Ordering::Relaxed);
         Parent { slot: self.slot, blocks, flags: flags as u32 }

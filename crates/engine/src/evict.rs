@@ -18,7 +18,7 @@ use crate::signal::{PARKS, SI_QUEUE, SIGTRAP};
 use crate::state::{IS_SAFE, State, TID};
 use crate::sys::{self, nr};
 
-/// Nanoseconds between two looks at the other threads.
+/// Nanoseconds between two checks whether the other threads have left translated code.
 const PATIENCE_NS: u64 = 1_000_000;
 
 /// Whether the thread with this data is safe.
@@ -34,7 +34,8 @@ impl Engine {
         self.shared.all.lock().push(state);
     }
 
-    /// Drops a thread that ends, or did not begin, from those that are waited for.
+    /// Removes a thread that ends, or that could not be started, from the threads for which others
+    /// wait.
     pub(crate) fn unregister(&self, state: State) {
         self.shared.all.lock().retain(|other| other.0 != state.0);
     }
@@ -78,7 +79,8 @@ impl Engine {
         }
     }
 
-    /// Before this thread goes on in translated code: waits until nobody drops it.
+    /// Called before this thread continues in translated code: waits until no thread is dropping
+    /// the code.
     pub(crate) fn wait_for_code(&self) {
         if self.shared.stop.load(Ordering::SeqCst) != 0 {
             safe(self.state).store(1, Ordering::SeqCst);
@@ -86,7 +88,8 @@ impl Engine {
         }
     }
 
-    /// Drops all translated code, unless another thread does so. This thread must be about to go on.
+    /// Drops all translated code, unless another thread is dropping it. This thread must be about
+    /// to continue in translated code.
     pub(crate) fn drop_code(&self) {
         let stop = &self.shared.stop;
         if stop.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst).is_err() {
@@ -100,7 +103,7 @@ impl Engine {
         sys::futex(stop.as_ptr(), FUTEX_WAKE, i32::MAX as u32, core::ptr::null());
     }
 
-    /// Makes the other threads look whether they are to run another kind of code.
+    /// Makes the other threads check whether they must change to the other kind of code.
     pub(crate) fn kick_others(&self) {
         if self.shared.is_shared.load(Ordering::Relaxed) {
             self.are_others_safe();

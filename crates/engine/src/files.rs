@@ -53,7 +53,7 @@ impl Engine {
         is_recorded.then(|| FileCall::begin(&Own, number as i64, arguments)).flatten()
     }
 
-    /// Reports what the library that marks allocations says by a system call with these arguments.
+    /// Reports an allocation that the library has announced by a system call with these arguments.
     pub(crate) fn report(&mut self, said: Said, arguments: [u64; 6]) {
         said.report(&Own, arguments, |code, parts| self.recorder.event(code, parts));
     }

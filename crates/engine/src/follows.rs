@@ -19,7 +19,7 @@ use ring::{Derived, Tag};
 use crate::emit::{NONE, Place};
 use crate::insn::{Access, Insn, RSP, Rewritten, Segment, number, pieces};
 
-/// An access of a block, and how its address is known.
+/// An access of a block, and how its address is determined.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
     /// The tag of the access.

@@ -17,16 +17,17 @@ pub(crate) const ODD_GS: &str = "it uses the segment register gs in an unsupport
 /// The processor's number of rsp.
 pub(crate) const RSP: u8 = 4;
 
-/// Where control goes after an instruction.
+/// Which instruction may follow an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flow {
-    /// To the next instruction.
+    /// The next instruction in memory.
     Next,
-    /// To this address.
+    /// The instruction at this address.
     Jump(u64),
-    /// To this address on a condition of the flags, given by the processor's number.
+    /// The instruction at this address if a condition of the flags, given by the processor's
+    /// number, holds; otherwise the next one.
     Branch(u8, u64),
-    /// To this address depending on rcx.
+    /// The instruction at this address or the next one, depending on rcx.
     Loop(u64),
     /// A call of this address.
     Call(u64),
@@ -44,7 +45,8 @@ pub(crate) enum Flow {
     /// A string instruction that is repeated rcx times: the engine executes it and reports its
     /// accesses.
     Repeated,
-    /// To the next instruction; the engine reports the accesses before the instruction is executed.
+    /// The next instruction; the engine reports the accesses of this instruction before the
+    /// instruction is executed.
     Assisted,
     /// The engine cannot execute the instruction, for this reason.
     Refused(&'static str),
@@ -108,7 +110,8 @@ pub(crate) struct Insn {
     pub(crate) flow: Flow,
     pub(crate) rewritten: Rewritten,
     pub(crate) accesses: Vec<Access>,
-    /// The registers that it reads or writes, and those that it writes, one bit each.
+    /// The registers that the instruction reads or writes, one bit each; the next field has those
+    /// that it writes.
     pub(crate) used: u16,
     pub(crate) written: u16,
 }

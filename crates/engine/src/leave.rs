@@ -11,7 +11,8 @@ use crate::sys::{self, nr};
 use crate::ways;
 
 impl Engine {
-    /// Lets the program go on by itself, at [`Engine::pc`]. The process must have one thread.
+    /// Lets the program continue without the engine, at [`Engine::pc`]. The process must have one
+    /// thread.
     pub(crate) fn let_go(&mut self) -> ! {
         self.signals.set_real_mask(u64::MAX);
         self.signals.give_back(true);

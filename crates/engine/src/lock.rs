@@ -37,12 +37,12 @@ impl Lock {
         }
     }
 
-    /// Makes the lock free in a child, where nobody has it.
+    /// Frees the lock in a child process, in which no thread holds it.
     pub(crate) fn reset(&self) {
         self.0.store(FREE, Ordering::Relaxed);
     }
 
-    /// Gives the lock back. The caller must have it.
+    /// Releases the lock, which the caller must hold.
     pub(crate) fn give_back(&self) {
         let Lock(word) = self;
         if word.swap(FREE, Ordering::Release) == AWAITED {

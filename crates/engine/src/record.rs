@@ -119,7 +119,8 @@ impl Recorder {
         }
     }
 
-    /// Waits until `is_done`, at most for a while. Returns false if the host is gone.
+    /// Waits until `is_done` returns true, for a limited time. Returns false if the host's process
+    /// has ended.
     pub(crate) fn wait_until(&self, is_done: impl Fn() -> bool) -> bool {
         let ring = self.ring();
         let space = ring.space.load(Ordering::Acquire);
@@ -285,7 +286,7 @@ impl Recorder {
         at
     }
 
-    /// The number of bytes of the next span: less than usual near the end of a window.
+    /// The number of bytes of the next span. Near the end of a window, spans are shorter.
     fn step(&self) -> u64 {
         (8 * self.span) & !(GUARD_BYTES - 1)
     }
@@ -308,7 +309,8 @@ impl Recorder {
         self.span = (left / 2).clamp(GUARD_BYTES / 8, SPAN);
     }
 
-    /// The number of accesses in the records since the last time. The last block must be complete.
+    /// The number of accesses in the records that were written since the last call. The last block
+    /// must be complete.
     pub(crate) fn walk(&mut self) -> u64 {
         let end = self.position(self.at());
         let fetch = u64::from(self.session().fetches != 0);
@@ -468,7 +470,7 @@ impl Recorder {
         self.session().running.fetch_sub(1, Ordering::Release);
     }
 
-    /// Ends the recording, and tells the host why the engine cannot go on.
+    /// Ends the recording, and reports to the host why the engine cannot continue.
     pub(crate) fn refuse(&mut self, pc: u64, why: &str) {
         let session = self.session();
         let bytes = why.as_bytes();

@@ -29,14 +29,15 @@ use crate::{assist, clock, library, ran_before, table, tell, ways};
 /// The beginning of the message about a process whose recording ends before the process; the reason
 /// follows.
 const RAN_ON: &str = "it ran on unrecorded, as ";
-/// Said of a process that got an error for a call that the engine does not support; the reason follows.
+/// The beginning of the message about a process that got an error for a call that the engine does
+/// not support; the reason follows.
 const DOES_WITHOUT: &str = "a system call was answered with EINVAL, as in QEMU: ";
-/// The most bytes of such a note.
+/// The maximum number of bytes in a note about a refused call.
 const NOTE_BYTES_MAX: usize = DOES_WITHOUT.len() + REFUSED_BYTES_MAX;
 /// The size of the engine's stack in bytes.
 pub(crate) const STACK_BYTES: u64 = 1 << 20;
-/// The most accesses of a repeated instruction that are made together: less than those at which the host takes a block
-/// for one that goes on.
+/// The maximum number of accesses of a repeated instruction that are made together. At a larger
+/// number, the host would assume that the block continues.
 const PIECE: u64 = 14 * STRIP;
 /// The accesses of a repeated instruction that are recorded as a fixed block: all addresses follow from those of the
 /// first element. It is even, as some instructions make two accesses to each element, and the host takes no block
@@ -69,13 +70,13 @@ const SHM_EXEC: u64 = 0o100000;
 /// A thread that is ending, or has ended.
 pub(crate) struct Ended {
     pub(crate) engine: usize,
-    /// 1 until it uses its memory no more.
+    /// 1 as long as the thread uses its memory, then 0.
     pub(crate) is_there: &'static AtomicU32,
 }
 
 /// The state that the threads of a process share.
 pub(crate) struct Shared {
-    /// Code that records, and code that does not.
+    /// Translated code that records; `bare` has translated code that does not record.
     pub(crate) translator: Locked<Translator>,
     pub(crate) bare: Locked<Translator>,
     pub(crate) windows: Windows,
@@ -87,7 +88,7 @@ pub(crate) struct Shared {
     pub(crate) ended: Locked<Vec<Ended>>,
     /// The shared data of all threads.
     pub(crate) all: Locked<Vec<State>>,
-    /// Whether there has been a second thread.
+    /// Whether the process has ever had a second thread.
     pub(crate) is_shared: AtomicBool,
     /// 1 while a thread drops all translated code.
     pub(crate) stop: AtomicU32,
@@ -107,19 +108,23 @@ impl Shared {
 
 /// Instructions that the engine executes or whose accesses it records.
 pub(crate) struct Known {
-    /// By address of a repeated instruction: the instruction, its kind, and the numbers of its block and of the same
-    /// block without instructions: what follows the first piece.
+    /// The repeated instructions by their addresses. The values are the instruction, its kind, and
+    /// the numbers of two blocks: the first records the first piece of the instruction, and the
+    /// second records further pieces and counts no instruction.
     repeats: BTreeMap<u64, (Whole, Kind, [u32; 2])>,
-    /// By number of a repeated instruction's block, and by the distance between elements: the numbers of fixed blocks of
-    /// [`STRIP`] accesses, with the instruction and without it, once they are needed.
+    /// Fixed blocks of [`STRIP`] accesses, which are made when they are needed. The keys are the
+    /// number of a repeated instruction's block and the distance between elements; the values are
+    /// the numbers of the fixed block that counts the instruction and of the one that does not.
     strips: BTreeMap<(u32, u64), [Option<u32>; 2]>,
-    /// By address of an assisted instruction: the instruction, and the number of its block.
+    /// The assisted instructions by their addresses. The values are the instruction and the number
+    /// of its block.
     assists: BTreeMap<u64, (Whole, u32)>,
-    /// Those instructions that bare code has come to: repeated ones with their kind.
+    /// The repeated and assisted instructions that bare code has reached, by their addresses.
+    /// Repeated ones have their kind.
     bare: BTreeMap<u64, (Whole, Option<Kind>)>,
 }
 
-/// The engine, as one thread has it.
+/// The engine's state in one thread.
 pub(crate) struct Engine {
     pub(crate) start: Start,
     pub(crate) state: State,
@@ -135,7 +140,8 @@ pub(crate) struct Engine {
     factory: InstructionInfoFactory,
     /// The address of the record of the last assisted instruction.
     pub(crate) assisted_at: u64,
-    /// The number of the system call that the thread was in when the host attached to it, if the kernel can go on with it.
+    /// The number of the system call in which the thread was when the host attached to it, if the
+    /// kernel can continue this call.
     pub(crate) restarts: u64,
 }
 
@@ -143,12 +149,13 @@ pub(crate) struct Engine {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Repeat {
     kind: Kind,
-    /// The numbers of the block with the instruction, and of the one without.
+    /// The numbers of the block that counts the instruction, and of the block that does not.
     numbers: [u32; 2],
     /// The length of the instruction in bytes.
     bytes: u64,
     is_first: bool,
-    /// rcx before the elements that are executed now, and the number of elements after them.
+    /// The value of rcx before the elements that are executed now; `more` is the number of elements
+    /// after these.
     count: u64,
     more: u64,
     rsi: u64,
@@ -159,12 +166,12 @@ pub(crate) struct Repeat {
 struct Elements<'a> {
     /// The addresses in the next element, in the order of the accesses, with their tags: one or two.
     places: &'a mut [(u64, u16)],
-    /// The distance to the element after it.
+    /// The distance from an element to the next element, in bytes.
     step: u64,
 }
 
 impl Elements<'_> {
-    /// Goes on to the element that is `count` elements further.
+    /// Advances by `count` elements.
     fn advance(&mut self, count: u64) {
         let by = self.step.wrapping_mul(count);
         self.places.iter_mut().for_each(|(at, _)| *at = at.wrapping_add(by));
@@ -179,7 +186,7 @@ struct Whole {
 }
 
 impl Whole {
-    /// Whether its bytes are still there.
+    /// Whether the program's memory still has the bytes of the instruction.
     fn is_there(&self) -> bool {
         let (mut now, length) = ([0; BYTES_MAX], self.instruction.len());
         ways::read_bytes(self.instruction.ip(), now.as_mut_ptr(), length as u64)
@@ -369,8 +376,8 @@ impl Engine {
         self.bare.enter();
     }
 
-    /// Whether the process may run on by itself if the engine cannot go on: it is a child, or a program that was
-    /// executed, and has one thread.
+    /// Whether the process may continue without the engine if the engine cannot continue: the
+    /// process must have one thread, and must be a child or have executed a program.
     fn may_run_on(&self) -> bool {
         let origin = self.recorder.process().origin.load(Ordering::Relaxed);
         origin != Origin::Started as u32 && !self.shared.has_others()
@@ -386,7 +393,7 @@ impl Engine {
         sys::EINVAL
     }
 
-    /// Adds a note that consists of these texts.
+    /// Adds a note that consists of the texts `first` and `second`.
     fn note_of(&mut self, first: &str, second: &str) {
         let mut note = [0; NOTE_BYTES_MAX];
         let text = first.bytes().chain(second.bytes());
@@ -394,8 +401,8 @@ impl Engine {
         self.recorder.text(EventCode::Note, &[], &note[..length]);
     }
 
-    /// Ends the recording at `pc`, as the engine cannot go on. A process that may run on by itself does so; otherwise the
-    /// program ends.
+    /// Ends the recording at `pc`, because the engine cannot continue. A process that may continue
+    /// without the engine does so; any other process ends.
     pub(crate) fn refuse(&mut self, pc: u64, why: &str) -> ! {
         self.settle_counts();
         if self.is_attached() && self.may_park() {

@@ -180,7 +180,8 @@ impl Default for Actions {
     }
 }
 
-/// A thread's settings for signals, and the signals that have come to it.
+/// A thread's settings for signals, and the signals that were delivered to it and are not handled
+/// yet.
 pub(crate) struct Signals {
     actions: &'static Locked<Actions>,
     pub(crate) mask: u64,
@@ -264,7 +265,7 @@ impl Signals {
         })
     }
 
-    /// Resets those of a thread that has ended, for a new one with this mask.
+    /// Resets the settings of a thread that has ended, for a new thread with this mask.
     pub(crate) fn renew(&mut self, mask: u64) {
         self.mask = mask;
         self.stack = [0, SS_DISABLE, 0];

@@ -69,12 +69,12 @@ pub(crate) const SCRATCH: u8 = 10;
 /// The exit for an indirect branch whose target is not in the table.
 pub(crate) const EXIT_INDIRECT: u32 = u32::MAX;
 
-/// The exit for a signal that came just before translated code was entered.
+/// The exit for a signal that was delivered just before translated code was entered.
 pub(crate) const EXIT_AGAIN: u32 = u32::MAX - 1;
 /// The exit from the engine's signal handler.
 pub(crate) const EXIT_SIGNAL: u32 = u32::MAX - 2;
 
-/// The shared data, by its address.
+/// The address of the data that the engine shares with translated code.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State(pub(crate) u64);
 

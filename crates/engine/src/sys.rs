@@ -78,7 +78,7 @@ pub(crate) const EINVAL: i64 = -22;
 pub(crate) const EFAULT: i64 = -14;
 pub(crate) const EPERM: i64 = -1;
 pub(crate) const ENOMEM: i64 = -12;
-/// Linux's internal result if a signal came before the call: see [`crate::signal`].
+/// Linux's internal result if a signal was delivered before the call: see [`crate::signal`].
 pub(crate) const RESTART: i64 = -512;
 
 /// Whether a result is an error.

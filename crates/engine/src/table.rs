@@ -56,7 +56,7 @@ pub(crate) const MISS_CLOCK: i32 = 0x188;
 /// The slot of the address to continue at after a miss, and of the program's stack pointer meanwhile.
 pub(crate) const MISS_BACK: i32 = 0x190;
 pub(crate) const MISS_RSP: i32 = 0x198;
-/// The slot of rax, or of the stack pointer, while the flags are kept there.
+/// The slot in which rax, or the stack pointer, is saved while flags are saved in that register.
 pub(crate) const KEPT: i32 = 0x1a0;
 
 /// The entry of a page.
@@ -80,7 +80,7 @@ pub(crate) fn run(instructions: u32) -> u64 {
     1 | u64::from(instructions) << FETCHES_BITS
 }
 
-/// The fetches in such a word.
+/// The number of fetches in a word to which values of [`run`] were added.
 fn fetches(runs: u64) -> i64 {
     (runs << (u64::BITS - FETCHES_BITS)) as i64 >> (u64::BITS - FETCHES_BITS)
 }
@@ -92,7 +92,7 @@ impl Entry {
         self.stores[0] = self.stores[0].wrapping_add(stores);
     }
 
-    /// Takes loads and stores back that were counted.
+    /// Subtracts loads and stores that were counted before.
     pub(crate) fn uncount(&mut self, loads: u32, stores: u32) {
         self.count(loads.wrapping_neg(), stores.wrapping_neg());
     }
@@ -102,7 +102,7 @@ impl Entry {
         self.runs[0] = self.runs[0].wrapping_add(run(instructions));
     }
 
-    /// Takes a run of a block back, which may be counted later.
+    /// Subtracts a run of a block that was counted before; it may be counted again later.
     pub(crate) fn uncount_run(&mut self, instructions: u32) {
         self.runs[0] = self.runs[0].wrapping_sub(run(instructions));
     }
@@ -114,12 +114,12 @@ impl Entry {
         sum(&self.loads).max(sum(&self.stores)).max(self.more)
     }
 
-    /// The number of loads; it is 0 from here on.
+    /// Returns the number of loads and resets it to 0.
     pub(crate) fn take_loads(&mut self) -> u32 {
         take(&mut self.loads)
     }
 
-    /// The number of stores; it is 0 from here on.
+    /// Returns the number of stores and resets it to 0.
     pub(crate) fn take_stores(&mut self) -> u32 {
         take(&mut self.stores)
     }
@@ -164,7 +164,8 @@ const _: () = {
     assert!(core::mem::offset_of!(Entry, kinds) as i32 == KINDS - ENTRIES);
 };
 
-/// The bit of `kinds` that an entry needs for such accesses.
+/// The bit of `kinds` that an entry must have for a group of accesses with or without loads and
+/// stores.
 pub(crate) fn needed(loads: bool, stores: bool) -> u8 {
     match (loads, stores) {
         (true, true) => BOTH,

@@ -62,7 +62,7 @@ impl Engine {
         self.recorder.mark();
     }
 
-    /// Takes note of a mapping with these rights.
+    /// Records that the program has made a mapping with the rights `rights`.
     fn map_code(&mut self, start: u64, bytes: u64, rights: u64, is_shared: bool) {
         for code in self.shared.codes() {
             code.lock().mapped(start, bytes, rights, is_shared);

@@ -114,7 +114,7 @@ impl Engine {
         self.shared.ended.lock().push(ended);
     }
 
-    /// Ends this thread by `exit`, while others go on.
+    /// Ends this thread by `exit`, while other threads continue.
     pub(crate) fn end_thread(&mut self, arguments: [u64; 6]) -> ! {
         self.report_left_out();
         self.tell(Call::Exit, arguments, 0);
@@ -134,7 +134,7 @@ impl Engine {
     }
 }
 
-/// The word of a thread that did not begin.
+/// The word ([`Ended::is_there`]) of a thread that could not be started.
 static GONE: AtomicU32 = AtomicU32::new(0);
 
 impl Room {

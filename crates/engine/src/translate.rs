@@ -46,7 +46,7 @@ pub(crate) use shared::holds;
 
 /// The size of a region of translated code in bytes.
 const REGION_BYTES: u64 = 64 << 20;
-/// The most regions that are full, once there has been a second thread.
+/// The maximum number of full regions in a process that has ever had a second thread.
 const FULL_MAX: usize = 3;
 /// The largest distance, in bytes, between a region and the code that is translated into it.
 const NEAR_BYTES: u64 = 0x6000_0000;
@@ -79,7 +79,7 @@ pub(crate) enum Exit {
     Uncounted { pc: u64 },
     /// The engine cannot execute the instruction.
     Refused { pc: u64, why: &'static str },
-    /// The block at `pc` was retired; its code was at `host`, in that region.
+    /// The block at `pc` was retired; its translated code was at `host`, in region `region`.
     Gone { pc: u64, host: u64, region: usize },
     /// The code of the block at `pc` has changed.
     Changed { pc: u64, host: u64, region: usize },
@@ -96,10 +96,12 @@ pub(crate) struct Translated {
     /// The end of the block's code.
     pub(crate) end: u64,
     pub(crate) pc: u64,
-    /// The number of bytes of its instructions and their hash; 0 if it is never used again.
+    /// The number of bytes of the block's instructions, or 0 if the block is never used again;
+    /// `hash` is the hash of these bytes.
     bytes: u32,
     hash: u64,
-    /// Whether it begins with a comparison of its code.
+    /// Whether the translated code first compares the block's instructions with those that were
+    /// translated.
     is_checked: bool,
     /// The number of words of the block's record that stay.
     pub(crate) words: u32,
@@ -112,19 +114,21 @@ pub(crate) struct Translated {
     instructions: u32,
     told: u32,
     accesses: u32,
-    /// What it adds to the count of bare code: see [`crate::bare`].
+    /// The value that an execution of the block adds to the counter of bare code: see
+    /// [`crate::bare`].
     pub(crate) counts: u64,
     /// The index of the block among those whose accesses are counted; [`NOT_COUNTED`] for others.
     counted: u32,
 }
 
 impl Translated {
-    /// Whether it is an instruction whose accesses the engine has recorded.
+    /// Whether the block is a single instruction whose accesses the engine records itself.
     pub(crate) fn is_assisted(&self) -> bool {
         self.record == NONE
     }
 
-    /// Whether it is not recorded: its record is written, and the next block writes over it.
+    /// Whether the block is not recorded. Its record is written nevertheless, and the next block
+    /// overwrites it.
     pub(crate) fn is_silent(&self) -> bool {
         self.words == 0 && !self.is_assisted()
     }
@@ -147,7 +151,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// The scratch register there.
+    /// The scratch register at this position.
     pub(crate) fn scratch(&self) -> u8 {
         if self.after { SCRATCH } else { self.block.scratch }
     }
@@ -157,13 +161,14 @@ struct Region {
     start: u64,
     hot: Code,
     cold: Code,
-    /// The address to jump to for an exit, with the exit's number in its slot.
+    /// The address to which translated code jumps for an exit, after it has stored the exit's
+    /// number in its slot.
     leave: u64,
     miss: u64,
     /// The address to jump to for a check that fails.
     missed: u64,
     blocks: Vec<Translated>,
-    /// Whether nothing more is translated into it.
+    /// Whether the region is full, so that no more blocks are translated into it.
     is_full: bool,
 }
 
@@ -184,9 +189,10 @@ pub(crate) trait Log {
 /// All translated code.
 pub(crate) struct Translator {
     state: State,
-    /// Whether its code records nothing, and only counts: see [`crate::bare`].
+    /// Whether the translated code records nothing and only counts: see [`crate::bare`].
     pub(crate) is_bare: bool,
-    /// The addresses before whose blocks such code is left; and whether fetches count.
+    /// The addresses of blocks before which bare code returns to the engine. `fetches` says whether
+    /// fetches count.
     pub(crate) places: Vec<u64>,
     pub(crate) fetches: u32,
     /// The offset of the table of targets in the shared data.
@@ -291,7 +297,7 @@ impl Translator {
         self.retire(start, end);
     }
 
-    /// Whether more regions are full than are kept once there has been a second thread.
+    /// Whether more regions are full than a process that has ever had a second thread may keep.
     pub(crate) fn is_too_large(&self) -> bool {
         self.regions.iter().filter(|region| region.is_full).count() >= FULL_MAX
     }
@@ -1126,7 +1132,7 @@ impl Region {
         })
     }
 
-    /// Resets it to no blocks.
+    /// Removes all blocks from the region.
     fn begin(&mut self, enter: u64, counting: Option<Counting>) {
         self.blocks.clear();
         self.is_full = false;

@@ -155,7 +155,7 @@ impl Engine {
         }
     }
 
-    /// Adds accesses to those that the process has made.
+    /// Adds `accesses` to the number of accesses that the process has made.
     fn advance(&self, accesses: u64) {
         let position = &self.recorder.process().position;
         let more = |position: u64| Some(position.saturating_add(accesses));
@@ -195,8 +195,8 @@ impl Engine {
         true
     }
 
-    /// Whether the engine may execute `accesses` now in bare code. If not, the thread has to go on by the loop, which
-    /// changes to recorded code.
+    /// Whether the engine may execute `accesses` now in bare code. If not, the thread has to
+    /// continue in the engine's loop, which changes to recording code.
     pub(crate) fn may_leave_out(&mut self, accesses: u64) -> bool {
         self.bare.wanted = accesses;
         let may = self.bare.room() >= accesses || self.take_share();
@@ -285,7 +285,8 @@ impl Engine {
         }
     }
 
-    /// In a sample: adds what this thread has recorded since the last time to what its process has made.
+    /// In a sample: adds the accesses that this thread has recorded since the last call to the
+    /// accesses of its process.
     pub(crate) fn count_recorded(&mut self) {
         if self.recorder.is_off {
             return;

@@ -99,43 +99,43 @@ pub enum Wrong {
     Absent,
     /// The page table does not permit an access of this kind.
     Right,
-    /// The page counts as clean, and the store does not change that.
+    /// The page table marks the page as clean, and the store does not set the dirty bit.
     Clean,
-    /// The trace does not tell.
+    /// The trace does not show what the page table has.
     Unknown,
 }
 
-/// What made a translation old.
+/// The event after which a translation was old.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
     /// A store to a page-table entry.
     Entry,
     /// A write of CR3.
     Root,
-    /// The space has ended, and its page table was used for another one.
+    /// The space has ended, and its page table was used for another space.
     Space,
 }
 
 /// A change after which a flush is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Change {
-    /// The processor that made it.
+    /// The processor that made the change.
     pub processor: u32,
     task: u64,
     /// The code.
     pub code: Code,
-    /// The number of accesses before it.
+    /// The number of accesses before the change.
     pub at: u64,
-    /// Its number among all changes, from 1.
+    /// The number of the change; the first change has the number 1.
     number: u64,
-    /// How often its task had returned to its program before.
+    /// How often the task that made the change had returned to its program before.
     returns: u64,
 }
 
 /// The use of an old translation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
-    /// The number of accesses before it.
+    /// The number of accesses before this use.
     pub at: u64,
     /// The processor.
     pub processor: u32,
@@ -147,7 +147,7 @@ pub struct Report {
     pub addr: u64,
     /// Fetch, load or store.
     pub kind: Kind,
-    /// Whether it is an access of a program.
+    /// Whether the access was made by a program and not by the kernel.
     pub is_program: bool,
     /// The physical address that the old translation gives, if it is known.
     pub used: Option<u64>,
@@ -182,9 +182,9 @@ pub struct Flushed {
 /// A part of the kernel's addresses that comes from a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Image {
-    /// The path of the file, and its build.
+    /// The path of the file.
     pub path: String,
-    /// Its build, if it is known.
+    /// The identity of the file's build, if it is known.
     pub identity: Option<String>,
     /// The first address, the length in bytes, and the offset in the file.
     pub start: u64,
@@ -211,11 +211,12 @@ pub enum Failure {
     Unfit(String),
     /// The trace cannot be read.
     Trace(trace::Error),
-    /// The caller has asked to stop.
+    /// The caller has requested that the check ends.
     Stopped,
 }
 
-/// Checks a whole trace. `go_on` is called with the number of accesses so far, and returns whether to go on.
+/// Checks a whole trace. `go_on` is called with the number of accesses so far, and returns whether
+/// the check continues.
 ///
 /// # Errors
 ///

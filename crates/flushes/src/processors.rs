@@ -20,18 +20,19 @@ use super::{Allowed, Cause, Change, Code, Flushed, Report, Seed, Wrong};
 mod bits {
     pub(super) const WRITE_PROTECT: u64 = 1 << 16;
     pub(super) const PAGING: u64 = 1 << 31;
-    /// Of CR4: page-size extensions, physical-address extension, global pages, five levels.
+    /// Bits of CR4: page-size extensions, physical-address extension, global pages, five levels.
     pub(super) const PSE: u64 = 1 << 4;
     pub(super) const PAE: u64 = 1 << 5;
     pub(super) const PGE: u64 = 1 << 7;
     pub(super) const LA57: u64 = 1 << 12;
     pub(super) const PCIDE: u64 = 1 << 17;
     pub(super) const SMEP: u64 = 1 << 20;
-    /// Of CR3: the root, the context, and whether the write flushes nothing.
+    /// Bits of a value that is written to CR3: the root, the context, and whether the write flushes
+    /// nothing.
     pub(super) const ROOT: u64 = 0x000f_ffff_ffff_f000;
     pub(super) const CONTEXT: u64 = 0xfff;
     pub(super) const NO_FLUSH: u64 = 1 << 63;
-    /// Of the error code of a page fault.
+    /// Bits of the error code of a page fault.
     pub(super) const STORE: u32 = 2;
     pub(super) const USER: u32 = 4;
     pub(super) const FETCH: u32 = 16;
@@ -63,7 +64,7 @@ pub(super) enum Invpcid {
     Context(u16),
     /// Everything.
     All,
-    /// Everything but global pages.
+    /// All translations except those of global pages.
     AllButGlobal,
 }
 
@@ -74,9 +75,10 @@ struct Processor {
     tlb: Tlb,
     front: Box<[Front; FRONT]>,
     task: u64,
-    /// Whether it runs a program.
+    /// Whether the processor runs a program, and not the kernel.
     in_program: bool,
-    /// The last page in the lower half from which it fetched code, the epoch, and whether the page is a program's.
+    /// The last page in the lower half from which the processor fetched code, the epoch, and
+    /// whether the page belongs to a program.
     low: (u64, u64, bool),
     code: Code,
     /// The last write of CR3 with another root, if it flushed nothing.
@@ -126,7 +128,8 @@ pub(super) struct Checker {
     pub(super) allowed: Allowed,
     pub(super) flushed: Flushed,
     pub(super) unknown: u64,
-    /// Translations of the trace that are those of the page tables, and those that are not.
+    /// The number of translations in the trace that agree with the page tables, and the number that
+    /// do not.
     pub(super) compared: (u64, u64),
     pub(super) uses: u64,
     pub(super) reports: Vec<Report>,
@@ -564,8 +567,8 @@ impl Checker {
         self.reports.push(report);
     }
 
-    /// Why the flush for a change is overdue when `task` uses the old translation; `None` if the operation that made
-    /// the change may still be going on.
+    /// Why the flush for a change is overdue when `task` uses the old translation; `None` if the
+    /// operation that made the change may still be in progress.
     fn overdue(&self, change: &Change, task: u64, frame: u64) -> Option<&'static str> {
         if change.task == task {
             return Some(WHY_ITSELF);

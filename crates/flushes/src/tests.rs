@@ -35,7 +35,7 @@ fn entry(space: usize, page: u64) -> u64 {
     ROOTS[space] + 0x3000 + 8 * page
 }
 
-/// The entry above it, which points to the lowest table.
+/// The entry of the level above, which points to the lowest table.
 fn above(space: usize) -> u64 {
     ROOTS[space] + 0x2000 + 8
 }

@@ -12,9 +12,9 @@ const SIZES: [u8; 3] = [12, 21, 30];
 pub(super) struct Held {
     pub(super) page: Page,
     pub(super) path: Path,
-    /// The number of changes of page tables before it was loaded.
+    /// The number of changes of page tables before this translation was loaded.
     pub(super) loaded: u64,
-    /// Whether a use of it has been reported.
+    /// Whether a use of this translation has been reported.
     pub(super) reported: bool,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Held {
 #[derive(Default)]
 struct Context {
     pages: FxHashMap<(u8, u64), Held>,
-    /// Which sizes it has had.
+    /// For each size: whether the context has ever had a translation of that size.
     sizes: [bool; 3],
 }
 

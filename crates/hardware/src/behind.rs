@@ -101,9 +101,9 @@ pub trait Behind {
     /// Reports the path of a walk from a node that the page table no longer has.
     fn walk_from_stale(&mut self, walk: &Walk, way: Way<'_>);
 
-    /// Reports where the last walk ended, before the TLB is refilled; called if the machine has a predictor
-    /// of walks. `by` is the instruction that caused the walk, if a predictor needs it and the trace has
-    /// it.
+    /// Reports the entry at which the last walk ended, before the TLB is refilled. Called if the
+    /// machine has a predictor of walks. `by` is the instruction that caused the walk, if a
+    /// predictor needs it and the trace has it.
     fn found(&mut self, by: Option<u64>, spot: Spot);
 
     /// Reports that the last walk faulted; `there` is the page that forbids the access, if there is

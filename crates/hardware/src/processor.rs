@@ -107,7 +107,8 @@ fn trace_cache(description: &Description) -> Result<Option<TraceCache>, Refusal>
     };
     let key = |key: &str| format!("trace_cache.{key}");
     if !(0.1..=16.0).contains(&described.uops_per_instruction) {
-        let what = "write 0.1 to 16 micro-ops per instruction".to_owned();
+        let what =
+            "the number of micro-ops per instruction is out of range: write 0.1 to 16".to_owned();
         return Err(Refusal::new(key("uops_per_instruction"), what));
     }
     if !description.core.fetches {

@@ -79,7 +79,9 @@ pub fn pages(description: &Description) -> Result<SurePages, String> {
     let entries = |kind| {
         let (name, _, tlb) = serving(kind).ok_or("a kind of access has no TLB")?;
         let entries = tlb.entries.filter(|_| !tlb.paired && tlb.blocks.is_none());
-        let entries = entries.ok_or_else(|| format!("tlb.{name} is not one array of pages"))?;
+        let entries = entries.ok_or_else(|| {
+            format!("tlb.{name} has several arrays, or entries for several pages")
+        })?;
         let replaces = match tlb.replacement.as_str() {
             "lru" => Replaces::Lru,
             "fifo" => Replaces::Fifo,

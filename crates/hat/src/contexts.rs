@@ -31,9 +31,10 @@ pub struct ContextLimit {
 /// Counts of how contexts were assigned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ContextCounts {
-    /// Entries into a space that had a context, without the lock.
+    /// Times that a space was entered that had a context, without the lock.
     pub unlisted: u64,
-    /// Entries into a space that had a context, with the lock, because the order of use was kept.
+    /// Times that a space was entered that had a context, with the lock, because the order of use
+    /// was kept.
     pub listed: u64,
     /// Contexts assigned to a space that had none.
     pub taken: u64,
@@ -67,8 +68,8 @@ impl core::error::Error for NoContext {}
 #[derive(Debug, Default)]
 pub struct Contexts {
     pub(crate) limit: Option<ContextLimit>,
-    /// For each context that was ever used, the space that has it, and the time when that space was
-    /// last entered.
+    /// For each context that was ever used: the space to which it belongs, and the time when that
+    /// space was last entered.
     owners: Vec<Option<(u32, u64)>>,
     /// The context of each space. Two processors that enter a space at the same time get the same
     /// context.

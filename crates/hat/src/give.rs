@@ -80,7 +80,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// `space` has in `range`. If `with_own` is true, the pages of `space` in `range` are unmapped
     /// too. `each` is called with each page, in its state before the operation.
     ///
-    /// When this returns, no processor uses any of these pages.
+    /// When this function returns, no processor uses any of the revoked pages.
     pub fn revoke(
         &self,
         space: HatSpace,
@@ -302,7 +302,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
 /// Pages that were mapped from others.
 struct Descendants {
     pages: SmallVec<[Mapped; FEW]>,
-    /// Whether there are more, for which there was no memory.
+    /// Whether there are more pages, for which the list had no memory.
     is_short: bool,
 }
 

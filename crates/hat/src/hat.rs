@@ -62,7 +62,8 @@ pub enum Tables<T: Mounted + ?Sized> {
 pub enum LoadError {
     /// No memory is left for a table. The pages can be loaded later: nothing is lost.
     NoTableMemory,
-    /// The page table cannot hold these pages, or something is mapped there already.
+    /// The page table has no entries for these pages, or other pages are already mapped at these
+    /// addresses.
     Table(Error),
     /// The space does not exist.
     NoSpace(HatSpace),
@@ -346,7 +347,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
 pub(crate) struct Change {
     /// The flush tokens of each space; most operations change one space.
     flushes: SmallVec<[(HatSpace, Flush); 1]>,
-    /// A token for which there was no room. It is carried out after the others.
+    /// A token for which the list of tokens had no room. The token is carried out after those in
+    /// the list.
     late: Option<(HatSpace, Flush)>,
     /// The pages that have been removed from page tables but not yet from the list of their frame;
     /// usually one.
@@ -379,13 +381,13 @@ impl Change {
         self.late.is_none()
     }
 
-    /// Adds a page that was removed, for which there is room ([`Change::has_room`]). Returns whether there was.
+    /// Adds a page that was removed. Returns whether there was room for it ([`Change::has_room`]).
     pub(crate) fn try_removed(&mut self, space: HatSpace, mmu: u8, mapping: &Mapping) -> bool {
         room::push(&mut self.removed, (mapping.translation.frame, noted(space, mmu, mapping)))
             .is_ok()
     }
 
-    /// Whether there is room for one more page, and for its token.
+    /// Whether the lists have room for one more page and its token.
     pub(crate) fn has_room(&mut self) -> bool {
         self.late.is_none() && self.removed.try_reserve(1).is_ok()
     }

@@ -14,7 +14,8 @@ use crate::{
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
-    /// The space as its page table identifies it: the value for a processor's root register.
+    /// The space in the form in which its page table identifies it: the value for a processor's
+    /// root register.
     pub fn space(&self, space: HatSpace) -> Option<Space> {
         self.scheme.enter(Site::Look, |held| {
             held.space(space.0, AddressSpace::processor, |entry, _| Some(entry?.inner))

@@ -19,7 +19,8 @@ pub struct Pool {
     share_bytes: Option<u64>,
     used_bytes: u64,
     peak_bytes: u64,
-    /// There is room for all frames of a pool with a share, so that to put one back needs no memory.
+    /// The free frames. The list of a pool with a share has capacity for all of its frames, so
+    /// returning a frame needs no memory.
     free: Vec<(PhysAddr, PageSize)>,
     /// The number of frames in use.
     used: usize,

@@ -1,4 +1,5 @@
-//! Lists of bounded length in themselves, which go on without memory of the heap.
+//! Lists that hold a limited number of elements in themselves. If the heap has no memory for more
+//! elements, the list keeps those that it has.
 //!
 //! ```text
 //!   memory is left     | all that was found |           one pass

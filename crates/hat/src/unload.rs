@@ -433,10 +433,11 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 }
 
-/// Pages that map frames. If no memory is left for all of them, it is the first few in order.
+/// Pages that map some frames. If no memory is left for a list of all of these pages, the list has
+/// only the first of them, in order.
 pub(crate) struct Found {
     pub(crate) pages: SmallVec<[Mapped; FEW]>,
-    /// Whether there are more.
+    /// Whether there are more pages that map these frames.
     is_short: bool,
 }
 

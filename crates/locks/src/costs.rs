@@ -172,8 +172,8 @@ impl Costs {
     }
 }
 
-/// The measured duration of work, by the class of the lock under which it is done. If several locks
-/// are held, that is the lock taken last.
+/// The measured duration of work, by the class of the lock under which it is done. Work under
+/// several locks is counted for the lock that was taken last.
 #[derive(Clone, Debug, Default)]
 pub struct Paces(pub BTreeMap<Option<Class>, Pace>);
 

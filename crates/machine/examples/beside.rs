@@ -46,7 +46,7 @@ struct Done {
     /// For each group, three bits per page: whether it is mapped (bits 0 to 15), accessed (from bit
     /// 16 on) and dirty (from bit 32 on).
     usage: Vec<u64>,
-    /// Frames that came into use.
+    /// The number of frames that were allocated since the beginning.
     frames: i64,
     /// A digest of the bytes of page tables.
     bytes: u64,
@@ -108,7 +108,7 @@ fn mmap(addr: u64, bytes: u64, prot: u32) -> Row {
     Row::Event(Event::Mmap { addr, bytes, prot, flags, fd, offset, path, file, result })
 }
 
-/// The number of steps that were compared.
+/// Compares the steps. Returns their number.
 fn compare(name: &str, settings: &[String]) -> Result<u64, String> {
     let text = |error: machine::Error| error.to_string();
     let machine = Machine::load(name, settings).map_err(text)?;

@@ -43,7 +43,7 @@ fn row(line: &str) -> Result<Row, String> {
     Ok(Row::Access(kind, number("addr")?, number("bytes")? as u32))
 }
 
-/// The results for the lines on standard input.
+/// Runs the lines of standard input. Returns the results as JSON.
 fn run(name: &str, settings: &[String]) -> Result<String, String> {
     let machine = Machine::load(name, settings).map_err(|error| error.to_string())?;
     let (mut rows, mut born) = (Vec::new(), 1);

@@ -27,10 +27,10 @@ use hat::{Hat, HatSpace};
 use machine::Machine;
 use pagetable::{Flush, Reference, Translation};
 
-/// Where the tables are in physical memory, and how many bytes they may take.
+/// The physical address of the tables, and their largest size in bytes.
 const TABLES: u64 = 24 << 20;
 const TABLES_BYTES: u64 = 16 << 20;
-/// Where the pages' frames are.
+/// The physical address of the pages' frames.
 const FRAMES: u64 = TABLES + TABLES_BYTES;
 /// A processor sees its memory without translation at the addresses from here on (kseg0). A kernel's pointers in a
 /// table are such addresses, so that the handler can use them as they are.
@@ -42,7 +42,7 @@ const PROGRAM: [(u64, u64); 3] = [(0x40_0000, 40), (0x1000_0000, 60), (0x7fff_00
 const APART: u64 = 200;
 const APART_START: u64 = 1 << 31;
 const APART_END: u64 = 1 << 39;
-/// How often each page is accessed, and how many accesses find no page.
+/// The number of accesses to each page, and the number of accesses to addresses without a page.
 const ROUNDS: u64 = 2;
 const LOST: u64 = 10;
 /// The value that stands for the word read by an access that finds no page.

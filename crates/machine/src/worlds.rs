@@ -24,7 +24,7 @@ pub type Numbers = Vec<(&'static str, u64)>;
 /// Creates a world and returns its results.
 pub type Make = fn() -> Numbers;
 
-/// The worlds by name.
+/// The functions that make these worlds, by name.
 pub const WORLDS: [(&str, Make); 3] = [("fig2", figure_2), ("fig3", figure_3), ("fig4", figure_4)];
 
 const BASE: PageSize = PageSize::SIZE_4K;

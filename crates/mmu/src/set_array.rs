@@ -307,7 +307,7 @@ fn fingerprint(key: u64) -> u8 {
     (hash as u8).clamp(EMPTY + 1, PAD - 1)
 }
 
-/// The fingerprint of `key` in every byte.
+/// A word with the fingerprint of `key` in each of its bytes.
 #[inline]
 fn pattern_of(key: u64) -> u64 {
     EACH_BYTE * u64::from(fingerprint(key))

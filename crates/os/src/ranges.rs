@@ -22,7 +22,7 @@ use rustc_hash::FxHashMap;
 /// The data of a range, except its first address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Rest {
-    /// The address after its last byte.
+    /// The address after the last byte of the range.
     end: u64,
     /// The difference between physical and virtual addresses in the range.
     to_phys: u64,

@@ -101,7 +101,7 @@ impl SubAssign for Footprint {
 /// A request to show an entry of one space's root in another space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loan {
-    /// The space that has the entry.
+    /// The space whose root has the original entry.
     pub from: Space,
     /// An address that the entry maps in that space.
     pub addr: VirtAddr,

@@ -316,11 +316,12 @@
 //!
 //! # If the heap has no memory left
 //!
-//! A table that keeps data outside its frames allocates it before an entry changes. An operation for which there
-//! is no memory returns [`Error::NoMemory`], and nothing has changed. To unmap one page needs no memory; to
-//! unmap a range or to destroy a space may need a list. A caller that must go on without it unmaps the pages one
-//! after the other, and destroys the empty space. Only in trees of more than five levels (such as [`Mpt`]) and
-//! in the replicated form of hashed tables does one page need memory too.
+//! A table that keeps data outside its frames allocates it before an entry changes. An operation
+//! for which there is no memory returns [`Error::NoMemory`], and nothing has changed. To unmap one
+//! page needs no memory; to unmap a range or to destroy a space may need a list. A caller that must
+//! continue without memory unmaps the pages one after the other, and destroys the empty space. Only
+//! in trees of more than five levels (such as [`Mpt`]) and in the replicated form of hashed tables
+//! does one page need memory too.
 //!
 //! The following still panics without memory: constructors of tables that have data of their own (such as
 //! `Guarded::new` and `Hashed::new`), `Tree::shape`, [`Mounted`]'s walks, whose references are in a list,

@@ -12,8 +12,9 @@ use crate::{
 ///   |  taken one by one: `take`     |  `allocate`      |
 /// ```
 ///
-/// It is used for a memory in which the frame of each page is given (a trace with physical
-/// addresses). Page tables need frames too, and must not get a frame that the trace uses later.
+/// This allocator is used for a memory in which the frame of each page is given (a trace with
+/// physical addresses). Page tables need frames too, and must not get a frame that the trace uses
+/// later.
 pub struct Apart {
     from: u32,
     taken: Buddy,

@@ -71,9 +71,9 @@ pub struct Identity {
 ///         22       state    23 order (of a free block's first frame)    24 node    25 flags
 /// ```
 ///
-/// It holds no page size (G98 section 6.1): a large page is represented by the adjacent descriptors
-/// of its base frames. Only a *free* block has an order, which is in the descriptor of its first
-/// frame, so that the free lists need no memory of their own.
+/// A descriptor has no page size (G98 section 6.1): a large page is represented by the adjacent
+/// descriptors of its base frames. Only a *free* block has an order, which is in the descriptor of
+/// its first frame, so that the free lists need no memory of their own.
 ///
 /// The type is aligned so that the descriptors of two frames that are buddies share a 64-byte cache
 /// line.

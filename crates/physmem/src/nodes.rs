@@ -16,7 +16,7 @@ use crate::{
 ///
 /// A request is served by its home node. If that node has no suitable frames and the request allows
 /// it, frames are borrowed from the nearest node, then from the next nearest (G98 section 6.5: IRIX
-/// borrows a large page from an adjacent node unless locality matters more). A request with a
+/// borrows a large page from an adjacent node unless locality is more important). A request with a
 /// colour states whether the colour or the node is given up first ([`Rather`]).
 pub struct Nodes<A> {
     parts: Vec<(Range<u32>, A)>,

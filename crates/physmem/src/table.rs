@@ -49,9 +49,10 @@ pub struct FrameTable {
 /// The descriptors of a chunk except the first.
 enum Others {
     /// All these descriptors are equal: they have this state and no other contents. The memory for
-    /// writing them out is reserved when a frame of the chunk is first in use. It is not touched before.
+    /// storing them separately is reserved when a frame of the chunk is first in use. It is not
+    /// touched before it is needed.
     Alike(State, Option<Vec<Pfdat>>),
-    /// Each descriptor is written out.
+    /// Each descriptor is stored separately.
     Written(Box<Chunk>),
 }
 

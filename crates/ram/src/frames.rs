@@ -130,7 +130,7 @@ pub fn lists(
     }
     let error = |error: &dyn std::fmt::Display| Refusal::new("memory.allocator", error.to_string());
     let count = u32::try_from(memory.size.0 >> base.shift())
-        .map_err(|_| error(&"memory has too many frames"))?;
+        .map_err(|_| error(&"memory has 2^32 base frames or more: write a smaller memory.size"))?;
     let largest = PageSize::from_shift(24).unwrap_or(base);
     let mut listed: Vec<PageSize> = sizes.iter().copied().filter(|size| *size < largest).collect();
     // The list of this size always exists, because a node of a page table can be larger than any
@@ -194,7 +194,7 @@ pub fn reserved(
     let Some(sizes) = sizes else { return Ok(Vec::new()) };
     let refuse = |what: String| Err(Refusal::new(format!("{key}.sizes"), what));
     if sizes.is_empty() {
-        return refuse(format!("write at least one size, or leave {key} out"));
+        return refuse(format!("the list has no size: write at least one, or leave {key} out"));
     }
     let mut orders = Vec::new();
     for size in sizes.into_iter().map(|size| size.0) {
@@ -226,12 +226,14 @@ const AGED_BYTES_MAX: u64 = 16 << 30;
 /// of frames in use afterwards.
 pub fn age(frames: &mut FrameStore, aged: &description::Aged) -> Result<u64, String> {
     if frames.bytes() > AGED_BYTES_MAX {
-        return Err("memory.size must be 16G at most if memory.aged is set".to_owned());
+        let what = "memory.aged fills all of memory, which may therefore have at most 16G: write a \
+                    smaller memory.size";
+        return Err(what.to_owned());
     }
     let permille = |share: f64| (0.0..=1.0).contains(&share).then_some((share * 1000.0) as u16);
     let (Some(free_permille), Some(wired_permille)) = (permille(aged.free), permille(aged.wired))
     else {
-        return Err("free and wired are shares of memory, from 0 to 1".to_owned());
+        return Err("free and wired are shares of memory: write numbers from 0 to 1".to_owned());
     };
     let aging = physmem::Aging { free_permille, wired_permille, seed: aged.seed };
     let aged = physmem::age(frames, aging).map_err(|error| error.to_string())?;

@@ -168,12 +168,12 @@ pub fn check(description: &Description) -> Result<(), Refusal> {
         is_mosaic.then(|| format!("tlb.{name}.blocks.kind"))
     });
     if let (Some(key), None) = (asks_tlb, &os.mosaic) {
-        let what = "TLB entries of kind mosaic need frames that are chosen by hashes: set \
-                    os.mosaic={}";
+        let what = "TLB entries of kind mosaic need an allocator that chooses frames by hashes: \
+                    set os.mosaic={}";
         return refuse(&key, what.to_owned());
     }
     if description.restseg.is_some() && os.utopia.is_none() {
-        let what = "memory has no restrictive segments that could be searched: set os.utopia={}";
+        let what = "[restseg] searches restrictive segments, but memory has none: set os.utopia={}";
         return refuse("restseg", what.to_owned());
     }
     let key = match (&os.mosaic, &os.utopia) {
@@ -202,7 +202,7 @@ pub fn check(description: &Description) -> Result<(), Refusal> {
         (description.page_table.is_none(), "a machine without a page table"),
     ];
     if let Some((_, what)) = has.into_iter().find(|(has, _)| *has) {
-        return refuse(key, format!("{what} and {key} exclude each other: leave one out"));
+        return refuse(key, format!("{what} and {key} cannot be used together: leave one out"));
     }
     if description.restseg.is_none() {
         return Ok(());
@@ -220,9 +220,10 @@ pub fn check(description: &Description) -> Result<(), Refusal> {
         ),
     ];
     match has.into_iter().find(|(has, _)| *has) {
-        Some((_, what)) => {
-            refuse("restseg", format!("{what} and [restseg] exclude each other: leave one out"))
-        }
+        Some((_, what)) => refuse(
+            "restseg",
+            format!("{what} and [restseg] cannot be used together: leave one out"),
+        ),
         None => Ok(()),
     }
 }

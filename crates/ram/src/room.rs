@@ -61,13 +61,16 @@ pub(crate) fn leave_out(memory: &mut FrameStore, holes: &[Hole]) -> Result<u64, 
     for hole in holes {
         if !hole.first.is_multiple_of(base) || !hole.end.is_multiple_of(base) {
             return Err(format!(
-                "the hole {hole} does not begin and end with a page of {base} bytes"
+                "the hole {hole} does not begin and end at multiples of the page size, {base} bytes: \
+                 write such multiples"
             ));
         }
         let frames = hole.first.min(end) / base..hole.end.min(end) / base;
         for frame in frames {
             if !memory.take(FrameId(frame as u32), 0, State::Offline) {
-                return Err(format!("the hole {hole} overlaps another one"));
+                return Err(format!(
+                    "the hole {hole} overlaps another hole: write holes that do not overlap"
+                ));
             }
             absent += 1;
         }
@@ -81,13 +84,14 @@ pub(crate) fn have_had(memory: &mut FrameStore, former: &Former) -> Result<u64, 
     let Former { guests, left, memory: each, granule, seed, .. } = former;
     if left > guests {
         return Err(format!(
-            "{left} of {guests} former guests cannot remain: write at most {guests}"
+            "of {guests} former guests, {left} cannot be left: write at most {guests}"
         ));
     }
     let granule = granule.0;
     if granule < memory.base() || each.0 == 0 || !each.0.is_multiple_of(granule.bytes()) {
         return Err(format!(
-            "a guest's memory of {each} is not a whole number of blocks of {granule}"
+            "the memory of a former guest, {each}, must be a multiple of the granule, {granule}, \
+             which must be a base page or more"
         ));
     }
     let order = memory.table().order(granule);

@@ -68,15 +68,18 @@ impl Topology {
             given => given.to_vec(),
         };
         if distances.len() != nodes || distances.iter().any(|row| row.len() != nodes) {
-            let what = format!("write {nodes} rows of {nodes} distances, one for each node");
+            let what = format!(
+                "the distances must be {nodes} rows of {nodes} numbers, with a row and a column for \
+                 each node"
+            );
             return refuse(".distances", what);
         }
         for (from, row) in distances.iter().enumerate() {
             for (to, distance) in row.iter().enumerate() {
                 if (from == to && *distance != OWN) || *distance < OWN || *distance > 255 {
                     let what = format!(
-                        "node {from} is {distance} from node {to}: a node is 10 from itself, and 10 to \
-                         255 from others"
+                        "the distance from node {from} to node {to} is {distance}: write 10 for a \
+                         node's distance to itself, and 10 to 255 for distances to other nodes"
                     );
                     return refuse(".distances", what);
                 }
@@ -89,7 +92,8 @@ impl Topology {
         };
         if processors.len() != count || processors.iter().any(|node| usize::from(*node) >= nodes) {
             let what = format!(
-                "write a node, 0 to {}, for each of the {count} processors of core.count",
+                "processors must list the node of each of the {count} processors (core.count), a \
+                 number from 0 to {}",
                 nodes - 1
             );
             return refuse(".processors", what);

@@ -42,7 +42,8 @@ enum Form {
     Pages,
     /// The arguments of `execveat`: a directory's descriptor before the path, and flags at the end.
     At,
-    /// The call has no arguments. The number is the flags of an equivalent `clone`.
+    /// A call without arguments that creates a process. The number is the flags of an equivalent
+    /// `clone`.
     Fork(u64),
 }
 

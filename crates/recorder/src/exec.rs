@@ -210,11 +210,11 @@ impl Plan {
 /// descriptor.
 #[derive(PartialEq, Eq)]
 enum Held {
-    /// Through the descriptor itself: `execve` does not close it.
+    /// QEMU uses the descriptor itself, which `execve` does not close.
     Nothing,
-    /// By the file's path.
+    /// QEMU opens the file by its path.
     ByPath,
-    /// Through a copy of the descriptor.
+    /// QEMU uses this copy of the descriptor.
     Copy(i32),
 }
 

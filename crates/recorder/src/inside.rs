@@ -152,7 +152,7 @@ pub(crate) fn settle(vcpu: u32) {
     }
 }
 
-/// Called when QEMU drops its translations.
+/// Called when QEMU drops its translated blocks.
 pub(crate) fn forget_code() {
     // SAFETY: no translated code runs.
     unsafe { pagewalk_forget_links() };

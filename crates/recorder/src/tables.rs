@@ -135,7 +135,8 @@ impl Tables {
         }
     }
 
-    /// One entry less points to a table, or the root is none.
+    /// Called when an entry that pointed to the table at `page` no longer does, or when the table
+    /// is no longer a root.
     fn unlink(&mut self, page: u64, memory: &mut dyn Memory) {
         let Some(table) = self.tables.get_mut(&page) else { return };
         table.links -= 1;

@@ -129,7 +129,7 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
     }
 }
 
-/// Called when QEMU drops its translations.
+/// Called when QEMU drops its translated blocks.
 pub(crate) unsafe extern "C" fn on_flush(_: Id) {
     qemu::forget_code();
     if !sure::is_on() {

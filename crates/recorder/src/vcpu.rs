@@ -35,7 +35,7 @@ use crate::{ffi, qemu, span, sure};
 
 /// The size of a record in bytes.
 pub(crate) const RECORD_BYTES: usize = size_of::<u64>();
-/// The bits of a cursor that are its offset in the span.
+/// The bits of a cursor that give its offset within the span.
 pub(crate) const SPAN_MASK: usize = SPAN_RECORDS * RECORD_BYTES - 1;
 /// The largest offset in a span at which there is room for a block. Blocks never fill a span to its
 /// end, since a cursor at the end would look like one at the beginning of a span.

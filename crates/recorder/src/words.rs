@@ -188,7 +188,7 @@ impl Words {
         Stamp::of(self.get(address, of))
     }
 
-    /// The time of a held page's last use by any of `kinds`.
+    /// The time of the last use, by any of `kinds`, of a page that is known to be in the TLB.
     #[inline(always)]
     pub(crate) fn last_use(self, page: u64, kinds: &[HitsOf]) -> Stamp {
         let mut last = Stamp::default();

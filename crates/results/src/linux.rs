@@ -55,7 +55,7 @@ pub struct GroupCounts {
     /// Times that the group would have exceeded `memory_max` without an eviction.
     pub max: u64,
     /// Times that no page of the group could be evicted to stay within `memory_max`. The kernel
-    /// ends a process of the group; here the page is still loaded, since the trace goes on using
+    /// ends a process of the group; here the page is still loaded, since the trace continues to use
     /// it.
     pub oom: u64,
     /// Base pages evicted because of the group's limits.
@@ -86,12 +86,12 @@ pub struct PoolCounts {
     /// Mappings for which the pool reserved all pages.
     pub mapped: u64,
     /// Mappings for which the pool had too few pages. In the kernel the call fails with `ENOMEM`;
-    /// here such mappings have ordinary pages, since the trace goes on using them.
+    /// here such mappings have ordinary pages, since the trace continues to use them.
     pub refused: u64,
     /// Pages of the pool that faults mapped.
     pub taken: u64,
     /// Faults for which the pool had no page. The kernel ends the process with `SIGBUS`; here a
-    /// base page is mapped, since the trace goes on using it.
+    /// base page is mapped, since the trace continues to use it.
     pub bus_errors: u64,
 }
 

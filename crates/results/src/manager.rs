@@ -20,7 +20,7 @@ pub struct Faults {
     pub protection: u64,
 }
 
-/// Counts of a memory manager that models the whole life of memory.
+/// Counts of a memory manager that also models shared frames, copies and eviction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ManagerCounts {
     /// The replacement policy.
@@ -59,8 +59,8 @@ pub struct ManagerCounts {
     /// Transparent huge pages, if the manager has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux: Option<LinuxCounts>,
-    /// Memory at the end of that program, or of the trace, at which the amount of mapped memory was
-    /// largest.
+    /// Memory at one point in time: the end of the program, or of the trace, at which the amount of
+    /// mapped memory was largest.
     pub end: EndOfProgram,
     /// Bytes of memory by use, at the end.
     pub bytes: KindBytes,
@@ -202,7 +202,7 @@ pub struct MemorySample {
     pub reservations: Option<ReservationSample>,
 }
 
-/// Memory at the end of that program at which the amount of mapped memory was largest.
+/// Memory at the end of the program at which the amount of mapped memory was largest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EndOfProgram {
     /// Index of the access at which the program ended; 0 if the trace does not record ends of

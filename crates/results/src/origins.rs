@@ -27,8 +27,8 @@ pub struct CodePlace {
     pub object: Option<String>,
     /// Build of the file `object`, such as `build-id 5fa3` or `crc32 1a2b3c4d`.
     pub identity: Option<String>,
-    /// Offset in that file at which the block begins, or to which a call returns; the address if
-    /// there is no file. If several places were merged, the lowest offset of them.
+    /// Offset in the file `object` at which the block begins or to which a call returns; without a
+    /// file, the address. If several places were merged, the lowest of their offsets.
     pub offset: u64,
     /// Number of instructions in the basic block before this place.
     pub instruction: u32,

@@ -13,10 +13,10 @@ use super::{
 /// left to it in its next sweep: after `os.flush.sweep_cycles`, or when it enters another space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ShootdownCounts {
-    /// Shootdowns made: changes of a space when some processor may have held translations of this
-    /// space.
+    /// Shootdowns made. A change of a space causes a shootdown if some processor may hold
+    /// translations of this space.
     pub made: u64,
-    /// Interrupts of other processors for the shootdowns that were made.
+    /// Interrupts that were sent to other processors for shootdowns.
     pub asked: u64,
     /// Interrupts received.
     pub received: u64,
@@ -37,8 +37,8 @@ pub struct ShootdownCounts {
     /// Flushes that processors made in their sweeps; `None` if the machine defers no flushes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swept: Option<u64>,
-    /// Early sweeps of all processors, because a page was to be mapped at an address for which a
-    /// flush was still left to some processor; `None` if the machine defers no flushes.
+    /// Times that all processors swept early, because a page was to be mapped at an address for
+    /// which a flush was still left to some processor; `None` if the machine defers no flushes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swept_early: Option<u64>,
     /// Cycles of the processors that made shootdowns: their own flush, sending, and the wait for

@@ -72,8 +72,8 @@ pub struct TraceCacheCounts {
     pub uops: u64,
     /// Ways.
     pub ways: u64,
-    /// Fetches that looked up the trace cache. The fetches that went on to a TLB are counted in
-    /// `accesses.fetch`.
+    /// Fetches that looked up the trace cache. The fetches that missed the trace cache and looked
+    /// up a TLB are counted in `accesses.fetch`.
     pub fetches: u64,
     /// Fetches that the trace cache served entirely, without a lookup of TLBs or caches.
     pub delivered: u64,

@@ -31,8 +31,8 @@ pub struct TlbCounts {
     pub cold_misses: u64,
     /// Misses that found an entry which forbids the access; the entry was then removed.
     pub denied: u64,
-    /// Misses on a page whose pair has an entry in the TLB, but whose half of the entry has no
-    /// frame.
+    /// Misses for which the TLB had an entry of the page's pair, but the page's half of this entry
+    /// had no frame.
     pub invalid: u64,
     /// Entries evicted to make room for other entries.
     pub evictions: u64,
@@ -146,8 +146,8 @@ sums! {
 /// Walks with one outcome of their prediction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SpecOutcome {
-    /// For walks that found their page `right`, `broken`, `chance` or `none`; for walks that
-    /// faulted `absent`, `denied` or `none-faulted`.
+    /// The outcome. For walks that found their page: `right`, `broken`, `chance` or `none`. For
+    /// walks that faulted: `absent`, `denied` or `none-faulted`.
     pub outcome: String,
     /// Walks with this outcome.
     pub walks: u64,

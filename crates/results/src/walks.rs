@@ -161,9 +161,9 @@ pub struct NestedCounts {
     pub page_size: String,
     /// Walks of the host's page table.
     pub walks: u64,
-    /// References of these walks.
+    /// References of the walks of the host's page table.
     pub references: u64,
-    /// References of these walks by level of the host's page table, root first.
+    /// References of the walks of the host's page table by its level, root first.
     pub by_level: Vec<LevelCounts>,
     /// Lookups of the nested TLB, if there is one.
     pub tlb: Option<HitsAndMisses>,

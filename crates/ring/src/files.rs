@@ -88,9 +88,9 @@ enum Memory {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     None,
-    /// It is the current offset of the descriptor.
+    /// The call begins at the current offset of the descriptor.
     Current,
-    /// It is the fourth argument.
+    /// The fourth argument of the call is the offset.
     Given,
 }
 

@@ -66,8 +66,9 @@ impl Tag {
 /// How the address of an access that a fixed block does not record is derived from recorded data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Derived {
-    /// The address from which it is derived. 0 stands for the address of the block's first
-    /// instruction, and `1 + n` stands for the block's recorded address with index `n`.
+    /// The address from which the access's address is derived. 0 stands for the address of the
+    /// block's first instruction, and `1 + n` stands for the block's recorded address with index
+    /// `n`.
     pub from: u16,
     /// The difference in bytes between the derived address and that address.
     pub distance: u64,
@@ -285,7 +286,7 @@ impl Record {
         (self.0 as i64 >> Record::VALUE_SHIFT) as u64
     }
 
-    /// Whether it is a control record.
+    /// Whether the record is a control record.
     #[inline]
     pub const fn is_control(self) -> bool {
         self.0 as u16 & Tag::CONTROL != 0

@@ -162,7 +162,7 @@ pub struct Attach {
     pub actions: u64,
     /// Set by the engine, at last: 1 once all fields are set.
     pub is_ready: AtomicU32,
-    /// Set by the host: 1 once all threads are to go on.
+    /// Set by the host: 1 once all threads may continue.
     pub goes: AtomicU32,
 }
 
@@ -172,19 +172,20 @@ pub struct Attach {
 pub struct AttachThread {
     /// The thread's identifier.
     pub tid: u64,
-    /// Its general registers by the processor's numbers.
+    /// The thread's general registers, by the processor's numbers.
     pub registers: [u64; 16],
-    /// The address of its next instruction, and its flags.
+    /// The address of the thread's next instruction.
     pub pc: u64,
-    /// See `pc`.
+    /// The thread's flags.
     pub flags: u64,
-    /// The bases of `fs` and `gs`.
+    /// The base of `fs`.
     pub fs: u64,
-    /// See `fs`.
+    /// The base of `gs`.
     pub gs: u64,
-    /// Its mask of blocked signals.
+    /// The thread's mask of blocked signals.
     pub mask: u64,
-    /// The address, size and signature of its registration for restartable sequences; zeros without one.
+    /// The address, size and signature with which the thread is registered for restartable
+    /// sequences; zeros if it is not registered.
     pub rseq: [u64; 3],
     /// The number of the system call that the thread makes again by `restart_syscall`, or 0.
     pub restarts: u64,

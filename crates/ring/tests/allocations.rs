@@ -1,4 +1,5 @@
-//! What is reported of an allocation: the calls that the stack's frames hold, and the words of the stack.
+//! Tests the events of an allocation: the calls that the frames of the stack contain, and the words
+//! of the stack.
 
 use ring::{EventCode, Numbers, Said, Within};
 
@@ -7,7 +8,7 @@ const BLOCK: u64 = 0x9000;
 const SMALL: u64 = 64;
 const LARGE: u64 = 64 << 10;
 
-/// A stack whose first byte has the address `start`, and memory that is mapped nowhere else.
+/// A stack that begins at the address `start`. No other memory is mapped.
 struct Stack {
     numbers: Numbers,
     start: u64,

@@ -35,8 +35,8 @@ pub struct HostOutcome {
     /// Whether the load called only the HAT layer.
     pub hat_only: bool,
     /// Nanoseconds per operation of one thread on the shared layer. This value and the next two are
-    /// from the same round. It is the judged round with the median scaling or, if no round is
-    /// judged, the round with the median scaling of the control.
+    /// from one round: from the judged round with the median scaling or, if no round is judged,
+    /// from the round with the median scaling of the control.
     pub nanoseconds: f64,
     /// Nanoseconds per operation of one thread of the control.
     pub control_nanoseconds: f64,

@@ -20,7 +20,7 @@ use crate::{
 
 /// The address of the pages of the file cache.
 const CACHE: PhysAddr = PhysAddr::new(0x400_0000);
-/// The address of the pages of the text.
+/// The physical address of the pages with the programs' text.
 const TEXT: PhysAddr = PhysAddr::new(0x200_0000);
 /// The address of the pages that threads of one space use.
 const PARTS_FRAMES: PhysAddr = PhysAddr::new(0x1_0000_0000);

@@ -174,7 +174,7 @@ pub struct HatOutcome {
     pub wait_cycles_per_operation: f64,
     /// The counts of shootdowns.
     pub shootdowns: ShootCounts,
-    /// The costs of contexts; `None` if they are not limited.
+    /// Counts of how spaces got their contexts; `None` if the number of contexts is not limited.
     pub contexts: Option<ContextUse>,
     /// The number of spaces that lost their page tables to other spaces.
     pub steals: u64,
@@ -182,17 +182,19 @@ pub struct HatOutcome {
     pub table_bytes_peak: u64,
 }
 
-/// The number of times that a processor entered a space, by how the space got its context.
+/// The number of times that a processor entered a space, by how the space got its context. Each
+/// such time is called an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct ContextUse {
-    /// Entries into a space that had a context. No lock was acquired.
+    /// Times that a processor entered a space that had a context, without acquiring a lock.
     pub unlisted: u64,
-    /// Entries into a space that had a context. The lock of the list of contexts, which is ordered
-    /// by use, was acquired.
+    /// Times that a processor entered a space that had a context and acquired the lock of the list
+    /// of contexts, which is ordered by use.
     pub listed: u64,
-    /// Entries into a space that had no context and was given one.
+    /// Times that a processor entered a space that had no context and was given one.
     pub taken: u64,
-    /// Entries counted in `taken` whose context was taken from another space.
+    /// Times, included in `taken`, that the space was given a context of another space, which lost
+    /// it.
     pub stolen: u64,
 }
 
@@ -222,8 +224,8 @@ pub enum Order {
     Turns,
 }
 
-/// Runs `plan` in this order. Also returns the cycles of work by the lock under which the work is
-/// done. `paces`, if given, determine the duration of work.
+/// Runs `plan`; `order` determines which processor runs next. Also returns the cycles of work by
+/// the lock under which the work is done. `paces`, if given, determine the duration of work.
 pub fn run_in(
     order: Order,
     paces: Option<&Paces>,

@@ -58,7 +58,7 @@ const TURNS_BATCHES_MIN: usize = 4;
 /// How threads run together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pace {
-    /// All threads at the same time.
+    /// All threads run at the same time.
     Free,
     /// Threads in turn, one operation each. Only the operation is timed, not the waiting for the
     /// other threads.

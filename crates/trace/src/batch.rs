@@ -120,7 +120,7 @@ pub struct Placed {
     /// The index of the access that the event precedes; `len()` for an event at the end of the
     /// batch.
     pub at: u32,
-    /// The thread that caused it.
+    /// The thread that caused the event.
     pub thread: u32,
     /// The event itself.
     pub event: Event,

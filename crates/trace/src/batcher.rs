@@ -43,9 +43,10 @@ struct Own {
     pc: u64,
     /// The first rows.
     first: [Meta; LANES],
-    /// The index of its first row in [`Batcher::metas`], if it has more than [`LANES`] rows.
+    /// The index of the shape's first row in [`Batcher::metas`], if the shape has more than
+    /// [`LANES`] rows.
     metas: u32,
-    /// The index of its first link in [`Batcher::links`].
+    /// The index of the shape's first link in [`Batcher::links`].
     links: u32,
     /// The number of links: 0 if all addresses are given explicitly.
     links_count: u16,
@@ -161,8 +162,9 @@ impl Batcher {
         }
     }
 
-    /// Appends those blocks at the beginning of `words` that behaved as usual and whose data are
-    /// ready. Returns the number of words processed.
+    /// Appends the blocks at the beginning of `words`, up to the first block that was not executed
+    /// with its usual shape (see [`crate::WORD_SHIFT`]) or whose data are not ready. Returns the
+    /// number of words processed.
     fn append_words(&mut self, words: &[u64]) -> usize {
         let carry_max = u64::from(Rows::PLAIN_INSTRUCTIONS_MAX);
         if self.refused.is_some() || !self.batch.paddr.is_empty() || self.carry.now > carry_max {

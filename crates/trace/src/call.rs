@@ -40,7 +40,7 @@ pub struct Descriptor {
     pub kind: FileKind,
     /// The identity of the file.
     pub file: FileId,
-    /// Whether calls on it do not wait (`O_NONBLOCK`).
+    /// Whether calls that use the descriptor do not wait (`O_NONBLOCK`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub nonblocking: bool,
 }

@@ -182,7 +182,8 @@ mod tests {
         }
     }
 
-    /// The space of each access and of each event at an address, however batches are cut, is that of its half.
+    /// Accesses and events are in the space to which their half of the addresses belongs, however
+    /// the batches are cut.
     #[test]
     fn accesses_and_events_are_in_the_space_of_their_half() {
         let mut random = crate::random::numbers(66);

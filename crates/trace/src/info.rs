@@ -61,7 +61,7 @@ pub struct RegionInfo {
     pub name: String,
     /// The lowest address of the region.
     pub start: u64,
-    /// The bytes from its lowest to its highest address.
+    /// The number of bytes from the region's lowest to its highest address.
     pub bytes: u64,
     /// The rights that the region had last, in the form `rw-`.
     pub rights: String,

@@ -34,7 +34,7 @@ pub struct Op {
 /// How the address of an operation is determined each time its block runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Address {
-    /// The execution gives it explicitly.
+    /// Each execution of the block gives the address explicitly.
     #[default]
     Said,
     /// The address is `distance` bytes after the address of an earlier operation, which is given

@@ -29,8 +29,9 @@ pub trait Sink {
     fn usual(&mut self, number: usize, shape: ShapeId, tags: &[u16]);
 
     /// Like [`Sink::execute`], for all blocks at the beginning of a recorder's `words` (see
-    /// [`crate::WORD_SHIFT`]). Stops at the latest before (1) a block that did not behave as usual,
-    /// (2) a block whose end is not in `words`, and (3) a word that does not begin a block.
+    /// [`crate::WORD_SHIFT`]). Stops at the latest before (1) a block that was not executed with
+    /// its usual shape, (2) a block whose end is not in `words`, and (3) a word that does not begin
+    /// a block.
     fn execute_words(&mut self, words: &[u64]) -> Result<Taken, Error>;
 
     /// Like [`Sink::execute`], with the physical address of every row: first the address of the
@@ -55,8 +56,8 @@ pub trait Sink {
         )))
     }
 
-    /// Begins another program, whose blocks are different: drops the usual shapes of the last
-    /// program's blocks.
+    /// Called when the process executes another program, whose blocks are different: drops the
+    /// usual shapes of the previous program's blocks.
     fn begin_program(&mut self);
 
     /// The number of accesses so far.

@@ -140,7 +140,7 @@ pub trait Source {
         None
     }
 
-    /// Whether it is the complete recording of a whole system.
+    /// Whether the source is the complete recording of a whole system.
     fn is_system(&self) -> bool {
         self.header().kernel_from.is_some()
     }

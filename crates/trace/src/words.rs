@@ -38,7 +38,7 @@ pub const WORD_AMID: u16 = WORD_BLOCK + 6;
 pub const WORD_COUNT_SHIFT: u32 = 56;
 /// The lowest of the eight bits below the count, which are 0 unless a fixed block was left early.
 pub const WORD_MADE_SHIFT: u32 = 48;
-/// The most rows per word of a block that can be decoded by its usual shape.
+/// The maximum number of rows per word of a block that can be decoded by its usual shape.
 pub const WORD_ROWS_MAX: usize = 128;
 /// The value instead of an address for an operation of a fixed block that was not reached.
 pub const WORD_NONE: u64 = u64::MAX;
@@ -154,7 +154,7 @@ impl Usual {
     }
 
     /// The block at the beginning of `words` and the explicit addresses of its operations, if the
-    /// block behaved as usual and its end is in `words`.
+    /// block was executed with its usual shape and its end is in `words`.
     pub(crate) fn first(&self, words: &[u64]) -> Option<(Known, Vec<u64>)> {
         let (&block, rest) = words.split_first()?;
         let known = self.blocks.get(block_number(block)).copied()??;
@@ -245,7 +245,7 @@ impl Usual {
 }
 
 impl<T: Copy + Default> Ready<T> {
-    /// Sets the data `own` of the block with this `word`, for which `known` is usual.
+    /// Sets the data `own` of the block with this `word`, whose usual shape and words are `known`.
     pub(crate) fn set(&mut self, word: u64, usual: &Usual, known: Known, own: T) {
         let number = block_number(word);
         if self.blocks.len() <= number {

@@ -43,7 +43,7 @@ pub enum Error {
     Attributes {
         /// The frame.
         frame: PhysAddr,
-        /// The attributes of its present mappings.
+        /// The attributes of the frame's present mappings.
         known: Attributes,
         /// The attributes that were requested.
         asked: Attributes,

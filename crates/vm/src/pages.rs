@@ -84,7 +84,7 @@ impl PageLists {
         }
     }
 
-    /// Enters the page in `frame` into its list.
+    /// Adds the page in `frame` to the list of its replacement policy.
     #[inline]
     pub(crate) fn enter(&mut self, table: &mut FrameTable, frame: FrameId) {
         match &mut self.groups {

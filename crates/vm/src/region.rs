@@ -386,8 +386,8 @@ impl Regions {
         }
     }
 
-    /// Cuts the regions at both ends of `pages`. Where none goes on beyond an end, this needs no memory. After
-    /// an error nothing has changed.
+    /// Cuts the regions at both ends of `pages`. If no region extends beyond an end, this needs no
+    /// memory. After an error nothing has changed.
     pub(crate) fn cut_ends(&mut self, pages: &Range<u64>) -> Result<(), TryReserveError> {
         let is_across = |page: u64| {
             let before = page.checked_sub(1).and_then(|before| self.0.up_to(&before));

@@ -227,7 +227,11 @@ impl fmt::Display for SettingsError {
                 f.write_str("min, low and high must ascend, and be at most the frames of memory")
             }
             SettingsError::SwapInUse { used } => {
-                write!(f, "{used} pages are in swap: swap cannot become smaller than these pages")
+                write!(
+                    f,
+                    "{used} pages are in swap, and the new size has no room for them: write a \
+                     larger size"
+                )
             }
         }
     }

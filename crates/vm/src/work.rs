@@ -239,8 +239,8 @@ pub(crate) struct Counts {
     pub(crate) work: Work,
     pub(crate) faults: [u64; How::ALL.len()],
     decisions: SortedMap<Decision, u64>,
-    /// The latest decision, and the number of pages loaded under it in a row. It is not in the map
-    /// yet.
+    /// The latest decision, and the number of pages loaded under it in a row. These pages are not
+    /// in the map yet.
     last: Option<(Decision, u64)>,
     /// The outcomes of upgrades.
     pub(crate) upgrades: BTreeMap<Decision, u64>,

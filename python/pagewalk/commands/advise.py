@@ -77,8 +77,8 @@ class Advise(Command):
             type=_share,
             default=page_sizes.MEMORY_ADDED_MAX,
             metavar="+N%",
-            help="limit of the memory that the advice adds, relative to the memory that base "
-            "pages take (default: +5%%)",
+            help="the most memory that the advice may add, relative to the memory that base pages "
+            "take (default: +5%%)",
         ),
         Flag(
             "--exact",
@@ -96,7 +96,7 @@ class Advise(Command):
         COMPARING,
         output("write the advice as a place file, for --place"),
         json_of("all runs"),
-        html("write a page with all runs"),
+        html("write a page for a browser with all runs"),
         FORCE,
         PROCESS,
         WARMED_WINDOW,

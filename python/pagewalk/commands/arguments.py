@@ -63,8 +63,8 @@ def machine(name: str, options: argparse.Namespace, trace: "Trace | None" = None
     elif memory_share.share_of(options.memory) is not None:
         raise UsageError(
             f"--memory {options.memory}: a share is of the trace's memory use under "
-            "the manager base, which is not known for a live program: write a size as 64M, or "
-            "`pagewalk record` the program first"
+            "the manager base, which is not known for a live program: write a size such as 64M, or "
+            "record the program with `pagewalk record` first"
         )
     else:
         given += memory_share.sized(given, options.memory, options.aged)
@@ -95,7 +95,7 @@ def place_rules(place: str, option: str = "--place ") -> str:
     path = Path(place)
     if place.strip() and path.is_dir():
         raise UsageError(
-            f"{option}{place}: is a folder: give a file of rules, or rules as in data=64K"
+            f"{option}{place} is a folder: give a file of rules, or write rules, as in data=64K"
         )
     if "=" not in place and place.strip() and not path.is_file():
         raise UsageError(
@@ -109,7 +109,7 @@ def place_rules(place: str, option: str = "--place ") -> str:
             "line, as in data=64K"
         ) from error
     except OSError as error:
-        raise UsageError(f"{option}{place}: cannot be read: {error.strerror}") from error
+        raise UsageError(f"{option}{place} cannot be read: {error.strerror}") from error
 
 
 def progress(options: argparse.Namespace, doing: str, unit: str = "accesses") -> ProgressLine:

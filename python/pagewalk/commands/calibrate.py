@@ -103,7 +103,7 @@ def _limits(file: str) -> "Limits":
     if seen is None or misses is None:
         key = "[calibrated]" if seen is None else "core.misses_in_flight"
         raise _native.Error(
-            f"{file} has no {key}: write it again with `pagewalk calibrate --force -o {file}`"
+            f"{file} has no {key}: write the file again with `pagewalk calibrate --force -o {file}`"
         )
     low, high = seen["gain_errors"]
     # If the overlap of walks was not measured, as many walks as misses are assumed to overlap.
@@ -131,17 +131,20 @@ def shown(cases: "list[Case]", score: dict[str, Any]) -> str:
     ]
     head = ("Program", "4K", "2M", "gain", "file alone", "", "4K time known", "")
     lines = [text.table(head, rows), ""]
-    for name, of in (("From the file alone", "alone"), ("With the 4K time known", "informed")):
+    for name, of in (
+        ("Predicted from the file alone", "alone"),
+        ("Predicted with the known time of 4K pages", "informed"),
+    ):
         part = score[of]
         lines.append(
-            f"{name}: {100 * part['inside']:.0f} % of {score['cases']} gains inside, median width "
-            f"{100 * part['median_width']:.1f} points; the middle as a point is off by "
-            f"{100 * part['middle_error']:.1f} points"
+            f"{name}: {100 * part['inside']:.0f} % of {score['cases']} gains lie in their ranges; "
+            f"median width of a range {100 * part['median_width']:.1f} points; mean error of its "
+            f"middle {100 * part['middle_error']:.1f} points"
         )
     lines += [
-        f'"No gain" is off by {100 * score["no_gain_error"]:.1f} points, and right for '
-        f"{100 * score['no_gain_inside']:.0f} %",
-        f"Times: {100 * score['times_inside']:.0f} % inside, median range "
+        f'The prediction "no gain" has an error of {100 * score["no_gain_error"]:.1f} points, and '
+        f"is right for {100 * score['no_gain_inside']:.0f} % of the cases",
+        f"Times: {100 * score['times_inside']:.0f} % lie in their ranges; median range "
         f"{score['times_median_ratio']:.1f}:1",
     ]
     return "\n".join(lines)

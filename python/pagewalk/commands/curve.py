@@ -77,7 +77,7 @@ class Curve(Command):
         ),
         Table("the curves"),
         json_of("the curves"),
-        html("write a page with charts of the curves"),
+        html("write a page for a browser with charts of the curves"),
         PICTURES,
         FORCE,
         PROCESS,

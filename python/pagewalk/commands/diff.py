@@ -26,7 +26,7 @@ class Diff(Command):
     """Shows the changes from one result to another."""
 
     name = "diff"
-    help = "say what changed from one result to another"
+    help = "report what changed from one result to another"
     description = (
         "Compare two results of `pagewalk run --json`: first the differences of machine, trace "
         "and settings, then the measures that changed, biggest change first."

@@ -41,7 +41,7 @@ class Doctor(Command):
     """Shows what this computer can record, place, verify and measure."""
 
     name = "doctor"
-    help = "say what this computer can record, place, verify and measure"
+    help = "report what this computer can record, place, verify and measure"
     description = (
         "Look at the installation, the kernel and the processor, and say which commands work "
         "here. For each command that does not work, say what is missing and what to do."
@@ -105,7 +105,7 @@ def _recording() -> Iterator[Check]:
             says = "natively" if natively.works else f"{natively.says}, and {check.says}"
             yield Check(can, natively.works, says, natively.remedy)
         else:
-            yield Check(can, True, f"in QEMU, as {natively.says}")
+            yield Check(can, True, f"in QEMU, because {natively.says}")
     yield natively
     yield from (
         check._replace(can="record --engine qemu") for arch, check in emulated if arch == "x86_64"
@@ -169,16 +169,16 @@ def _placing() -> Iterator[Check]:
     yield Check(
         "place -- COMMAND",
         traces,
-        "ptrace is there" if traces else "ptrace is forbidden here",
+        "ptrace is available" if traces else "ptrace is forbidden here",
         None if traces else launch.FORBIDDEN,
     )
     root = os.geteuid() == 0
     yield Check(
         "place --system",
         root,
-        "this user is root, so pools and knobs can be changed"
+        "this user is root, so pools of huge pages and system settings can be changed"
         if root
-        else "only root can change pools and knobs",
+        else "only root can change pools of huge pages and system settings",
         None if root else "run the command as root, with sudo",
     )
 

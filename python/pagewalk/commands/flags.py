@@ -117,8 +117,8 @@ def settings(what: str) -> Flags:
         Flag(
             "--memory",
             metavar="SIZE|N%",
-            help="size of memory, such as 64M, or a share of the peak memory use of the trace "
-            "under the manager base, such as 80%%; with --aged, the amount of memory that is free",
+            help="size of memory, such as 64M, or a share of the trace's peak memory use under the "
+            "manager base, such as 80%%; with --aged, this is the amount of free memory",
         ),
     )
 
@@ -213,7 +213,7 @@ WARMED_WINDOW = _window(_WARMUP)
 PROCESS = Flag(
     "--process",
     metavar="NAME|PID",
-    help="use only this one of several processes: its pid, or the name or path of its program",
+    help="use only one of several processes: give its pid, or the name or path of its program",
 )
 
 _LIVE = "is for a live program; for a trace, use --skip and --max-accesses"
@@ -476,7 +476,7 @@ READING = Flags(
     KEEP_GOING,
     Flag(
         "--spread",
-        unless="is for traces: `pagewalk record` the program first",
+        unless="is for traces: record the program with `pagewalk record` first",
         type=size,
         metavar="SIZE",
         help="move mappings apart, so that no two of them share an aligned block of SIZE, such as "
@@ -484,7 +484,7 @@ READING = Flags(
     ),
     Flag(
         "--kernel",
-        unless="is for traces: `pagewalk record --calls` the program first",
+        unless="is for traces: record the program with `pagewalk record --calls` first",
         metavar="MODEL",
         help="add the accesses of a kernel at system calls and at switches between processes: "
         "monolithic, or microkernel with Linux as a process; the trace must have been "

@@ -24,7 +24,7 @@ PATTERNS: dict[str, tuple[str, list[Option]]] = {
         [_SIZE, ("exponent", "X", "exponent of the distribution, 0 to 10 (default: 1)"), _STORES],
     ),
     "strided": (
-        "a region in equal steps, again and again",
+        "accesses that cross a region in equal steps, again and again",
         [_SIZE, ("stride", "BYTES", "distance between accesses (default: 64B)"), _STORES],
     ),
     "chase": (
@@ -42,7 +42,7 @@ PATTERNS: dict[str, tuple[str, list[Option]]] = {
     "pingpong": (
         "two processes that take turns (Uhlig and others 2002, section 4.1)",
         [
-            ("code", "N", "no-op instructions per turn (default: 0)"),
+            ("code", "N", "instructions without effect per turn (default: 0)"),
             ("itlb", "N", "jumps per turn, each to a page of its own (default: 0)"),
             ("dtlb", "N", "reads per turn, each of a page of its own (default: 0)"),
             ("idle", "N", "1 if the second process only replies (default: 0)"),
@@ -70,12 +70,12 @@ PATTERNS: dict[str, tuple[str, list[Option]]] = {
     "packet": (
         "packets through a driver and a protocol stack (Uhlig and others 2002, section 4.10)",
         [
-            ("driver", "N", "pages of the driver's code, and as many of data (default: 10)"),
-            ("bottom", "N", "pages of the bottom half's code, and as many of data (default: 6)"),
-            ("stack", "N", "pages of the protocol stack's code, and as many of data (default: 18)"),
+            ("driver", "N", "pages of the driver's code and of its data (default: 10 each)"),
+            ("bottom", "N", "pages of the bottom half's code and of its data (default: 6 each)"),
+            ("stack", "N", "pages of the protocol stack's code and of its data (default: 18 each)"),
             ("ring", "N", "pages of buffers per packet (default: 5)"),
             ("each", "N", "instructions executed per page of code (default: 64)"),
-            ("device", "N", "cycles of waiting for the device, per packet (default: 26000)"),
+            ("device", "N", "cycles for which a packet waits for the device (default: 26000)"),
             ("ipc", "N", "microkernel instructions per message (default: 266)"),
         ],
     ),

@@ -114,7 +114,7 @@ class Hat(Command):
             "--tables",
             TABLES,
             ["x86-64"],
-            "page-table formats, with a table per space or (-shared) one for all",
+            "page-table formats; with -shared, one table serves all spaces",
         ),
         Flag(
             "--hat-only",
@@ -139,9 +139,9 @@ class Hat(Command):
         _choice(
             "--shootdowns",
             SHOOTDOWNS,
-            "how other processors' TLB entries are flushed: by interrupts to all that may have "
-            "some, by interrupts only to those that run the space now (lazy: the others flush when "
-            "they next run it), or by the hardware (broadcast)",
+            "how other processors' TLB entries are flushed. interrupts: by interrupts to all "
+            "processors that may have such entries. lazy: by interrupts to processors that run "
+            "the space now; others flush when they next run it. broadcast: by the hardware",
         ),
         Flag(
             "--contexts",
@@ -164,15 +164,15 @@ class Hat(Command):
             "--virtual-caches",
             unless=_OF_MODEL,
             action="store_true",
-            help="caches are indexed by virtual addresses: flush unmapped pages from them, and "
-            "count the flushes",
+            help="simulate caches that are indexed by virtual addresses: flush unmapped pages from "
+            "them, and count the flushes",
         ),
         _choice(
             "--lock-kind",
             LOCK_KINDS,
-            "what a processor does while it waits for a lock: it spins, spins while the holder "
-            "runs and otherwise sleeps (adaptive), sleeps until it gets the lock (hand-over), or "
-            "spins and competes for the lock with all others (barging)",
+            "what a processor does while it waits for a lock. spin: it spins. adaptive: it spins "
+            "while the holder runs, and sleeps otherwise. hand-over: it sleeps until it gets the "
+            "lock. barging: it spins and competes for the lock with all others",
             "adaptive",
         ),
         Flag("--seed", type=number, default=1, metavar="N", help="seed of the loads (default: 1)"),

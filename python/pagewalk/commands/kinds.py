@@ -14,7 +14,7 @@ def number(text: str) -> int:
     found = _NUMBER.fullmatch(text.replace("_", ""))
     if not found:
         raise argparse.ArgumentTypeError(
-            f"`{text}` is not a count: write a number, as 20, 50M or 1.5G"
+            f"`{text}` is not a count: write a number, such as 20, 50M or 1.5G"
         )
     digits, prefix, binary = found.groups()
     base = 1024 if binary else 1000
@@ -25,7 +25,9 @@ def number(text: str) -> int:
     if value != int(value):
         raise argparse.ArgumentTypeError(f"`{text}` is not a whole number")
     if value >= COUNT_END:
-        raise argparse.ArgumentTypeError(f"`{text}` is too large: write a number below 2^64, as 1G")
+        raise argparse.ArgumentTypeError(
+            f"`{text}` is too large: write a number below 2^64, such as 1G"
+        )
     return int(value)
 
 

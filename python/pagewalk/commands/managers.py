@@ -48,7 +48,7 @@ class Managers(Command):
         settings("the machine"),
         Table("all rows"),
         json_of("all rows"),
-        html("write a page with all rows"),
+        html("write a page for a browser with all rows"),
         FORCE,
         PROCESS,
         WARMED_WINDOW,

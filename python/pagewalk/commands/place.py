@@ -117,7 +117,8 @@ class Place(Command):
         Flag(
             "--dry-run",
             action="store_true",
-            help="print the environment variables and the system calls; run nothing",
+            help="print the environment variables and system calls that would be used, and run "
+            "nothing",
         ),
         Flag(
             "--verify",

@@ -89,8 +89,8 @@ SYSTEM = Flags(
     Flag(
         "--kernel",
         metavar="FILE",
-        help="the kernel of the system, a bzImage for x86-64 (default: the distribution's for "
-        "clouds)",
+        help="the kernel of the system, a bzImage for x86-64 (default: the distribution's kernel "
+        "for clouds)",
     ),
     Flag(
         "--initrd",

@@ -154,7 +154,7 @@ def _stale(experiments: "list[Experiment]", lab: "Lab") -> int:
         if why:
             say(f"{experiment.name}: {why}")
     if not found:
-        say("All saved numbers stand.")
+        say("All saved numbers are up to date.")
     return 0
 
 

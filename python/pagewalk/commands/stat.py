@@ -57,7 +57,7 @@ class Stat(Command):
         machines("the machine"),
         output("write the text to FILE"),
         json_of("the events"),
-        html("write a page with the events"),
+        html("write a page for a browser with the events"),
         PROCESS,
         WARMED_WINDOW,
         READING,

@@ -103,7 +103,7 @@ class Sweep(Command):
         ),
         Table("a row per design"),
         json_of("the table"),
-        html("write a page with charts of the designs"),
+        html("write a page for a browser with charts of the designs"),
         PICTURES,
         Flags(
             Flag(

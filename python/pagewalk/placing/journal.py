@@ -94,10 +94,10 @@ def changed(
         yield
         return
     if os.geteuid() != 0:
-        raise Error("--system changes knobs of the whole system: run it as root")
+        raise Error("--system changes settings of the whole system: run the command as root")
     for change in changes:
         if not _is_allowed(change.path, change.value):
-            raise Error(f"{change.path} = {change.value}: this knob is never changed by pagewalk")
+            raise Error(f"{change.path} = {change.value}: pagewalk never changes this setting")
     restore(folder, system)
     before = [(one.path, _value(system, one.path), one.value) for one in changes]
     journal = _write(folder, before)
@@ -127,8 +127,8 @@ def restore(folder: Path = FOLDER, system: System | None = None) -> list[str]:
         return []
     if _is_alive(found["pid"], found["start"]) and found["pid"] != os.getpid():
         raise Error(
-            f"pagewalk (process {found['pid']}) has changed knobs of the system for a program that "
-            "still runs: wait for its end"
+            f"pagewalk (process {found['pid']}) has changed settings of the system for a program "
+            "that still runs: wait until that program has ended"
         )
     done = _put_back(found["knobs"], system)
     with contextlib.suppress(FileNotFoundError):
@@ -211,7 +211,7 @@ def _write(folder: Path, knobs: Sequence[tuple[str, str, str]]) -> Path:
         os.link(whole, path)
     except FileExistsError as error:
         raise Error(
-            f"{path}: another pagewalk is changing knobs at this moment: try again later"
+            f"{path}: another pagewalk is changing settings at this moment: try again later"
         ) from error
     finally:
         with contextlib.suppress(FileNotFoundError):
@@ -239,7 +239,7 @@ def _read(path: Path) -> dict[str, Any] | None:
             read = {"pid": int(found["pid"]), "start": int(found["start"]), "knobs": knobs}
         except (ValueError, KeyError, TypeError) as error:
             raise WorkError(
-                f"{path}: the journal is damaged: check the knobs below /sys/kernel/mm by hand, "
+                f"{path}: the journal is damaged: check the settings below /sys/kernel/mm by hand, "
                 "then remove the file"
             ) from error
     wrong = [row for row in knobs if len(row) != 3 or not _is_allowed(row[0], row[1])]

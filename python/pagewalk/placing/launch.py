@@ -179,8 +179,8 @@ def of_pools(
     if len(found) > 1:
         sizes = ", ".join(text.size(size) for size in found)
         raise Error(
-            f"these page sizes need pools of their own: {sizes}; the C library can use only one "
-            "pool: give rules for one of these sizes"
+            f"each of these page sizes needs a pool of its own: {sizes}; the C library can use "
+            "only one pool: give rules for one of these sizes"
         )
     [(size, rule)] = found.items()
     if rule.what not in ("heap", "mmap", "data"):

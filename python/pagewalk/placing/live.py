@@ -96,7 +96,7 @@ def _blocks(pid: int, rules_: Sequence[Rule]) -> list[tuple[Rule, int, list[tupl
             except pages.UnsupportedError:
                 ranges = pages.words(pid, first, last)
             except OSError as error:
-                raise Error(f"process {pid}: cannot be examined: {error.strerror}") from error
+                raise Error(f"process {pid} cannot be examined: {error.strerror}") from error
             blocks[rule] += _small(ranges)
     return [(rule, mapped[rule], blocks[rule]) for rule in rules_]
 

@@ -227,8 +227,8 @@ class Claim:
         if published is None:
             if "band" not in stated and self.kind != "fitted":
                 raise self._error(
-                    "has `within` but no published number: write in `band` how the paper's words "
-                    "became numbers"
+                    "has `within` but no published number: write in `band` how the numbers of "
+                    "`within` follow from the paper's words"
                 )
         elif "wide" not in stated and self.kind != "fitted":
             margin = self._margin() + 1e-9

@@ -20,8 +20,8 @@ class Sweep(TableLike):
     """A table with a row per design, which has the methods of a `pyarrow.Table` too.
 
     Attributes:
-        table: The table: the keys that vary (`trace` first, if several), then the counts of
-            `Results` with dots between.
+        table: The table: the keys that vary (`trace` first, if there are several traces), then the
+            counts of `Results` with dots between.
         document: The JSON document that `pagewalk sweep --json` writes.
     """
 
@@ -71,7 +71,7 @@ class Sweep(TableLike):
         )
 
     def charts(self) -> "list[Chart]":
-        """A chart per measure in which the designs differ, with a facet per trace if several."""
+        """A chart per measure in which the designs differ, with a facet for each trace."""
         from pagewalk.report.notebook import offline
         from pagewalk.report.sweeps import pictures
 

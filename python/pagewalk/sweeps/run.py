@@ -69,9 +69,9 @@ def sweep(
             are done are kept beside it, in a file with the suffix `.part`, from which an
             interrupted sweep continues.
         force: Whether `output` may be overwritten.
-        save: Writes `output`; if absent, `Sweep.save` does.
-        executor: The executor of the passes, as `dask.distributed.Client(...).get_executor()`; its
-            workers must find the trace and the machine under the same names. If absent, this
+        save: The function that writes `output`. If absent: `Sweep.save`.
+        executor: The executor of the passes, such as `dask.distributed.Client(...).get_executor()`;
+            its workers must find the trace and the machine under the same names. If absent, this
             process.
         designs_per_pass: The number of designs that are simulated in one pass over the trace; an
             interrupted sweep repeats the pass that it was in. If absent, as many as fit into

@@ -127,7 +127,7 @@ def _content(path: Path) -> bytes:
         return path.read_bytes()
     if path.suffix == ".xz":
         return lzma.decompress(path.read_bytes())
-    raise Error(f"{path}: is compressed in an unknown way: decompress the kernel's modules")
+    raise Error(f"{path} is compressed in an unknown way: decompress the kernel's modules")
 
 
 def _archive(files: dict[str, tuple[int, bytes]]) -> bytes:

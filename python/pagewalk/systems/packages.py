@@ -86,7 +86,7 @@ def version_of(kernel: Path) -> str:
     head = kernel.read_bytes()[: 1 << 16]
     if head[0x202:0x206] != b"HdrS":
         raise Error(
-            f"{kernel}: is no bzImage of Linux for x86-64: give a kernel image, such as "
+            f"{kernel} is not a bzImage of Linux for x86-64: give a kernel image, such as "
             "/boot/vmlinuz"
         )
     at = int.from_bytes(head[0x20E:0x210], "little") + 0x200

@@ -189,7 +189,7 @@ def _add(tar: tarfile.TarFile, path: Path) -> None:
     try:
         info = tar.gettarinfo(str(path), str(path).lstrip("/"))
     except OSError as error:
-        raise Error(f"{path}: cannot be read: {error.strerror}") from error
+        raise Error(f"{path} cannot be read: {error.strerror}") from error
     # The guest has only one user, who owns all files.
     info.uid = info.gid = 0
     info.uname = info.gname = ""

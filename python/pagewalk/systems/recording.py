@@ -81,7 +81,7 @@ class SystemRecording:
                 f"{text.size(memory)}"
             )
         if not 1 <= cpus <= CPUS_MAX:
-            raise Error(f"--cpus {cpus}: a guest has 1 to {CPUS_MAX} processors")
+            raise Error(f"--cpus {cpus}: write 1 to {CPUS_MAX} processors")
         self.command = list(command)
         self.kernel, self.initrd, self.append = kernel, initrd, append
         self.memory, self.cpus, self.more = memory >> 20 << 20, cpus, list(more)
@@ -204,7 +204,7 @@ def _read(flag: str, path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise Error(f"{flag} {path}: cannot be read: {error.strerror}") from error
+        raise Error(f"{flag}: {path} cannot be read: {error.strerror}") from error
 
 
 def _empty(disk: Path) -> None:

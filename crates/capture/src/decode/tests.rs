@@ -1,4 +1,5 @@
-//! Blocks that do more than the last time, and windows over blocks.
+//! Tests of blocks that make more accesses than at their last execution, and of windows that begin
+//! or end at blocks.
 
 use trace::{
     Batch, Batcher, WORD_AMID, WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED, WORD_MADE_SHIFT,
@@ -41,7 +42,8 @@ const ONE: Only = Only(Block { pc: 0x40_0000, bytes: 2, instructions: 1, ..NONE 
 const FIXED_TAGS: [u16; 3] =
     [Tag::LOAD | 3 << Tag::SIZE_SHIFT, Tag::STORE | 2 << Tag::SIZE_SHIFT | 1, Tag::LOAD | 2];
 
-/// The number of accesses, with fetches, in runs of the block with these numbers of stores.
+/// The number of accesses, including fetches, in executions of the block with the numbers of stores
+/// in `stores`.
 fn rows(strays: bool, stores: &[usize]) -> usize {
     let store = Tag::STORE | 3 << Tag::SIZE_SHIFT;
     let mut records = Vec::new();
@@ -175,7 +177,8 @@ fn addresses_that_are_not_recorded_follow_from_those_that_are() {
     }
 }
 
-/// A whole machine with the block [`THREE`] as a fixed one: notes how many rows came before each event.
+/// A whole machine with the block [`THREE`] as a fixed one: records the number of rows before each
+/// event.
 struct Noting {
     block: Block,
     told: Vec<(EventCode, u64, u64)>,
@@ -298,7 +301,7 @@ fn boundary(records: &[u64]) -> bool {
     at == records.len()
 }
 
-/// A window of the addresses in runs of the block with these numbers of stores.
+/// A window of the addresses in executions of the block with the numbers of stores in `stores`.
 fn window(stores: &[u64], from: u64, max: u64) -> Vec<u64> {
     let store = Tag::STORE | 3 << Tag::SIZE_SHIFT;
     let mut records = Vec::new();

@@ -92,7 +92,7 @@ pub struct Options {
     pub rules: Vec<Rule>,
     /// Environment variables for the program.
     pub environment: Vec<Variable>,
-    /// Whether programs that the program executes get these variables too.
+    /// Whether programs that the program executes get the environment variables too.
     pub inherit: bool,
     /// Whether the system's setting `always` has the effect of `madvise` for this program (Linux
     /// 6.18).

@@ -163,7 +163,7 @@ struct Process {
 struct Stop<'t> {
     tracee: &'t mut Tracee,
     space: &'t RefCell<Space>,
-    /// Whether its process has a filter of its own.
+    /// Whether the stopped thread's process has installed a filter of its own.
     has_filter: bool,
 }
 
@@ -619,7 +619,7 @@ impl<'a> Launcher<'a> {
                     Ok(_) => start = lowest,
                     Err(error) => {
                         self.note(format!(
-                            "the stack of {} was not grown: {error}",
+                            "the stack of {} could not be grown: {error}",
                             program_name(tracee.pid)
                         ));
                     }

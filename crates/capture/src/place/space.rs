@@ -28,7 +28,7 @@ pub struct Got {
     /// The number of bytes that were resident when their mapping was unmapped or their process
     /// ended.
     pub resident: u64,
-    /// The number of these bytes that were mapped by entries of 2 MiB.
+    /// The number of bytes that were mapped by entries of 2 MiB.
     pub large: u64,
     /// The number of the resident bytes that were in base pages although they could have been in
     /// large pages. The bytes of a mapping outside of its whole blocks of 2 MiB count only if they
@@ -72,7 +72,8 @@ pub(super) struct Part {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) rule: usize,
-    /// Whether the mapping was found by its length.
+    /// Whether the mapping was identified by its length, because its address differs from the
+    /// recorded one.
     pub(super) by_length: bool,
 }
 

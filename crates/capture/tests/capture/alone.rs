@@ -1,4 +1,4 @@
-//! Programs that need no system, and what they access.
+//! Records freestanding programs, and compares what they access in three ways.
 //!
 //! ```text
 //!   program --- the engine --> trace --.
@@ -6,8 +6,9 @@
 //!           --- ptrace, step by step --'
 //! ```
 //!
-//! Each has a stack of its own and is linked at fixed addresses, so that all of its addresses are the same wherever it
-//! runs. AVX is not used, but for gathers.
+//! Freestanding programs run without a C library. Each has a stack of its own and is linked at
+//! fixed addresses, so all of its addresses are the same in every run. No program uses AVX, except
+//! for gathers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,8 +19,8 @@ use addr::Kind;
 use crate::common::{Whole, directory, native, options, record};
 use crate::stepped;
 
-/// What programs begin with that need no system: their stack is their own, so that all addresses are the same
-/// wherever they run.
+/// The beginning of every freestanding program. It provides the stack, so that all addresses are
+/// the same in every run.
 const ALONE: &str = r#"
 typedef unsigned long u64;
 typedef unsigned int u32;
@@ -33,7 +34,7 @@ __attribute__((unused)) static long call(long n, long a, long b, long c, long d,
     __asm__ volatile("syscall" : "+a"(n) : "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory"); return n; }
 "#;
 
-/// Programs by what they do, and their ends.
+/// The programs: the name of what the program does, and its source.
 const PROGRAMS: &[(&str, &str)] = &[
     (
         "sorts",
@@ -388,7 +389,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Compiles a program that needs no system.
+/// Compiles a freestanding program.
 pub(crate) fn compile_alone(directory: &Path, name: &str, source: &str) -> PathBuf {
     let file = directory.join(name).with_extension("c");
     let program = directory.join(name);
@@ -414,13 +415,14 @@ pub(crate) fn compile_alone(directory: &Path, name: &str, source: &str) -> PathB
 /// A data access: its kind, address and bytes.
 pub(crate) type Access = (Kind, u64, u64);
 
-/// What a trace says of one program, however it is split into blocks: the stretches of code that ran one behind the
-/// other, and data accesses in pieces of 8 bytes at most.
+/// The contents of a trace, independent of how the program is split into blocks: the ranges of code
+/// that ran, each as the beginning and end of instructions that follow each other, and the data
+/// accesses in pieces of at most 8 bytes.
 pub(crate) fn essence(path: &Path) -> (Vec<(u64, u64)>, Vec<Access>) {
     essence_of(path, 0)
 }
 
-/// As [`essence`], of process `number` of a recording.
+/// Like [`essence`], for process `number` of a recording.
 pub(crate) fn essence_of(path: &Path, number: u32) -> (Vec<(u64, u64)>, Vec<Access>) {
     let (mut code, mut data) = (Vec::<(u64, u64)>::new(), Vec::new());
     for row in Whole::process(path, number).rows {
@@ -437,7 +439,7 @@ pub(crate) fn essence_of(path: &Path, number: u32) -> (Vec<(u64, u64)>, Vec<Acce
     (code, data)
 }
 
-/// Appends an access, in pieces of 8 bytes at most.
+/// Appends an access, split into pieces of at most 8 bytes.
 pub(crate) fn append(data: &mut Vec<Access>, kind: Kind, address: u64, bytes: u64) {
     let mut at = address;
     while at < address + bytes {
@@ -447,7 +449,7 @@ pub(crate) fn append(data: &mut Vec<Access>, kind: Kind, address: u64, bytes: u6
     }
 }
 
-/// Fails where two lists begin to differ.
+/// Panics with the first difference between two lists.
 pub(crate) fn compare<T: PartialEq + std::fmt::Debug>(
     name: &str,
     what: &str,
@@ -463,7 +465,8 @@ pub(crate) fn compare<T: PartialEq + std::fmt::Debug>(
     assert_eq!(own.len(), other.len(), "{name}: {what}");
 }
 
-/// Instructions of the programs that are executed step by step as well; `make torture` does it with all.
+/// Programs with at most this number of instructions are also executed in single steps. With `make
+/// torture` all programs are.
 const STEPPED_MAX: u64 = 16_000;
 
 #[test]

@@ -1,4 +1,5 @@
-//! Calls that a recording tells of: whom they were about, and what the kernel touched.
+//! Tests the events of system calls: the processes and descriptors that a call refers to, and the
+//! buffers that the kernel accessed.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,7 @@ use crate::common::{In, Whole, compile, directory, record};
 
 in_both!(calls_tell_whom_they_were_about, messages_tell_what_the_kernel_touched);
 
-/// What `--calls` and the other calls of memory management tell.
+/// The events of system calls with `--calls`, and of the other calls that manage memory.
 fn calls_tell_whom_they_were_about((engine, options): In) {
     let directory = directory(&format!("calls-{engine}"));
     let source = r#"
@@ -151,7 +152,8 @@ const MESSAGES: &str = r#"
         return recv(ends[0], in, 64, MSG_DONTWAIT) != -1;
     }"#;
 
-/// The calls of `path` by name, with result and buffers; and the segment that was attached.
+/// The system calls in the trace `path` by name, with result and buffers; and whether a segment was
+/// attached.
 fn told(path: &Path) -> (Vec<(String, i64, Vec<Buffer>)>, bool) {
     let events = Whole::process(path, 0).events;
     let calls = events.iter().filter_map(|(_, _, event)| match event {
@@ -166,8 +168,9 @@ fn told(path: &Path) -> (Vec<(String, i64, Vec<Buffer>)>, bool) {
     (calls.collect(), events.iter().any(|(_, _, event)| gone(event)))
 }
 
-/// What is touched is what was moved, not what there was room for, on 64 and on 32 bits, where one
-/// call stands for many.
+/// A recorded buffer has the bytes that were transferred, not the bytes for which the buffer had
+/// room. This is tested on 64-bit processors and on 32-bit processors, where one system call stands
+/// for many.
 fn messages_tell_what_the_kernel_touched((engine, options): In) {
     let others: &[&str] = match engine {
         "qemu" => &["i686-linux-gnu-gcc", "aarch64-linux-gnu-gcc"],

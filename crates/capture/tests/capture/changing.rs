@@ -1,10 +1,11 @@
-//! Programs that make code and change it: the engine runs what is there, and records what the processor does.
+//! Tests programs that generate code and change it: the engine runs the current code, and records
+//! what the processor does.
 
 use crate::alone::{compare, compile_alone, essence};
 use crate::common::{compile, directory, native, options, record};
 use crate::stepped;
 
-/// Programs without a system that change their code, and end with 42.
+/// Freestanding programs that change their code. Their exit status is 42.
 const PROGRAMS: &[(&str, &str)] = &[
     // Functions made anew in memory that stays writable, and called through a pointer.
     (
@@ -84,8 +85,9 @@ const PROGRAMS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Single steps judge all of them. QEMU begins the block of an instruction anew that changes its own block, and
-/// records its beginning twice.
+/// Every program is compared with single steps. The program with an instruction that changes its
+/// own block is not compared with QEMU, because QEMU restarts such a block and records its
+/// beginning twice.
 #[test]
 fn changing_code_is_recorded_as_single_steps_and_qemu_give() {
     let directory = directory("native_changing");
@@ -107,7 +109,7 @@ fn changing_code_is_recorded_as_single_steps_and_qemu_give() {
     }
 }
 
-/// With a C library, and ends of 42.
+/// Programs with a C library. Their exit status is 42.
 const WITH_LIBRARY: &[(&str, &str)] = &[
     // The same memory mapped twice: written here, executed there, and never writable there.
     (

@@ -1,11 +1,12 @@
-//! Blocks that do not record all addresses, and are left by faults wherever that can be: what they
-//! did is what QEMU's callbacks tell.
+//! Tests blocks for which not all addresses are recorded, because some can be derived from others.
+//! A fault ends such a block at every possible place. The rows are compared with those that QEMU's
+//! callbacks give.
 
 use crate::common::{Whole, compile, directory, options, record};
 
-/// Loads and stores through one pointer, where a page that may not be read or written, or is beyond
-/// a file's end, begins at each byte of what they access; with others between them. Then the same in a
-/// fork's child, and on x86 code that writes over its own page.
+/// Makes loads and stores through one pointer, with other accesses between them. An inaccessible
+/// page, or the end of a mapped file, begins at each byte of each access in turn. The accesses are
+/// repeated in a forked child and, on x86, by code that writes to its own page.
 const FALLS: &str = r#"
 #define _GNU_SOURCE
 #include <setjmp.h>

@@ -1,4 +1,5 @@
-//! Families of processes recorded natively: forks, programs that are executed, and what is lost of them.
+//! Tests native recordings of several processes: forks, executed programs, and the parts that are
+//! missing from a recording.
 
 use addr::Kind;
 use trace::Event;
@@ -6,7 +7,7 @@ use trace::Event;
 use crate::alone::{compile_alone, essence_of};
 use crate::common::{Whole, compile, directory, native, numbers, options, record};
 
-/// What the processes of a family do is known: their stores, and who they are.
+/// The test knows the stores, the process ids and the parents of all processes.
 #[test]
 fn children_are_followed_natively() {
     let directory = directory("native_family");
@@ -77,7 +78,8 @@ fn children_are_followed_natively() {
     assert_eq!(order, expected.concat(), "each waited for the one before");
 }
 
-/// Families at fixed addresses: instructions and data of each process are those that QEMU records.
+/// Freestanding programs with several processes: the instructions and data accesses of each process
+/// are equal in the recordings of the engine and of QEMU.
 #[test]
 fn families_are_equal_in_both_engines() {
     let directory = directory("native_equal_families");
@@ -101,7 +103,8 @@ fn families_are_equal_in_both_engines() {
     }
 }
 
-/// A child that does what the engine does not record goes on by itself, and a note says so.
+/// A child that does something that the engine cannot record continues without being recorded, and
+/// a note says so.
 #[test]
 fn a_child_that_cannot_be_recorded_runs_on() {
     let directory = directory("native_runs_on");
@@ -130,7 +133,8 @@ fn a_child_that_cannot_be_recorded_runs_on() {
     assert!(note.contains("it ran on unrecorded, as it catches its own system calls"), "{note}");
 }
 
-/// Programs that fork at once after they were executed, while their earlier programs are still being read.
+/// Programs that fork immediately after they were executed, while their earlier programs are still
+/// being read.
 #[test]
 fn a_child_may_arrive_before_its_parent() {
     let directory = directory("native_early");
@@ -146,7 +150,7 @@ fn a_child_may_arrive_before_its_parent() {
     assert!(parents >= 30, "{parents}");
 }
 
-/// Programs that start others, and end with 7.
+/// Programs that start other processes. Their exit status is 7.
 const FAMILIES: &[(&str, &str)] = &[
     (
         "forks",

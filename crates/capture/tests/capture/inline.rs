@@ -1,12 +1,12 @@
-//! What translated code records by itself is what QEMU's callbacks tell.
+//! Compares the rows that translated code records itself with the rows that QEMU's callbacks give.
 
 use addr::Kind;
 
 use crate::common::{Row, Whole, compile, directory, numbers, options, record};
 
-/// All that takes another way through the translator: strings, vectors, atomic operations,
-/// helpers that access memory, faults in the middle of a block, patched and replaced code, calls of
-/// now this, now that, and threads.
+/// Uses everything that the translator handles in a special way: string instructions, vectors,
+/// atomic operations, helpers that access memory, faults in the middle of a block, code that is
+/// patched or replaced, indirect calls of different functions, and threads.
 const MANY_WAYS: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -155,7 +155,7 @@ fn same(name: &str, compiler: &str) {
     }
 }
 
-/// The rows before a second thread's first.
+/// The rows before the first row of a second thread.
 fn alone(whole: &Whole) -> &[Row] {
     &whole.rows[..whole.rows.iter().position(|row| row.thread != 0).expect("it makes threads")]
 }

@@ -1,11 +1,12 @@
-//! A program has the same addresses each time that it is recorded, whatever the host's kernel chooses for QEMU.
+//! Checks that a program has equal addresses in all recordings, whatever addresses the host's
+//! kernel chooses for QEMU.
 
 use std::process::Command;
 
 use crate::common::{directory, numbers, options, record};
 
-/// Says where its parts are: code, heap, stack, mappings with and without an address that it asks for. The heap grows by
-/// 768 MB in one piece.
+/// Writes the addresses of its code, its heap, its stack, and mappings with and without a requested
+/// address. The heap grows by 768 MB at once.
 const PARTS: &str = r#"
 #define _GNU_SOURCE
 #include <stdio.h>

@@ -1,4 +1,5 @@
-//! Windows of programs with the engine: what is outside of them is left out in the program itself, and counted exactly.
+//! Tests windows of recordings with the engine: accesses outside of the windows are not recorded,
+//! but counted exactly in the program itself.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,8 @@ use trace::Event;
 
 use crate::common::{Row, Whole, compile, directory, native, numbers, record};
 
-/// Function calls, indirect calls, string instructions of several kinds, bits in memory, signals, and faults.
+/// Makes function calls, indirect calls, string instructions of several kinds, bit operations on
+/// memory, signals, and faults.
 const BUSY: &str = r#"
     #define _GNU_SOURCE
     #include <signal.h>
@@ -61,7 +63,7 @@ fn recorded(directory: &Path, options: &Options) -> (Outcome, Whole) {
     (outcome, whole)
 }
 
-/// The numbers of accesses and instructions that were left out.
+/// The numbers of accesses and of instructions that were left out.
 fn left_out(whole: &Whole) -> (u64, u64) {
     let gaps = whole.events.iter().filter_map(|(_, _, event)| match event {
         Event::Gap { accesses: accesses @ 1.., instructions } => Some((*accesses, *instructions)),
@@ -77,7 +79,8 @@ fn same(ours: &[Row], theirs: &[Row], what: &str) {
     assert_eq!(differs, None, "{what}");
 }
 
-/// Each number of skipped accesses, and the rest, is a cut through the whole recording.
+/// For each number of skipped accesses, the recorded rows are equal to the rest of the whole
+/// recording.
 #[test]
 fn what_is_skipped_is_counted_exactly() {
     let (directory, _, mut options) = busy("left_out_skip");
@@ -96,7 +99,7 @@ fn what_is_skipped_is_counted_exactly() {
     }
 }
 
-/// Windows that begin with a function or a marker are cuts through the whole recording, too.
+/// A window that begins at a function or a marker is also equal to a part of the whole recording.
 #[test]
 fn a_window_from_a_sign_is_a_part_of_the_whole() {
     let (directory, said, mut options) = busy("left_out_sign");
@@ -124,7 +127,7 @@ fn a_window_from_a_sign_is_a_part_of_the_whole() {
     assert!(never.to_string().contains("marker 8"), "{never}");
 }
 
-/// The windows of a sample are where they would be in the whole recording.
+/// Each window of a sample is equal to the part of the whole recording at its position.
 #[test]
 fn a_sample_consists_of_windows_at_their_places() {
     let (directory, _, mut options) = busy("left_out_sample");

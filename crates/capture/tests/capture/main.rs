@@ -1,8 +1,9 @@
-//! Programs recorded under QEMU and natively, one file per thing that they do.
+//! Tests of recording under QEMU and natively. Each file has programs that do one kind of thing.
 //!
-//! One program, so that it is linked once and the plugin is built once.
+//! All tests are in one program, so that it is linked once and the plugin is built once.
 
-/// Two tests of each of these functions: in QEMU, and with the engine.
+/// Makes two tests of each function: one that records in QEMU, and one that records with the
+/// engine.
 macro_rules! in_both {
     ($($name:ident),+ $(,)?) => {$(
         mod $name {

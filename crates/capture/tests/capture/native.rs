@@ -1,4 +1,4 @@
-//! The engine records what QEMU records, and leaves programs as they are.
+//! Checks that the engine records what QEMU records, and that programs behave as without recording.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use trace::{Event, Origin, Reader, Source};
 use crate::alone::{compile_alone, essence};
 use crate::common::{Whole, compile, directory, engine, native, numbers, options, record};
 
-/// Handlers of all kinds, whose ends are checked by the program itself.
+/// Programs with signal handlers of all kinds. Each program checks its own results.
 const SIGNALS: &[(&str, &str)] = &[
     // A fault in each access of a block: the handler sees registers that are exact, mends one and goes on.
     (
@@ -331,7 +331,8 @@ fn what_it_cannot_record_ends_in_one_line() {
     assert!(error.unwrap_err().to_string().contains("rustup target add x86_64-unknown-none"));
 }
 
-/// Code that is made at run time in pages that are never writable and executable at once is translated again.
+/// Code that is generated at run time, in pages that are never writable and executable at the same
+/// time, is translated again after each change.
 #[test]
 fn code_that_is_written_anew_between_rights_is_followed() {
     let directory = directory("native_flips");
@@ -350,7 +351,8 @@ fn code_that_is_written_anew_between_rights_is_followed() {
     assert_eq!(record(&directory, &native(&program, &[])).status, 45);
 }
 
-/// No instruction of the engine uses a vector register: the program's stay where they are.
+/// No instruction of the engine uses a vector register, so the program's values in these registers
+/// are preserved.
 #[test]
 fn the_engine_uses_no_vector_register() {
     let output = Command::new("objdump").args(["-d", "--no-show-raw-insn"]).arg(engine()).output();
@@ -367,7 +369,8 @@ fn the_engine_uses_no_vector_register() {
     }
 }
 
-/// What runs in a process of its own, by [`under_a_filter`]: it has no meaning by itself.
+/// The part of [`under_a_filter`] that runs in a process of its own. It is not run as a separate
+/// test.
 #[test]
 #[ignore = "started by another test, under a filter of system calls"]
 fn records_where_ptrace_is_forbidden() {
@@ -383,7 +386,8 @@ fn records_where_ptrace_is_forbidden() {
     assert!(notes.iter().any(|note| note.contains("recorded in QEMU's user mode")), "{notes:?}");
 }
 
-/// Lets this process and what it starts make no `ptrace`: it is refused, or ends the process.
+/// Forbids `ptrace` in this process and in the processes that it starts: the call fails, or ends
+/// the process.
 fn forbid_ptrace(answer: u32) -> std::io::Result<()> {
     const LOAD_NUMBER: u16 = 0x20;
     const JUMP_IF_EQUAL: u16 = 0x15;
@@ -426,7 +430,8 @@ fn where_ptrace_is_forbidden_qemu_records_and_a_note_says_so() {
     }
 }
 
-/// What the program asks for and an older kernel does not know; the processor's other registers; gs and gathers.
+/// Programs that make system calls which an older kernel does not have, read special registers of
+/// the processor, or use gs and gathers.
 const PROCESSORS: &[(&str, &str)] = &[
     (
         "is_an_older_kernel",
@@ -504,7 +509,8 @@ fn the_processor_is_the_programs() {
     }
 }
 
-/// The elements that a gather loads are recorded in their order, those that its mask leaves out are not.
+/// The elements that a gather loads are recorded in order. Elements that the mask excludes are not
+/// recorded.
 #[test]
 fn gathers_are_recorded_by_element() {
     if !std::arch::is_x86_feature_detected!("avx2") {

@@ -1,4 +1,5 @@
-//! What is recorded is what was asked for, measured against the whole of the same program.
+//! Checks that the options of a recording select the requested part, by comparison with the whole
+//! recording of the same program.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -20,7 +21,8 @@ in_both!(
     a_program_runs_on_when_its_live_source_is_dropped,
 );
 
-/// A program that does the same each time: no addresses from outside, no clock.
+/// A program that makes the same accesses in every run: it uses no addresses of other origin and no
+/// clock.
 const STEADY: &str = r#"
     #include <stdlib.h>
     #include <string.h>
@@ -48,7 +50,7 @@ fn recorded(directory: &std::path::Path, options: &Options) -> Whole {
     Whole::read(&outcome.summary.path)
 }
 
-/// Rows without what depends on the row before: the instructions since then.
+/// The rows without their instruction counts, which depend on the row before.
 fn plain(rows: &[Row]) -> Vec<(u64, Kind, u32)> {
     rows.iter().map(|row| (row.addr, row.kind(), row.meta.size())).collect()
 }
@@ -212,7 +214,7 @@ fn a_program_runs_on_when_its_live_source_is_dropped((engine, options): In) {
     }
 }
 
-/// Stores to places that follow from each other; it says where they begin.
+/// Stores at addresses that a formula determines, and writes the address of the table.
 const SCATTERED: &str = r#"
     #include <stdio.h>
     static volatile long table[1 << 16];
@@ -228,7 +230,8 @@ const SCATTERED: &str = r#"
         return 0;
     }"#;
 
-/// Debian 12's QEMU loads plugins. Where no QEMU is that does, there is nothing to be recorded in.
+/// The QEMU of Debian 12 loads plugins. If there is no QEMU that loads plugins, this test does
+/// nothing.
 #[test]
 fn another_qemu_records_by_its_plugin_interface() {
     let path = std::env::var_os("PATH").expect("a path");

@@ -1,4 +1,5 @@
-//! Threads, forks, executed programs, and every way to end: nothing is lost.
+//! Checks that nothing is lost from recordings of threads, forks, executed programs, and programs
+//! that end in every possible way.
 
 use std::fs;
 use std::path::Path;
@@ -65,7 +66,8 @@ fn what_happened_before_comes_before() {
     turns_are_in_order("turns", options);
 }
 
-/// Records four threads that store in turns: the stores are in the order of the turns.
+/// Records four threads that store in turns, and checks that the stores are in the order of the
+/// turns.
 pub(crate) fn turns_are_in_order(name: &str, options: fn(&Path, &[&str]) -> Options) {
     let directory = directory(name);
     let source = r#"
@@ -137,7 +139,7 @@ fn a_thousand_threads_at_one_time() {
     assert_eq!(outcome.notes, Vec::<String>::new());
 }
 
-/// A program that stores 100,000 times, tells where, and ends as it is told to.
+/// Makes 100,000 stores, writes the address of the table, and ends in the requested way.
 const ENDS: &str = r#"
     #define _GNU_SOURCE
     #include <signal.h>
@@ -264,8 +266,8 @@ fn children_are_followed() {
     assert_eq!(order, expected.concat(), "each waited for the one before");
 }
 
-/// Two take turns through pipes: in the recording there are as many, whether they are threads or
-/// processes, and live as well.
+/// Two threads, or two processes, take turns through pipes. In the recording and in a live run, all
+/// turns must be in their order.
 #[test]
 fn a_hand_over_through_a_call_is_exact() {
     let directory = directory("pingpong");
@@ -323,7 +325,7 @@ fn a_hand_over_through_a_call_is_exact() {
     }
 }
 
-/// One process of several, by the program that it runs.
+/// One process of several is selected by the program that it runs.
 #[test]
 fn one_process_is_kept_if_asked() {
     let directory = directory("wanted");
@@ -349,7 +351,7 @@ fn one_process_is_kept_if_asked() {
     assert!(!output.exists() && !directory.join("none.pwt.part").exists());
 }
 
-/// A descriptor that `execve` closes leads to the program all the same.
+/// A program is executed by a descriptor that `execve` closes.
 #[test]
 fn a_program_is_executed_by_its_descriptor() {
     let directory = directory("fexecve");
@@ -380,9 +382,9 @@ fn a_program_is_executed_by_its_descriptor() {
     }
 }
 
-/// Recording ends with the file's size, and the program does not.
-/// The thread that goes on is the process's first, whichever executed; the others' numbers are not
-/// given again.
+/// The recording ends at the maximum size of its file, but the program continues. After an `execve`
+/// the remaining thread is the first thread of the process, whichever thread called it; the numbers
+/// of the other threads are not used again.
 #[test]
 fn the_first_thread_outlives_an_exec() {
     let directory = directory("outlives");
@@ -505,7 +507,7 @@ fn signals_and_faults_that_are_handled() {
     assert_eq!(faults, 1000);
 }
 
-/// Runs for about a second, then says that it has ended.
+/// Runs for about a second, then writes that it has ended.
 const LONG: &str = r#"
     #include <stdio.h>
     static volatile long table[1 << 16];

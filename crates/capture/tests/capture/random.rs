@@ -1,4 +1,5 @@
-//! Random instructions end with the same registers, flags and memory by themselves and translated.
+//! Executes random instructions natively and translated, and compares registers, flags and memory
+//! at the end.
 
 use std::fmt::Write;
 use std::fs;
@@ -26,13 +27,14 @@ const NAMES: [[&str; 4]; 15] = [
 const SUFFIXES: [&str; 4] = ["q", "l", "w", "b"];
 const CONDITIONS: [&str; 16] =
     ["o", "no", "b", "ae", "e", "ne", "be", "a", "s", "ns", "p", "np", "l", "ge", "le", "g"];
-/// Sequences in all, if the environment does not say (`PAGEWALK_SEQUENCES`; `make torture` asks for a million), the
-/// most of one program, and instructions of each.
+/// The number of sequences, unless the environment variable `PAGEWALK_SEQUENCES` gives another one
+/// (`make torture` sets it to a million); the largest number of sequences in one program; and the
+/// number of instructions in a sequence.
 const SEQUENCES: usize = 1000;
 const SEQUENCES_MAX: usize = 10_000;
 const INSTRUCTIONS: u64 = 24;
-/// How many sequences a program runs at least: it runs all that it has as often as that takes, with other registers
-/// each time.
+/// The least number of sequences that a program executes. To reach this number, a program repeats
+/// its sequences with other register values.
 const RUNS: usize = 20_000;
 
 struct Random(u64);
@@ -54,7 +56,7 @@ impl Random {
     }
 }
 
-/// One to four instructions; `label` is nobody else's.
+/// One to four instructions. The label `label` is used by no other instruction.
 fn instruction(random: &mut Random, label: usize) -> String {
     let size = random.next(4) as usize;
     let (suffix, wide) = (SUFFIXES[size], SUFFIXES[size.min(2)]);
@@ -157,7 +159,7 @@ fn random_instructions_end_as_by_themselves() {
     }
 }
 
-/// Runs a program of `sequences` random sequences natively and translated.
+/// Runs a program with `sequences` random sequences natively and translated.
 fn run(seed: u64, sequences: usize) {
     let rounds = RUNS.div_ceil(sequences);
     let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ seed.wrapping_mul(0xbf58_476d_1ce4_e5b9));

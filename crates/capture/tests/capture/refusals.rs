@@ -1,4 +1,4 @@
-//! What cannot be recorded is refused with one line that says what to do.
+//! Checks that each refusal to record is an error of one line that says what to do.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -41,7 +41,7 @@ fn file(directory: &Path, name: &str, contents: &[u8], mode: u32) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// The first bytes of a program for an ELF machine.
+/// The first bytes of an ELF file for the processor `machine`.
 fn elf(class: u8, order: u8, machine: u16) -> Vec<u8> {
     let mut head = vec![0; 64];
     head[..4].copy_from_slice(b"\x7fELF");

@@ -1,11 +1,11 @@
-//! Programs whose accesses are known are recorded exactly.
+//! Programs whose accesses the test knows are recorded exactly.
 
 use addr::Kind;
 use trace::{Arch, Event, Origin, Reader, Source};
 
 use crate::common::{Whole, compile, directory, numbers, options, record};
 
-/// Stores 1,024 numbers 4 KiB apart into a mapping, and says where.
+/// Stores 1,024 numbers, 4 KiB apart, to a mapping, and writes the address of the mapping.
 const STORES: &str = r#"
 #include <stdio.h>
 #include <sys/mman.h>

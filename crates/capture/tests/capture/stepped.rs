@@ -1,5 +1,6 @@
-//! A program's code and data accesses as the processor itself gives them: `ptrace` executes one instruction after the
-//! other, and what each accesses follows from its operands and the registers before it.
+//! Determines a program's code and data accesses with the processor: `ptrace` executes one
+//! instruction at a time, and the accesses of each instruction are computed from its operands and
+//! the register values before it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,7 +16,7 @@ use iced_x86::{
 
 use crate::alone::{Access, append};
 
-/// What a program did: its code, its data accesses, and how many instructions it executed.
+/// The execution of a program: its code, its data accesses, and the number of its instructions.
 #[derive(Default)]
 pub(crate) struct Stepped {
     pub(crate) code: Vec<(u64, u64)>,
@@ -72,10 +73,11 @@ fn is_repeated(instruction: &Instruction) -> bool {
     instruction.is_string_instruction() && has_prefix
 }
 
-/// One operand in memory: whether it is loaded, whether it is stored, its address and bytes.
+/// An operand in memory: whether it is loaded, whether it is stored, its address, and its size in
+/// bytes.
 type Operand = (bool, bool, u64, u64);
 
-/// What an instruction accesses with these registers before it.
+/// The accesses of an instruction, computed from the register values before it.
 fn accesses(
     factory: &mut InstructionInfoFactory,
     instruction: &Instruction,
@@ -116,7 +118,7 @@ fn accesses(
     found
 }
 
-/// Executes `program`, instruction by instruction.
+/// Executes `program` one instruction at a time.
 pub(crate) fn step(program: &Path) -> Stepped {
     let mut command = Command::new(program);
     // SAFETY: between fork and exec only a system call is made.

@@ -56,13 +56,13 @@ fn threads_are_recorded_natively_each_in_order() {
     assert_eq!(count(|event| matches!(event, Event::Clone { .. })), THREADS);
 }
 
-/// Each turn is handed to the next thread by a system call: the order is exact.
+/// Each turn passes to the next thread by a system call, so the order in the recording is exact.
 #[test]
 fn turns_of_threads_are_in_order() {
     crate::processes::turns_are_in_order("native_turns", native);
 }
 
-/// Programs with threads that check themselves, and end with 42.
+/// Programs with threads that check their own results. Their exit status is 42.
 const PROGRAMS: &[(&str, &str)] = &[
     // Threads begin and end all the time, and all run the same code for the first time.
     (
@@ -197,7 +197,8 @@ fn programs_with_threads_work() {
     }
 }
 
-/// Threads that run, sleep and fork, while another one runs so much code that all translated code is dropped meanwhile.
+/// Several threads run, sleep and fork, while another thread runs so much code that all translated
+/// code is dropped.
 #[test]
 fn translated_code_of_several_threads_is_dropped() {
     let directory = directory("native_dropped");

@@ -1,4 +1,5 @@
-//! Windows by what the program does, in families of processes and on other processors.
+//! Tests windows that begin and end at a function or a marker, with several processes and on
+//! several kinds of processors.
 
 use std::path::Path;
 
@@ -40,7 +41,7 @@ const SERVER: &str = r#"
         return 0;
     }"#;
 
-/// Stores to `before`, `during` and `after`.
+/// The numbers of stores to the arrays `before`, `during` and `after`.
 fn stores(whole: &Whole, said: &Path) -> [usize; 3] {
     let places = crate::common::numbers(said);
     let count = |at: usize, words: u64| whole.addrs(Kind::Store, places[at], 8 * words).len();
@@ -51,7 +52,8 @@ fn symbol(name: &str) -> Option<Sign> {
     Some(Sign::Symbol(name.to_owned()))
 }
 
-/// The function is called in children only, which have it from their parent.
+/// The function at which the window begins is called only in children, which inherit it from their
+/// parent.
 fn a_forked_child_comes_to_a_symbol((engine, options): In) {
     let directory = directory(&format!("windows-{engine}"));
     let program = compile(&directory, "server", "gcc", SERVER);
@@ -71,7 +73,7 @@ fn a_forked_child_comes_to_a_symbol((engine, options): In) {
     assert_eq!(stores(&Whole::read(&outcome.summary.path), &said), [0, 0, 1000]);
 }
 
-/// Each process has its instructions, and no process those of another.
+/// The limit on instructions holds for each process separately.
 fn each_process_has_its_own_instructions((engine, options): In) {
     let directory = directory(&format!("instructions-{engine}"));
     let program = compile(&directory, "server", "gcc", SERVER);
@@ -89,7 +91,7 @@ fn each_process_has_its_own_instructions((engine, options): In) {
     }
 }
 
-/// Nothing runs on when all that was asked for is there, not even what the program started.
+/// When the window has ended, no process continues, including processes that the program started.
 fn whatever_was_started_ends_with_the_window((engine, options): In) {
     let directory = directory(&format!("ended-{engine}"));
     let program = compile(&directory, "server", "gcc", SERVER);
@@ -104,7 +106,8 @@ fn whatever_was_started_ends_with_the_window((engine, options): In) {
     assert_eq!((live.finish(), stores(&seen, &said)), (0, [1000, 2000, 1000]));
 }
 
-/// A marker is the same call on all of them, and symbols are in both kinds of ELF files.
+/// Markers and symbols work on other processors: a marker is the same system call everywhere, and
+/// symbols are found in 32-bit and in 64-bit ELF files.
 #[test]
 fn other_processors_have_signs_too() {
     let source = SERVER.replace(

@@ -54,7 +54,7 @@ pub(crate) struct Access {
     pub(crate) address: u64,
     /// The access's instruction, size and kinds.
     pub(crate) tag: Tag,
-    /// The number of rows of its block before it, including the fetch.
+    /// The number of rows in the block before this access, including the fetch.
     pub(crate) before: u32,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Access {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Run {
     whole: Whole,
-    /// The number of accesses before it.
+    /// The number of accesses before this execution.
     begun: u64,
     /// The last instruction that is recorded.
     instruction: u16,
@@ -622,13 +622,14 @@ impl Counter {
         self.clock
     }
 
-    /// Moves the clock on by this number of accesses and instructions.
+    /// Advances the clock by this number of accesses and instructions.
     pub(crate) fn advance(&mut self, accesses: u64, instructions: u64) {
         self.clock += 2 * accesses;
         self.instructions += instructions;
     }
 
-    /// Holds or records the fetch of a block of one instruction that the engine executes, and counts it.
+    /// Counts the fetch of a block of one instruction that the engine executes. The fetch is
+    /// recorded if the page of code is not known to be in the TLB.
     pub(crate) fn run_fetch(&mut self, recorder: &mut Recorder, whole: Whole) {
         self.fetch(recorder, whole, self.clock);
         if is_low(whole.pc) {

@@ -20,7 +20,7 @@ pub(crate) struct Pointer {
 pub(crate) struct Piece {
     pub(crate) pc: u64,
     pub(crate) bytes: u64,
-    /// Whether it is the first piece of its instruction.
+    /// Whether the piece is the first one of its instruction.
     pub(crate) is_first: bool,
     pub(crate) is_down: bool,
     pub(crate) elements: u64,

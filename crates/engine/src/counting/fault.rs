@@ -48,7 +48,8 @@ fn decode(pc: u64) -> Option<Instruction> {
     (!instruction.is_invalid()).then_some(instruction)
 }
 
-/// Whether an access of `size` bytes at an address that is no multiple of it faults.
+/// Whether an access of `size` bytes by this instruction faults if its address is not a multiple of
+/// `size`.
 fn needs_alignment(instruction: &Instruction, size: u64) -> bool {
     use Mnemonic::*;
     let mnemonic = instruction.mnemonic();
@@ -139,7 +140,8 @@ fn resolve(engine: &mut Engine, context: &mut Context, at: u64, address: u64) ->
     false
 }
 
-/// Begins another interval after the one that ends at the time `clock`. Returns the clock.
+/// Ends the current interval at the time `clock`, and begins another one. Returns the time at which
+/// it begins.
 fn renew(engine: &mut Engine, clock: u64) -> u64 {
     engine.state.set(RING, clock);
     engine.counter.leave();

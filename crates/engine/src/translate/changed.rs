@@ -291,13 +291,13 @@ impl Region {
 }
 
 impl Code {
-    /// The first bytes of the code at `at`, in the same memory.
+    /// The first bytes of the code at `at`.
     fn head(self, at: u64) -> [u8; HEAD_BYTES] {
         // SAFETY: `at` is the beginning of a block.
         unsafe { (at as *const [u8; HEAD_BYTES]).read_unaligned() }
     }
 
-    /// Writes the first bytes of the code at `at`, in the same memory, by one store.
+    /// Writes the first bytes of the code at `at` by one store.
     fn put_head(self, at: u64, head: &[u8; HEAD_BYTES]) {
         let word = at.wrapping_add(self.shift) as *mut u64;
         // SAFETY: as above; a block has as many bytes, which are in one cache line.

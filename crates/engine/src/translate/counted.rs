@@ -82,10 +82,10 @@ pub(crate) struct Group {
     /// The index of the first access in its block, and their number.
     pub(crate) first: usize,
     pub(crate) count: usize,
-    /// The index of the instruction before which they are checked.
+    /// The index of the instruction before which the accesses of the group are checked.
     pub(crate) instruction: usize,
-    /// The number of rows of the block before them, including its fetch, and the number of their
-    /// own rows.
+    /// The number of rows in the block before the group, including the fetch; `rows` is the number
+    /// of rows of the group.
     pub(crate) before: u32,
     pub(crate) rows: u32,
     /// The distances from the first access to the lowest byte, and to the end of the highest byte.
@@ -98,11 +98,11 @@ pub(crate) struct Group {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
     pub(crate) tag: Tag,
-    /// The distance from the lowest byte of its group.
+    /// The distance of this access from the lowest byte of its group.
     pub(crate) distance: i64,
-    /// The rows of the block before it, with its fetch.
+    /// The number of rows in the block before this access, including the fetch.
     pub(crate) before: u32,
-    /// The distance of its instruction from the block's first one, in bytes.
+    /// The distance in bytes from the block's first instruction to the instruction of this access.
     pub(crate) offset: u16,
 }
 
@@ -126,7 +126,7 @@ pub(crate) struct CountedBlock {
 }
 
 impl CountedBlock {
-    /// The block, as it is reported.
+    /// The block in the form in which it is reported.
     pub(crate) fn whole(&self) -> Whole {
         Whole { pc: self.pc, bytes: self.bytes, instructions: self.instructions }
     }
@@ -232,7 +232,7 @@ struct Emit {
     /// The clock, and the scratch register.
     clock: u8,
     scratch: u8,
-    /// Whether flags matter.
+    /// Whether the flags must be saved, because the program may still read them.
     keeps: bool,
     at: At,
 }
@@ -271,7 +271,7 @@ impl Emit {
         self.clock == 0 || self.scratch == 0
     }
 
-    /// Emits code that saves the flags, if they matter.
+    /// Emits code that saves the flags, if the program may still need them.
     fn keep(&self, code: &mut Code) {
         if !self.keeps {
         } else if self.lends_rax() {

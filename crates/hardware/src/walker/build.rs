@@ -207,9 +207,10 @@ fn check_virtual(description: &Description, address_bits: Option<u32>) -> Result
         (description.memory.numa.is_some(), "[memory.numa]"),
     ];
     match has.into_iter().find(|(has, _)| *has) {
-        Some((_, what)) => {
-            refuse(&format!("{what} identifies lines by their frames: leave it out"))
-        }
+        Some((_, what)) => refuse(&format!(
+            "virtual caches identify lines by virtual addresses, and {what} needs lines that are \
+             identified by their frames: leave it out, or set core.virtual_caches = false"
+        )),
         None => Ok(()),
     }
 }
@@ -321,7 +322,10 @@ fn mmu_cache_params(
             return refuse(key, what);
         }
         if level > tree.levels {
-            return refuse(key, format!("the page table has {} levels", tree.levels));
+            return refuse(
+                key,
+                format!("the page table has only {} levels: leave this key out", tree.levels),
+            );
         }
     }
     let levels = if design.is_split() { 2..=tree.levels } else { 0..=0 };
@@ -426,8 +430,12 @@ fn walker_enters(cache: &str) -> Result<Served, Refusal> {
 fn cache_params(name: &str, cache: &description::Cache) -> Result<CacheParams, Refusal> {
     let key = |part: &str| format!("cache.{name}.{part}");
     let (Bytes(size_bytes), Bytes(line)) = (cache.size, cache.line);
-    let line_bytes = u32::try_from(line)
-        .map_err(|_| Refusal::new(key("line"), format!("a line of {} is too long", cache.line)))?;
+    let line_bytes = u32::try_from(line).map_err(|_| {
+        Refusal::new(
+            key("line"),
+            format!("a line of {} is too long: write a line below 4G", cache.line),
+        )
+    })?;
     let lines = size_bytes.checked_div(line).and_then(|lines| u32::try_from(lines).ok());
     let lines = lines.ok_or_else(|| {
         Refusal::new(

@@ -53,11 +53,11 @@ impl Made {
 #[derive(Clone, Debug, Default)]
 pub struct PredictedWalks {
     pub walks: u64,
-    /// References of these walks, by the cache or memory that served them; the next field counts
-    /// only the reference to the last entry of each walk.
+    /// References of the walks with this outcome, by the cache or memory that served them. The next
+    /// field counts only the reference to the last entry of each walk.
     pub references: [u64; Served::COUNT],
     pub ptes: [u64; Served::COUNT],
-    /// The cycles of the references of these walks.
+    /// The cycles of the references of the walks with this outcome.
     pub cycles: u64,
     /// The accesses that caused these walks, by kind and by the cache or memory that served them.
     pub accesses: [[u64; Served::COUNT]; Kind::COUNT],
@@ -86,7 +86,7 @@ pub(super) struct DeviceFrames {
 }
 
 impl DeviceFrames {
-    /// No frames; each will have the size `size`.
+    /// An empty set of frames of the size `size`.
     pub(super) fn new(size: PageSize) -> DeviceFrames {
         DeviceFrames { size, frames: FxHashSet::default() }
     }
@@ -113,7 +113,8 @@ pub struct SpecCensus {
     pub faulted: [PredictedWalks; Speculation::ALL.len()],
     /// Predicted addresses that a device owned.
     pub devices: u64,
-    /// References on the critical path: those that no correct prediction overlaps.
+    /// References on the critical path, which are the references that overlap with no correct
+    /// prediction.
     pub critical: u64,
 }
 

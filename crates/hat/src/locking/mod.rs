@@ -329,7 +329,7 @@ pub trait Wait {
     /// Creates a place where no thread sleeps.
     fn new(class: Class) -> Self;
 
-    /// Wakes all threads that sleep there; each checks its condition again.
+    /// Wakes all threads that sleep in this queue; each of them checks its condition again.
     fn wake_all(&self);
 }
 

@@ -197,7 +197,7 @@ impl<D: Default + Send, L: Locks> MonitorArray<D, L> {
         count
     }
 
-    /// Puts descriptors back, and wakes those who wait for them.
+    /// Puts descriptors back into the array, and wakes the threads that wait for one of them.
     fn put_back(&self, site: Site, taken: impl Iterator<Item = (u64, D)>) {
         let mut wanted = 0_u64;
         self.mutex.with(site, |all| {

@@ -186,7 +186,7 @@ counts! {
     root_loads,
     /// Switches that loaded segments.
     segment_loads,
-    /// All switches, except those to the space that was running already.
+    /// The number of switches, without switches to the space that was already running.
     switches,
     /// Root entries copied, each after a fault.
     copies,
@@ -225,7 +225,8 @@ pub struct Entered {
 pub enum SmallFault {
     /// An entry was missing in the loaded root and has been copied. The access can be repeated.
     Copied,
-    /// The space itself has no such page: an ordinary page fault at the space's own address.
+    /// The space's own page table does not map the page either: this is an ordinary page fault at
+    /// the space's own address.
     Own,
     /// The address is beyond the limit: the space can be [promoted](SmallSpaces::promote).
     Beyond,
@@ -234,7 +235,7 @@ pub enum SmallFault {
 /// Why a space did not become small.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotSmall {
-    /// There is no such space.
+    /// The space does not exist.
     Unknown(HatSpace),
     /// Every slot is in use, and the schedule revokes no slot for this space.
     NoSlot,

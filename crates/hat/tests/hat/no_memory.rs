@@ -1,6 +1,6 @@
-//! The heap ends in an operation of the layer. Each allocation of each operation that adds something is refused once:
-//! the operation fails with everything as it was, and succeeds with memory. Operations that only take away
-//! are run without any memory.
+//! The heap becomes full during an operation of the layer. Each allocation of each operation that
+//! adds something is refused once: the operation fails without changing anything, and succeeds when
+//! memory is free again. Operations that only remove something run without any memory.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::{K4, M2, MEMORY, heap};
 
-/// Physical memory, which is not the heap.
+/// Physical memory, which is separate from the heap.
 struct Physical(SparseMemory);
 
 impl Memory for Physical {
@@ -56,7 +56,7 @@ impl Memory for Physical {
     addr::exchanges_of_one_user!();
 }
 
-/// A processor without a TLB, and frames for tables.
+/// A processor without a TLB, which provides frames for tables.
 #[derive(Default)]
 struct Machine {
     out: BTreeSet<PhysAddr>,
@@ -85,7 +85,7 @@ impl Platform for Machine {
 }
 
 const SPACES: usize = 3;
-/// Pages lie in the first 8M, and map frames in the first 8M.
+/// The pages lie in the first 8M of addresses, and their frames in the first 8M of memory.
 const BYTES: u64 = 1 << 23;
 
 struct World<S: Scheme<Table = dyn Mounted>> {
@@ -270,7 +270,8 @@ impl<S: Scheme<Table = dyn Mounted>> World<S> {
         assert!(self.state() == expected);
     }
 
-    /// What was mapped from these pages goes, and comes to the same as with memory.
+    /// Revokes, without memory, the mappings that were made from these pages. The result is the
+    /// same as with memory.
     fn revoke(&mut self, space: HatSpace, range: VirtRange) {
         let with_own = self.rng.random_bool(0.5);
         heap::without(|| {

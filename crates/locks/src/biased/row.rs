@@ -236,7 +236,7 @@ impl<T> BiasedRow<T> {
         times >= LOCKED_MIN / COUNTED && barrier::is_possible()
     }
 
-    /// Makes a thread the owner. Returns false if it cannot be, because a mutex is locked.
+    /// Makes a thread the owner. Returns false if this is impossible because a mutex is locked.
     #[cold]
     fn begin_bias(&self, notes: &Notes) -> bool {
         let Some(_gate) = free(self.bias.gate.try_lock()) else { return false };

@@ -1,4 +1,4 @@
-//! Settings that change in mid-run: `[[os.at]]`.
+//! Tests settings that change during a run: `[[os.at]]`.
 
 use addr::Kind;
 use machine::{
@@ -10,7 +10,8 @@ use trace::Event;
 use crate::support::{Row, Rows, run};
 
 const BASE: u64 = 0x4000_0000;
-/// The clock counts accesses, as each is an instruction.
+/// Settings under which the clock counts accesses, because each access is one instruction of one
+/// cycle.
 const CLOCK: [&str; 2] = ["os.clock=instructions", "core.cycles_per_instruction=1"];
 const OWN: [&str; 6] = [
     "os.manager=base",
@@ -21,7 +22,7 @@ const OWN: [&str; 6] = [
     CLOCK[1],
 ];
 
-/// Stores to each of 1000 pages, round after round.
+/// Stores to each of 1000 pages, in `rounds` rounds.
 fn rounds(rounds: u64) -> Vec<Row> {
     let pages = |_| (0..1000).map(|page| Row::Access(Kind::Store, BASE + page * 4096, 8));
     (0..rounds).flat_map(pages).collect()
@@ -136,8 +137,9 @@ fn a_wrong_entry_of_a_setting_is_told_with_the_setting() {
     assert!(error.starts_with("--set os.at="), "{error}");
 }
 
-/// Stores that miss every TLB, round after round, on an `opteron-2008` whose second level takes 7
-/// cycles to look up, if it has one.
+/// The accesses before which the settings of `at` changed, for stores that miss every TLB. The
+/// machine is an `opteron-2008`, whose second-level TLB, if there is one, takes 7 cycles per
+/// lookup.
 fn at_each_miss(second_level: bool, walk_cycles: u64, at: &str, rows: Vec<Row>) -> Vec<u64> {
     let builtin = machine::BUILTIN.iter().find(|builtin| builtin.name == "opteron-2008").unwrap();
     let (before, after) = builtin.text.split_once("[tlb.l2d]").unwrap();
@@ -158,8 +160,9 @@ fn at_each_miss(second_level: bool, walk_cycles: u64, at: &str, rows: Vec<Row>) 
     results.changed_settings.iter().map(|one| one.access).collect()
 }
 
-/// The clock of a processor takes an access that misses as an instruction, a lookup of the second level if there
-/// is one, and a walk at its price; and it goes on where counts begin anew.
+/// For an access that misses, a processor's clock advances by one instruction, a lookup of the
+/// second-level TLB if there is one, and the price of a walk. The end of a warm-up does not reset
+/// the clock.
 #[test]
 fn the_clock_has_each_lookup_and_each_walk() {
     for (second_level, walk_cycles) in [(true, 0), (true, 30), (false, 0), (false, 30)] {

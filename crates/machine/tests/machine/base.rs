@@ -1,5 +1,5 @@
-//! The manager `base`: what becomes of memory under every page-table format, checked access by
-//! access, and how much of it comes back.
+//! Tests the manager `base` under every page-table format: every access is checked, and so is the
+//! amount of memory that is freed.
 
 use addr::Kind;
 use machine::{Machine, Results, RunOptions};
@@ -28,7 +28,7 @@ fn mmap(page: u64, pages: u64, flags: u32, file: Option<u64>) -> Event {
     }
 }
 
-/// Two spaces whose mappings come and go, private and shared, with accesses anywhere.
+/// Random mappings, private and shared, in two spaces, with accesses at random addresses.
 fn life(seed: u64, steps: u64) -> Vec<Row> {
     let mut stream = Stream(seed);
     let mut rows = Vec::new();
@@ -117,7 +117,7 @@ fn hardware_bits_and_processors() {
     }
 }
 
-/// Pages of a region, used again and again.
+/// Stores to each page of a region, in several rounds.
 fn rounds(pages: u64, rounds: u64) -> Vec<Row> {
     let mut rows = vec![Row::Event(mmap(0, pages, 0x22, None))];
     for _ in 0..rounds {
@@ -164,7 +164,8 @@ fn files_are_in_memory_once_and_stores_are_private() {
     assert_eq!(results.memory.mapped_bytes, 130 * 4096);
 }
 
-/// What calls read and write of a file comes into the page cache, where its mappings find it.
+/// The parts of a file that calls read and write are in the page cache, so that mappings of the
+/// file find them there.
 #[test]
 fn calls_fill_the_page_cache() {
     let call = |name: &str, offset: u64, bytes: i64, kind: FileKind| {
@@ -203,7 +204,7 @@ fn calls_fill_the_page_cache() {
     assert!(work(&run("epyc-9005", &small, &rows), "writes") >= 3);
 }
 
-/// Memory that was used before has room in pieces; where it is fragmented, few pages are large.
+/// In aged memory the free frames are in pieces. If these pieces are small, few pages are large.
 #[test]
 fn an_aged_memory_has_few_large_frames() {
     let rows = rounds(16 << 9, 1);
@@ -233,7 +234,7 @@ fn what_cannot_be_is_told() {
         (&["os.marks={min=\"2T\", low=\"2T\", high=\"2T\"}"], "is more than `memory.size`"),
         (&["memory.aged={free=0.6, wired=0.6, seed=1}", "memory.size=1G"], "more than all"),
         (&["memory.aged={free=1.5, wired=0, seed=1}", "memory.size=1G"], "shares"),
-        (&["memory.aged={free=0.5, wired=0, seed=1}"], "16G at most"),
+        (&["memory.aged={free=0.5, wired=0, seed=1}"], "at most 16G"),
         (&["swap.size=100T", "swap.io_cycles=1"], "4294967295 pages"),
     ] {
         let settings = [&["os.manager=base"][..], settings].concat();
@@ -287,7 +288,7 @@ fn what_was_mapped_before_the_first_access_is_a_file_or_zeros() {
     assert_eq!(names, ["x (rwx)", "stack", "around 0x40028000"]);
 }
 
-/// Each kind of work has its price; what is spent is in `time`, and moves the clock.
+/// Each kind of work has its price. The cycles of the work are in `time`, and advance the clock.
 #[test]
 fn work_is_priced() {
     let kinds = [
@@ -351,7 +352,7 @@ fn work_is_priced() {
     assert!(run("r4700", &[], &rounds(3, 1)).time.is_none_or(|time| time.kernel.is_none()));
 }
 
-/// A disk without swap: files cost, and pages without a file stay.
+/// With a disk but without swap, reading files takes time, and pages without a file stay in memory.
 #[test]
 fn a_disk_may_have_files_alone() {
     let rows = [

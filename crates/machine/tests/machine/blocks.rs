@@ -1,5 +1,6 @@
-//! TLBs with entries for blocks of pages in a machine: under managers, page tables and hosts, through
-//! unmapping, other rights and forks. Each run is made twice, once with every translation compared.
+//! Tests TLBs with entries for blocks of pages: under several managers, page tables and hosts, with
+//! unmapping, changed rights and forks. Each run is made twice; the second run compares every
+//! translation with the page table.
 
 use addr::Kind;
 use machine::{Machine, Results, results::BlockCounts};
@@ -53,7 +54,7 @@ fn translations_are_right_whatever_moves() {
     }
 }
 
-/// What a manager does to contiguity is what each kind can take.
+/// Which kinds of entries save misses depends on how the manager places pages.
 #[test]
 fn each_kind_takes_what_the_manager_gives() {
     let rows = heap_program(2, 400, 20_000, false);
@@ -88,7 +89,8 @@ fn each_kind_takes_what_the_manager_gives() {
     assert!(misses(&coalesced) < misses(&whole), "{} {}", misses(&coalesced), misses(&whole));
 }
 
-/// After a switch has flushed everything, a miss brings the pages of a block back together, or each one its own.
+/// After a switch has flushed the TLBs, a miss fills all pages of a block if there is prefetching.
+/// Otherwise each page is filled by a miss of its own.
 #[test]
 fn pages_come_in_one_by_one_without_prefetch() {
     let mut rows = heap_program(3, 96, 0, false);
@@ -105,7 +107,8 @@ fn pages_come_in_one_by_one_without_prefetch() {
     assert_eq!(of(&without).tag_hits - of(&with).tag_hits, 96 - 12);
 }
 
-/// Regions that meet in a block: hits are still counted for the region of each access.
+/// If a block contains pages of several regions, hits are still counted for the region of each
+/// access.
 #[test]
 fn hits_are_told_by_region_within_a_block() {
     let mut stream = Stream(9);

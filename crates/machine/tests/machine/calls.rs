@@ -1,5 +1,5 @@
-//! What calls of a program do to its large pages with the manager `linux`, as traces have them: each as Linux 6.18
-//! does it. No trace ends a run by a panic.
+//! Tests the effects of system calls on large pages with the manager `linux`. Each call has the
+//! effect that it has in Linux 6.18. No trace may end a run by a panic.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ fn manager(results: &Results) -> &ManagerCounts {
     results.manager.as_ref().unwrap()
 }
 
-/// Mapped MiB at the end in pages of 2M, and in all.
+/// The numbers of mapped MiB at the end: in pages of 2M, and in all pages.
 fn mapped(results: &Results) -> (u64, u64) {
     let mut by_size: BTreeMap<&str, u64> = BTreeMap::new();
     for region in &manager(results).end.regions {
@@ -84,7 +84,7 @@ fn mapped(results: &Results) -> (u64, u64) {
     (large / MIB, by_size.values().sum::<u64>() / MIB)
 }
 
-/// An allocator commits and gives back its memory by 256K, and uses it again.
+/// An allocator commits memory in parts of 256K, discards them, and uses them again.
 #[test]
 fn memory_that_is_discarded_by_256k_comes_back_in_base_pages() {
     let part = 256 << 10;
@@ -104,7 +104,7 @@ fn memory_that_is_discarded_by_256k_comes_back_in_base_pages() {
     assert_eq!(reasons["table-kept"], 4, "the first page of each block: {reasons:?}");
 }
 
-/// A vector that grows by half, by `mremap` to other addresses.
+/// A vector grows by half each time; `mremap` moves it to other addresses.
 #[test]
 fn pages_that_move_do_not_fault() {
     let (mut bytes, mut at, mut used) = (MIB, AREA, 0);
@@ -170,7 +170,8 @@ fn a_collapse_of_what_may_not_be_touched_is_done() {
     assert_eq!(mapped(&run(rows)), (8, 8));
 }
 
-/// What a call has done before it failed: blocks before the one that is not there, mappings before a hole.
+/// A call that fails has done the part before the failure: the blocks before a missing block, or
+/// the mappings before a hole.
 #[test]
 fn calls_that_fail_have_done_a_part() {
     let mut rows = vec![anonymous(AREA, 6 * MIB), advice(AREA, 6 * MIB, NOHUGEPAGE)];

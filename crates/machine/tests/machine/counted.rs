@@ -1,9 +1,11 @@
-//! Batches that count accesses instead of holding them: each run is compared with that of the same accesses
-//! one by one, whole results.
+//! Compares runs in which some accesses are only counted with runs of the same accesses one by one.
+//! All results must be equal.
 //!
-//! The recorder's part is played by a list of the pages that each first TLB holds, the youngest last. An access
-//! to one of them is counted; any other is held by a batch, and whoever makes room for it is told before. At
-//! events, and now and then, all is told. TLBs under FIFO or random replacement are asked what they hold (`asking`).
+//! A list of the pages in each first-level TLB, the most recently used one last, plays the part of
+//! the recorder. An access to a page in the list is only counted. Any other access is a row of a
+//! batch, after a report of the hits of the page that it evicts. At events, and at random times,
+//! the hits of all pages are reported. For TLBs with FIFO or random replacement the recorder asks
+//! for the contents of the TLBs (`asking`).
 
 mod asking;
 
@@ -21,7 +23,7 @@ use crate::support::{Row, Rows, Stream, mapping};
 
 const PAGE: u64 = 4096;
 
-/// What a batch has.
+/// An element of a batch.
 enum Part {
     Row(Kind, u64, u32),
     Event(Event),
@@ -30,11 +32,12 @@ enum Part {
     Instructions(u64),
 }
 
-/// A page that is held, and for each kind that was told how often it was used since.
+/// A page in a first-level TLB, and for each kind of access that was reported the number of later
+/// uses.
 struct Held {
     page: u64,
     counts: [Option<u64>; Kind::COUNT],
-    /// When it was used last, by kind.
+    /// The time of the last use, by kind of access.
     used: [u64; Kind::COUNT],
 }
 
@@ -44,7 +47,8 @@ impl Held {
     }
 }
 
-/// The parts for `rows`, where so many pages are held.
+/// Makes the batches for `rows`, while it maintains the lists of pages that the first-level TLBs
+/// hold.
 struct Teller {
     lists: [Vec<Held>; 2],
     sure: SurePages,
@@ -59,7 +63,7 @@ impl Teller {
         usize::from(kind != Kind::Fetch && !self.sure.together)
     }
 
-    /// What becomes of an access.
+    /// Counts an access, or adds it to the batch.
     fn access(&mut self, kind: Kind, addr: u64, bytes: u32) {
         let (first, last) = (addr / PAGE * PAGE, (addr + u64::from(bytes) - 1) / PAGE * PAGE);
         let index = self.index(kind);
@@ -107,14 +111,15 @@ impl Teller {
         page / PAGE % u64::from(self.sure.sets[index])
     }
 
-    /// How many pages the set of `page` has room for.
+    /// The number of free ways in the set of `page`.
     fn room(&self, index: usize, page: u64) -> usize {
         let set = self.set_of(index, page);
         let held = self.lists[index].iter().filter(|held| self.set_of(index, held.page) == set);
         (self.sure.pages[index] / self.sure.sets[index]) as usize - held.count()
     }
 
-    /// Tells that the page of the set of `page` goes that was used longest ago.
+    /// Reports the hits of the least recently used page in the set of `page`, and removes this
+    /// page.
     fn make_room(&mut self, index: usize, page: u64) {
         let set = self.set_of(index, page);
         let oldest = (0..self.lists[index].len())
@@ -131,7 +136,7 @@ impl Teller {
         }
     }
 
-    /// Tells all that was counted, in the order of the last uses.
+    /// Reports all hits that were counted, in the order of the last uses.
     fn settle(&mut self) {
         for list in &mut self.lists {
             let mut uses = Vec::new();
@@ -170,7 +175,7 @@ fn parts(rows: &[Row], sure: SurePages, stream: &mut Stream) -> VecDeque<Part> {
     teller.parts.into()
 }
 
-/// A source of parts, in batches of a few.
+/// A source that returns the parts in small batches.
 struct Counted {
     rows: Rows,
     parts: VecDeque<Part>,
@@ -205,7 +210,7 @@ impl Source for Counted {
     }
 }
 
-/// The curve of a sample of what `source` gives.
+/// The curve of a sample of the accesses of `source`.
 fn curve(source: &mut dyn Source) -> Curve {
     let sizes = [PageSize::SIZE_4K];
     let mut sampled = Sampled::new(source, &sizes, 600);
@@ -214,8 +219,9 @@ fn curve(source: &mut dyn Source) -> Curve {
     sampled.curves(&sizes).remove(0).curve
 }
 
-/// What is counted has no order of its own among other accesses of the same time, but it is of the pages that the first
-/// TLB holds: depths are off by no more than these.
+/// The order of counted accesses between two reports is not known. But all of them are to pages in
+/// the first-level TLB, so depths in the LRU list differ from the exact depths by at most the
+/// number of its entries.
 #[test]
 fn a_sample_knows_where_counted_accesses_belong() {
     for seed in 1..=20 {
@@ -244,8 +250,8 @@ fn a_sample_knows_where_counted_accesses_belong() {
     }
 }
 
-/// Accesses with locality among a number of pages that changes, some across pages, and among them
-/// events, of which some make TLBs forget.
+/// Accesses with locality in a changing number of pages. Some accesses cross from one page to the
+/// next, and some events flush TLBs.
 fn program(stream: &mut Stream) -> Vec<Row> {
     const START: u64 = 0x4000_0000;
     const PAGES: u64 = 256;
@@ -290,7 +296,7 @@ fn program(stream: &mut Stream) -> Vec<Row> {
 const UNIFIED: &str = "title = \"\"\nsource = \"\"\n\
     [tlb.l1]\nentries = 24\n[tlb.l2]\nentries = 64\nways = 4\n[os]\nsource = \"\"\n";
 
-/// Machines of TLBs alone.
+/// The number of machines that consist of TLBs alone.
 const TLBS: usize = 10;
 
 #[test]
@@ -415,7 +421,8 @@ fn tlbs_that_were_asked_need_not_be_told_of_hits() {
     assert!(answers > 10 * machines.len() * 30, "{answers} answers");
 }
 
-/// Who learns of hits cannot say who makes room, nor can who holds entries of other sizes.
+/// The recorder gets no answer from a TLB whose replacement depends on hits, because it cannot
+/// predict the evictions of such a TLB, and none from a TLB with entries of other sizes.
 #[test]
 fn what_a_tlb_holds_is_not_told_if_that_says_nothing() {
     for settings in [&[][..], &["tlb.l1d.replacement=nru"], &["tlb.l1i.replacement=tree-plru"]] {

@@ -1,4 +1,4 @@
-//! The curve of a trace against runs of it on machines with one TLB, size by size.
+//! Compares the curve of a trace with runs of the trace on machines with one TLB of each size.
 
 use addr::{Kind, PageSize};
 use machine::{
@@ -28,7 +28,7 @@ entries = 1
 ways = "full"
 "#;
 
-/// Misses of the TLB that serves `lookups`, if it has `entries` entries.
+/// The misses and first touches of the TLB that serves `lookups`, if it has `entries` entries.
 fn misses_of_run(rows: &[Row], lookups: Lookups, page_size: PageSize, entries: u32) -> (u64, u64) {
     let (text, names, index): (_, &[&str], _) = match lookups {
         Lookups::All => (UNIFIED, &["l1"], 0),
@@ -44,7 +44,7 @@ fn misses_of_run(rows: &[Row], lookups: Lookups, page_size: PageSize, entries: u
     (results.tlbs[index].total.lookups, results.tlbs[index].total.misses)
 }
 
-/// Accesses near each other and far apart, some of them to two pages, of two spaces in turn.
+/// Accesses near each other and far apart, by two spaces in turn. Some accesses touch two pages.
 fn rows(seed: u64) -> Vec<Row> {
     let mut stream = Stream(seed | 1);
     let mut rows = Vec::new();
@@ -129,7 +129,7 @@ fn what_cannot_be_counted_is_refused() {
 
 const ENTRIES: u32 = 1 << 16;
 
-/// The curves of a sample of `rows`, as a run that reads them makes them.
+/// The curves that a run computes from a sample of `rows`.
 fn sampled(rows: &[Row], page_sizes: &[PageSize]) -> Vec<SampledCurve> {
     in_windows(rows, page_sizes, Windows::default())
 }
@@ -148,7 +148,8 @@ fn exact(rows: &[Row], page_sizes: &[PageSize]) -> Vec<Curve> {
     curve(&mut Rows::new(rows.to_vec()), &options, &mut |_| true).unwrap()
 }
 
-/// The fewest entries with which at most so many in a thousand lookups miss again.
+/// The smallest number of entries with which, not counting first touches, at most `in_thousand` of
+/// a thousand lookups miss.
 fn enough(curve: &Curve, in_thousand: u64) -> Option<usize> {
     let allowed = curve.total * in_thousand / 1000 + curve.cold;
     curve.misses().position(|misses| misses <= allowed).map(|index| index + 1)
@@ -166,7 +167,8 @@ fn a_sample_of_all_pages_is_exact() {
     }
 }
 
-/// A phase that uses a few pages, then one that uses many, some of them more often than others.
+/// A phase that uses few pages, then a phase that uses many pages, some of them more often than
+/// others.
 fn phases(seed: u64, few: u64, many: u64, skew: u32) -> Vec<Row> {
     let mut stream = Stream(seed);
     let mut rows = Vec::new();
@@ -222,8 +224,9 @@ fn a_warm_up_is_not_counted_by_a_sample() {
     assert_eq!((curve.total, curve.misses().last()), (10, Some(curve.cold)));
 }
 
-/// What windows see of accesses by an LRU list of the 4K pages of those alone: lookups, cold misses and misses by entries,
-/// each lookup worth as many accesses as its period has for each that is looked at.
+/// The expected lookups, first touches, and misses by number of entries, if only the accesses in
+/// `windows` are read. The model is an LRU list of 4K pages. A lookup is weighted by the number of
+/// accesses in its period, divided by the number of accesses that are read.
 fn model(rows: &[Row], windows: Windows) -> (f64, f64, Vec<f64>) {
     let Windows { whole, window, period } = windows;
     // The period of an access, and whether it is looked at.
@@ -266,8 +269,8 @@ fn model(rows: &[Row], windows: Windows) -> (f64, f64, Vec<f64>) {
     (total, cold, misses.collect())
 }
 
-/// Accesses of a program that touches new pages, leaves others for good and returns to some. A few accesses cross
-/// into a second page.
+/// Accesses of a program that touches new pages, never returns to some of its pages, and returns to
+/// others. A few accesses cross into a second page.
 fn wandering(stream: &mut Stream, count: u64) -> Vec<Row> {
     let access = |at: u64| {
         let kind = [Kind::Fetch, Kind::Load, Kind::Load, Kind::Store][stream.below(4) as usize];
@@ -335,8 +338,8 @@ fn a_window_begins_where_a_warm_up_ends_in_a_gap() {
     }
 }
 
-/// Phases begin and end anywhere, and so does the run, in a window or in a gap. All pages stay in the sample, as there are
-/// no more than [`machine::curve::PAGES_MIN`].
+/// Phases, and the run itself, begin and end at any position, inside or outside of a window. All
+/// pages are in the sample, because there are at most [`machine::curve::PAGES_MIN`].
 #[test]
 fn windows_say_nearly_what_all_accesses_would() {
     let windows = Windows { whole: 20_000, window: 10_000, period: 40_000 };
@@ -396,7 +399,8 @@ impl Source for Phases {
     }
 }
 
-/// Of a run of 74 M accesses, 6 M behind a long preparation decide what it needs.
+/// In a run of 74 M accesses, the 6 M accesses after a long preparation determine how many entries
+/// the run needs.
 #[test]
 fn a_short_phase_of_a_long_run_is_seen() {
     let header = Rows::new(Vec::new()).header().clone();

@@ -1,15 +1,15 @@
-//! Phases of dense misses and phases of hits in turn. A run looks addresses up in other ways in the
-//! one than in the other; one that checks every translation knows a single way.
+//! Tests phases of dense misses in turn with phases of hits. A run uses different code for the two
+//! kinds of phase; a run that checks every translation uses the same code for both.
 
 use addr::Kind;
 use machine::Machine;
 
 use crate::support::{Row, Stream, TABLES, mapping, run};
 
-/// Where phases lie.
+/// The addresses at which phases begin.
 const STARTS: [u64; 8] = [0, 1 << 24, 2 << 24, 3 << 24, 4 << 24, 5 << 24, 6 << 24, 7 << 24];
 
-/// Accesses in phases, each all over a few pages, which hit, or many.
+/// Accesses in phases. A phase accesses either few pages, so that most accesses hit, or many pages.
 fn phases(stream: &mut Stream) -> Vec<Row> {
     let mut rows = Vec::new();
     for _ in 0..24 {
@@ -24,7 +24,8 @@ fn phases(stream: &mut Stream) -> Vec<Row> {
     rows
 }
 
-/// Runs `rows` checked and unchecked, which must count the same, and gives the misses of all TLBs.
+/// Runs `rows` with and without checks, which must give equal counts. Returns the misses of all
+/// TLBs.
 fn misses(name: &str, settings: &[&str], rows: &[Row]) -> u64 {
     run(name, settings, rows).tlbs.iter().map(|one| one.total.misses).sum()
 }
@@ -56,8 +57,9 @@ fn dense_misses_are_counted_as_a_checked_run_counts_them() {
     }
 }
 
-/// A walk that such a run makes is that of any run: over each page table, by each walker, with MMU caches, with a
-/// host, and where pages are large, of several sizes, or of two regions.
+/// Walks in a phase of dense misses are the walks of other runs: for each page table, each walker,
+/// with MMU caches, with a host, and with pages that are large, of several sizes, or of two
+/// regions.
 #[test]
 fn walks_among_dense_misses_are_those_of_a_checked_run() {
     let hardware: [&[&str]; 7] = [

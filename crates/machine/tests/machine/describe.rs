@@ -1,4 +1,5 @@
-//! Machine files and settings that are wrong: one line that says what, where, and what to do.
+//! Tests the errors for wrong machine files and settings. Each error is one line that says what is
+//! wrong, where, and what to do.
 
 use machine::{BUILTIN, Machine};
 
@@ -63,7 +64,7 @@ fn a_wrong_setting_is_refused_by_name() {
         ("tlb.l2.entries=many", "many"),
         ("tlb.l2.entries=7", "do not divide into sets of 4 ways"),
         ("tlb.l2.replacement=clairvoyant", "clairvoyant"),
-        ("title.x=1", "holds no keys"),
+        ("title.x=1", "it has no keys"),
         ("memory.size=4", "with its unit"),
         ("page_table.format=papyrus", "papyrus"),
         ("page_table.format=papyrus", "tsb, powerpc"),
@@ -78,7 +79,7 @@ fn a_wrong_setting_is_refused_by_name() {
     }
 }
 
-/// The key, what was given, and what it is not, in the same words for each kind of value.
+/// The error names the key and the value, and says which kind of value is expected.
 #[test]
 fn a_value_of_the_wrong_kind_is_told_with_its_key() {
     for (setting, what) in [
@@ -110,8 +111,8 @@ fn a_value_of_the_wrong_kind_is_told_with_its_key() {
     }
 }
 
-/// What was most likely meant, and where it is, for the sake of whoever typed it.
-/// Hardware is added key by key, and only all keys together make a cache.
+/// Settings are checked together: a cache is added key by key, and only all keys together describe
+/// a cache. An error names the setting that causes it, whatever the order of the settings.
 #[test]
 fn settings_are_judged_together() {
     let cache = ["cache.l1d.size=4K", "cache.l1d.line=64B", "cache.l1d.ways=4"];
@@ -159,7 +160,7 @@ fn a_setting_that_is_nearly_right_is_guessed() {
     assert!(refusal(file, &[]).contains("did you mean `entries`?"));
 }
 
-/// Keys that take one word of a list, in a setting and in a file.
+/// Errors for keys whose value must be one of several words, in a setting and in a file.
 #[test]
 fn a_word_that_is_none_of_a_list_is_told_its_key_and_the_list() {
     let set = |setting: &str| {
@@ -191,7 +192,7 @@ fn tables_that_settings_add_to_a_machine_are_known() {
     assert_eq!(added(&["nested.tlb.entries=16"]), ["nested"]);
 }
 
-/// Keys and page sizes that one format has and another has not.
+/// Errors for keys and page sizes that one page-table format has and another does not have.
 #[test]
 fn a_page_table_says_what_it_cannot_be() {
     let sizes = "tlb.l1.page_sizes=[\"4K\", \"8K\", \"2M\"]";
@@ -286,7 +287,8 @@ fn a_machine_has_few_processors_and_contexts_for_them() {
     );
 }
 
-/// What contradicts a key of a built-in machine is found by its name and settings: its file is on no user's disk.
+/// If settings contradict a key of a built-in machine, the error gives the machine's name and the
+/// settings, because the user has no file of the machine.
 #[test]
 fn a_built_in_machine_that_settings_contradict_is_named_with_them() {
     let settings = ["page_table.format=hashed".to_owned(), "core.count=2".to_owned()];

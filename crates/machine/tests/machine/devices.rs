@@ -1,5 +1,5 @@
-//! Frames that devices have beside pages of broken reservations: what a SpecTLB says of them (B10
-//! sections 6.2.3 and 6.5.3).
+//! Tests frames of devices beside pages of broken reservations, and the predictions of a SpecTLB
+//! for these pages (B10 sections 6.2.3 and 6.5.3).
 
 use addr::Kind;
 use machine::{
@@ -12,8 +12,8 @@ use crate::support::{HEAP, Row, Rows, Stream, mapping};
 
 const MIB: u64 = 1 << 20;
 
-/// Half of the pages of `heaps` heaps of 2 MiB, touched at random, twice as many as there is room for
-/// whole.
+/// Accesses to half of the pages of `heaps` heaps of 2 MiB, in random order. Memory has room for
+/// half of the heaps as a whole.
 fn rows(seed: u64, heaps: u64, accesses: u64) -> Vec<Row> {
     let mut stream = Stream(seed);
     let heap = |heap: u64| mapping(HEAP + heap * 4 * MIB, 2 * MIB);
@@ -89,7 +89,8 @@ fn requests_that_say_what_they_are_reach_no_device() {
     assert_eq!(said(&tagged).right, said(&plain).right);
 }
 
-/// B10 section 6.2.3: no device's frame in a large page with marked ones.
+/// B10 section 6.2.3: with blocks of their own, no frame of a device is in a block with marked
+/// frames.
 #[test]
 fn devices_with_blocks_of_their_own_are_never_named() {
     let rows = rows(5, 24, 16_000);

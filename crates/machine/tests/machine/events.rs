@@ -1,4 +1,5 @@
-//! What the operating system is asked, against a model that is a set of touched pages.
+//! Compares the effects of events on the operating system with a model, which is a set of touched
+//! pages.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +15,8 @@ fn addr(page: u64) -> u64 {
     BASE + page * 4096
 }
 
-/// Mappings that come and go in a small arena, with accesses anywhere in it. Gives the rows and
-/// how often a page was touched that was not there.
+/// Random mappings in a small range of addresses, with accesses anywhere in this range. Returns the
+/// rows and the number of first touches.
 fn life(seed: u64, steps: u64) -> (Vec<Row>, u64) {
     let mut stream = Stream(seed);
     let mut rows = Vec::new();
@@ -98,7 +99,7 @@ fn pages_come_and_go_as_in_a_set() {
     }
 }
 
-/// Every organisation of page table gives the same translations, faults and frames.
+/// All page-table formats give equal translations, faults and frames.
 #[test]
 fn every_page_table_serves() {
     let (rows, first_touches) = life(77, 4000);
@@ -130,7 +131,8 @@ fn every_page_table_serves() {
     }
 }
 
-/// Tables come and go under every MMU cache; a run under check stops at a stale one.
+/// Tables are allocated and freed under every design of MMU cache. A checked run stops at a stale
+/// entry.
 #[test]
 fn no_mmu_cache_remembers_a_table_that_has_gone() {
     let small = ["page_table.format=x86-64", "tlb.l1.entries=4", "walker.kind=hardware"];
@@ -149,8 +151,8 @@ fn no_mmu_cache_remembers_a_table_that_has_gone() {
     }
 }
 
-/// In virtual machines, whose hosts have larger and smaller pages, the guest's first touches are as many as
-/// without a host.
+/// In virtual machines, with a host whose pages are larger or smaller than the guest's, the guest
+/// has as many first touches as without a host.
 #[test]
 fn a_virtual_machine_sees_the_same() {
     for (seed, guest, host) in [(21, "4K", "4K"), (22, "4K", "2M"), (23, "2M", "4K")] {
@@ -167,7 +169,8 @@ fn a_virtual_machine_sees_the_same() {
     }
 }
 
-/// Superpages that several regions share: every identity and every translation still holds.
+/// If several regions share superpages, every identity of counts and every translation is still
+/// correct.
 #[test]
 fn superpages_over_many_regions_stay_right() {
     for seed in 1..=10 {
@@ -180,7 +183,7 @@ fn superpages_over_many_regions_stay_right() {
     }
 }
 
-/// Two spaces with the same addresses, with and without ASIDs in the TLB.
+/// Two spaces use equal addresses, with and without ASIDs in the TLB.
 #[test]
 fn spaces_do_not_see_each_other() {
     let mut rows = Vec::new();

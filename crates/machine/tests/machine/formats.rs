@@ -1,6 +1,6 @@
-//! Every page table under every MMU cache, on one processor and on two, with small pages and large
-//! ones, over random spaces as wide as the table holds: pages are mapped, moved, protected and
-//! unmapped while the run checks each translation and each node that an MMU cache leads to.
+//! Tests every page table with every MMU cache, on one and on two processors, with small and large
+//! pages, in random spaces as large as the table allows. Pages are mapped, moved, protected and
+//! unmapped, and the run checks each translation and each node to which an MMU cache leads.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,9 @@ const PAGE: u64 = 4096;
 const LARGE_PAGE: u64 = 2 << 20;
 const REGION_PAGES: u64 = 16;
 
-/// Random life of four threads in regions of such pages anywhere below 2 to the `bits`, some of
-/// them neighbours. Gives the rows, and how often a page was touched that was not there.
+/// Random events and accesses of four threads, in regions of pages of `page_bytes` bytes. The
+/// regions lie anywhere below 2 to the power of `bits`, some of them next to each other. Returns
+/// the rows and the number of first touches.
 fn life(seed: u64, page_bytes: u64, bits: u32, steps: u64) -> (Vec<Row>, u64) {
     let mut stream = Stream(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let region_bytes = REGION_PAGES * page_bytes;
@@ -82,8 +83,8 @@ fn life(seed: u64, page_bytes: u64, bits: u32, steps: u64) -> (Vec<Row>, u64) {
 
 const DESIGNS: [&str; 6] = ["none", "uptc", "sptc", "utc", "stc", "tpc"];
 
-/// A table's settings, the bits of the addresses that it holds, and which MMU caches its walker
-/// can have.
+/// For each page table: its settings, the number of bits of its addresses, and the MMU caches that
+/// its walker can have.
 const TABLES: [(&[&str], u32, &[&str]); 28] = [
     (&["page_table.levels=4"], 47, &DESIGNS),
     (&["page_table.levels=5"], 56, &DESIGNS),
@@ -158,13 +159,13 @@ fn every_page_table_under_every_mmu_cache_stays_right() {
     assert!(large_runs > 20, "{large_runs}");
 }
 
-/// Whether an R4700 with `settings` can be built: not every format holds pages of every size.
+/// Whether an R4700 with `settings` can be built. Not every format can map pages of every size.
 fn exists(settings: &[&str]) -> bool {
     let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
     Machine::load("r4700", &settings).is_ok()
 }
 
-/// A host whose table moves nodes as it backs the guest's pages.
+/// A host with a guarded table, which moves nodes as it maps the guest's pages.
 #[test]
 fn a_host_with_a_guarded_table_stays_right() {
     for (seed, format) in [(1, "guarded"), (2, "guarded-adaptive")] {
@@ -185,8 +186,8 @@ fn a_host_with_a_guarded_table_stays_right() {
     }
 }
 
-/// Entries that each event takes out of the TLBs, counted on paper: eight pages are in both levels
-/// when it comes.
+/// The number of entries that each event flushes from the TLBs, computed by hand. Before each
+/// event, eight pages are in both levels.
 #[test]
 fn a_flush_takes_what_it_names_and_no_more() {
     let at = |page: u64| 0x4000_0000 + page * PAGE;
@@ -232,8 +233,8 @@ fn a_flush_takes_what_it_names_and_no_more() {
     }
 }
 
-/// The machines of 32 bits run what has addresses of 32 bits, under managers with one page size and with
-/// the whole life of memory, and say of others what they take.
+/// 32-bit machines run programs with 32-bit addresses, under a manager without and with eviction.
+/// Other programs are refused with an error that says which programs the machine runs.
 #[test]
 fn machines_of_32_bits_take_programs_of_32_bits() {
     for name in ["pentium4", "sparccenter-2000"] {
@@ -250,8 +251,8 @@ fn machines_of_32_bits_take_programs_of_32_bits() {
     }
 }
 
-/// An address that a page table cannot hold is refused with the setting that gives the machine a table of the same family
-/// that can, where there is one; the run with that setting succeeds.
+/// If a page table cannot hold an address, the error names the setting that gives the machine a
+/// table of the same family which can, if there is one. The run with that setting succeeds.
 #[test]
 fn an_address_that_is_too_long_has_the_setting_that_holds_it() {
     for (name, format, bits, expected) in [

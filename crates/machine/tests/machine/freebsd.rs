@@ -1,5 +1,5 @@
-//! The manager `freebsd`: base pages out of reservations, large pages where they fill, and what becomes
-//! of both under pressure.
+//! Tests the manager `freebsd`: base pages in reservations, large pages where a reservation fills,
+//! and both when memory is scarce.
 
 use addr::Kind;
 use machine::{Machine, Results, RunOptions, results::ReservationsOfSize};
@@ -117,7 +117,7 @@ fn small_files_and_two_sizes_are_options() {
     assert_eq!(two, [of("2M", 1), of("64K", 0)]);
 }
 
-/// The report counts from the end of the warm-up on.
+/// The results count from the end of the warm-up on.
 #[test]
 fn counts_begin_anew_after_the_warm_up() {
     let mut rows = program(4, 4 * MIB, 4_000);
@@ -135,7 +135,7 @@ fn what_is_wrong_is_said() {
             "os.reservations.sizes: a reservation of 2M is larger than memory.size",
         ),
         (&["os.reservations={sizes=[\"4K\"]}"], "is not larger than a page of 4K"),
-        (&["os.reservations={sizes=[]}"], "write at least one size"),
+        (&["os.reservations={sizes=[]}"], "the list has no size"),
         (
             &["os.manager=base", "os.reservations={eager=true}"],
             "the manager `base` has no reservations",

@@ -1,5 +1,5 @@
-//! Frames that addresses allow, in a machine: Mosaic's entries and Utopia's segments under managers, beside
-//! models that write every page down.
+//! Tests frames that are restricted by the page's address: Mosaic's TLB entries and Utopia's
+//! segments, under several managers, compared with models that record every page.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ fn restseg(results: &Results) -> &RestSegCounts {
     results.restseg.as_ref().unwrap()
 }
 
-/// Pages in an order that a seed decides, stored to, and then used at random.
+/// Stores to each page in an order determined by `seed`, then accesses to random pages.
 fn scattered(seed: u64, pages: u64, accesses: u64) -> Vec<Row> {
     let mut stream = Stream(seed);
     let mut order: Vec<u64> = (0..pages).collect();
@@ -86,8 +86,8 @@ fn translations_are_right_whatever_moves() {
     }
 }
 
-/// Whatever the order of touches, an entry holds all of its block, as one with a frame for each page does;
-/// and a page for which no frame of its own was free has an entry for itself.
+/// Whatever the order of first touches, an entry covers its whole block, like an entry with a frame
+/// for each page. A page that got a frame outside of its allowed frames has an entry of its own.
 #[test]
 fn an_entry_of_mosaic_covers_pages_that_lie_anywhere() {
     let rows = scattered(1, 600, 20_000);
@@ -107,8 +107,9 @@ fn an_entry_of_mosaic_covers_pages_that_lie_anywhere() {
     assert!(misses(&narrow) > misses(&mosaic));
 }
 
-/// After a fork pages lie where the parent's addresses have them, and a copy where the addresses of the one that
-/// stores have it. Each translation is compared with the page table.
+/// After a fork, shared pages keep the frames that the parent's addresses allow, and a copy gets a
+/// frame that the addresses of the storing process allow. Each translation is compared with the
+/// page table.
 #[test]
 fn forks_share_frames_that_the_childs_addresses_do_not_allow() {
     let store = |page: u64| Row::Access(Kind::Store, HEAP + page * PAGE, 8);
@@ -146,7 +147,8 @@ fn forks_share_frames_that_the_childs_addresses_do_not_allow() {
     }
 }
 
-/// A model of the segment for base pages and of its caches. Each access but one to the page before it misses.
+/// Compares lookups with a model of the segment for base pages and of its caches. Each access
+/// misses the TLBs, unless it is to the page of the previous access.
 #[test]
 fn lookups_in_segments_do_what_a_model_does() {
     for (seed, ways, size, lines) in
@@ -234,7 +236,8 @@ fn stream_reach(seed: u64) -> u64 {
     [600, 300, 100][seed as usize % 3]
 }
 
-/// A page of 2M has its place in its own segment, and is found there before base pages are.
+/// A page of 2M is in the segment for large pages, and is found there before base pages are
+/// searched.
 #[test]
 fn large_pages_have_a_segment_too() {
     let mut rows = vec![mapping(HEAP, 16 << 20)];
@@ -252,7 +255,7 @@ fn large_pages_have_a_segment_too() {
     assert!(restseg(&some).hits > 100 && restseg(&some).misses > 100);
 }
 
-/// A sweep tells its designs of the lookups as a run does.
+/// A sweep reports lookups in segments to its designs as a run does.
 #[test]
 fn a_sweep_is_as_many_runs() {
     let rows = heap_program(5, 300, 4000, true);
@@ -298,7 +301,7 @@ fn what_is_wrong_is_said() {
         (&["os.mosaic={}", "os.utopia={}"][..], "os.utopia: os.mosaic and os.utopia both say"),
         (&["os.mosaic={}", "os.eager_paging=true"], "os.mosaic: os.eager_paging, which chooses"),
         (&["os.mosaic.front_yard=0"], "os.mosaic: a front yard of 0 frames"),
-        (&[MOSAIC], "tlb.l2d.blocks.kind: TLB entries of kind mosaic need frames"),
+        (&[MOSAIC], "tlb.l2d.blocks.kind: TLB entries of kind mosaic need an allocator"),
         (&["restseg={}"], "restseg: memory has no restrictive segments"),
         (
             &["os.utopia={}", "restseg.ways=3"],

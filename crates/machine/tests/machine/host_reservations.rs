@@ -1,5 +1,5 @@
-//! Room for large pages in the host of a virtual machine, and what predicts where its walks end (B10
-//! section 6.5.2).
+//! Tests reservations for large pages in the host of a virtual machine, and a SpecTLB that predicts
+//! the results of the host's walks (B10 section 6.5.2).
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::support::{Row, Rows, Stream};
 
 const BASE: u64 = 0x7000_0000_0000;
 
-/// Loads from `pages` pages at random: each is touched before.
+/// Loads from `pages` pages at random, after each page was touched once.
 fn rows(seed: u64, pages: u64, accesses: u64) -> Vec<Row> {
     let mut stream = Stream(seed);
     let touched = (0..pages).map(|page| Row::Access(Kind::Load, BASE + page * 4096, 8));
@@ -32,9 +32,9 @@ fn said(results: &Results) -> &SpecTlbCounts {
 const ROOM: &str = "nested.reservations={sizes=[\"1G\",\"2M\"]}";
 const FOUR: [&str; 2] = ["nested.spec_tlb.page_size=1G", "nested.spec_tlb.entries=4"];
 
-/// A guest of 64M, whose pages lie anywhere in it, lies in 32 reservations of 2M, which 32 entries hold: all
-/// walks of the host are predicted but for the first in each, and the guest's four references are all that
-/// is waited for.
+/// The pages of a guest of 64M lie anywhere in 32 reservations of 2M, which fit into 32 entries. So
+/// all walks of the host are predicted, except the first walk in each reservation, and an access
+/// waits only for the guest's four references.
 #[test]
 fn a_very_small_spec_tlb_holds_all_of_a_guest() {
     let rows = rows(1, 3000, 6000);
@@ -69,7 +69,8 @@ fn a_very_small_spec_tlb_holds_all_of_a_guest() {
     assert!(said(&with(Some(2))).right < of.right);
 }
 
-/// Where the guest predicts too, a walk that it predicts rightly is waited for not at all.
+/// If the guest has a SpecTLB too, an access does not wait at all for a walk that the guest's
+/// SpecTLB predicts correctly.
 #[test]
 fn what_the_guest_predicts_is_not_waited_for_either() {
     let rows = rows(2, 3000, 9000);
@@ -86,7 +87,8 @@ fn what_the_guest_predicts_is_not_waited_for_either() {
     assert!(both * 2 < host && both < own && host < all / 3, "{both} {own} {host} {all}");
 }
 
-/// Guests that took their memory in pieces leave no 1G; those that took 1G at a time do.
+/// Former guests that allocated memory in small blocks leave no free block of 1G; guests that
+/// allocated 1G at a time do.
 #[test]
 fn former_guests_leave_memory_fragmented_or_not() {
     let rows = rows(3, 1500, 2000);
@@ -108,7 +110,7 @@ fn former_guests_leave_memory_fragmented_or_not() {
     }
 }
 
-/// No page of the guest is in a hole, and what lies around it is predicted all the same.
+/// No page of the guest is in a hole. Pages around a hole are predicted nevertheless.
 #[test]
 fn holes_are_no_memory() {
     let holes = "nested.holes=[\"640K..1M\",\"3G..4G\"]";
@@ -156,14 +158,14 @@ fn what_is_wrong_is_said() {
         (&["nested.holes=[\"1M..640K\"]"], "is not a range of addresses"),
         (&["nested.holes=[\"640K\"]"], "is not a range of addresses"),
         (&["nested.holes=[\"1K..1M\"]"], "nested.holes: the hole 1K..1M does not begin"),
-        (&["nested.holes=[\"640K..1M\",\"512K..768K\"]"], "overlaps another one"),
+        (&["nested.holes=[\"640K..1M\",\"512K..768K\"]"], "overlaps another hole"),
         (
             &["nested.holes=[\"640K..1M\"]", "nested.page_size=1G"],
             "nested.holes: the hole 640K..1M is part of a page of 1G of the host",
         ),
         (
             &["nested.former={guests=4,left=5,memory=\"1G\",granule=\"2M\"}"],
-            "nested.former: 5 of 4 former guests cannot remain",
+            "nested.former: of 4 former guests, 5 cannot be left",
         ),
         (
             &["nested.former={guests=4,left=1,memory=\"1G\",granule=\"2M\"}", "nested.memory=2G"],
@@ -171,7 +173,7 @@ fn what_is_wrong_is_said() {
         ),
         (
             &["nested.former={guests=4,left=1,memory=\"1M\",granule=\"2M\"}"],
-            "is not a whole number of blocks of 2M",
+            "must be a multiple of the granule, 2M",
         ),
         (&["nested.spec_tlb.fill=marks"], "nested.spec_tlb.fill: the operating system sets no"),
         (

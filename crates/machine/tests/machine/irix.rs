@@ -1,5 +1,5 @@
-//! The manager `irix`: pages of several sizes where they are wished, with reasons, a daemon, handlers
-//! by process; and the same work as `base` where nothing is wished.
+//! Tests the manager `irix`: pages of requested sizes, reasons for other sizes, the daemon, and
+//! refill handlers per process. Without requests, `irix` does the same work as `base`.
 
 use addr::Kind;
 use machine::{
@@ -99,8 +99,8 @@ fn without_wishes_it_is_the_manager_base() {
     }
 }
 
-/// A trace over pages of 4K: mappings that begin within the base page of another one are there, and have
-/// their wishes.
+/// In a trace with pages of 4K, a mapping may begin inside a base page of another mapping. Both
+/// mappings exist, with their requested sizes.
 #[test]
 fn mappings_may_share_a_base_page() {
     let start = 0x7000_0000;
@@ -123,7 +123,8 @@ fn mappings_may_share_a_base_page() {
     assert_eq!(manager(&results).unexplained, 0);
 }
 
-/// `first-touch` takes wishes for 2M, as madvise does, and says no to what it cannot give.
+/// `first-touch` accepts requests for 2M, like madvise, and refuses requests that it cannot
+/// satisfy.
 #[test]
 fn first_touch_has_large_pages_where_they_are_wished() {
     let heap = 0x4000_0000;
@@ -161,8 +162,8 @@ fn first_touch_has_large_pages_where_they_are_wished() {
     assert!(error.contains("line 1: no mapping is bss"), "{error}");
 }
 
-/// G98 section 6.3: only a process that asks for several sizes pays for the register.
-/// A heap of 32 MiB in which two sites allocate 8 MiB each, from 4 MiB on; stores to all of it.
+/// Stores to all of a heap of 32 MiB, in which two sites allocate 8 MiB each, from 4 MiB on. (G98
+/// section 6.3: only a process that requests several sizes pays for the page-mask register.)
 fn sites() -> Vec<Row> {
     const PROGRAM: u64 = 0x1000_0000;
     let allocate = |site: u64| {

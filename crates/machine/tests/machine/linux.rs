@@ -1,5 +1,5 @@
-//! The manager `linux`: transparent huge pages at faults and by `khugepaged`, and what they cost in memory
-//! beside other managers.
+//! Tests the manager `linux`: transparent huge pages by faults and by `khugepaged`, and their
+//! memory compared with other managers.
 
 use addr::Kind;
 use machine::{
@@ -49,8 +49,8 @@ fn anonymous(results: &Results) -> u64 {
     manager(results).end.bytes.anonymous
 }
 
-/// Linux takes 16 MB with base pages, and all of the 256 MB (with what the program has besides about
-/// 262) with large ones.
+/// With base pages the program takes 16 MB. With large pages it takes all of the 256 MB (about 262
+/// MB with the program's other memory).
 #[test]
 fn a_stride_of_64k_over_256m() {
     let mut rows = vec![mapping(HEAP, 256 * MIB)];
@@ -107,7 +107,8 @@ fn advice_is_heard() {
     assert_eq!(results.memory.pages_by_size["2M"], 3);
 }
 
-/// Base pages come first, as the region is too small for a large one: it grows.
+/// Stores to a heap that grows: at first the region is too small for a large page, so it has base
+/// pages.
 fn grown() -> Vec<Row> {
     let mut grown = vec![mapping(HEAP, MIB)];
     grown.extend(stores(HEAP, MIB, 4096));
@@ -116,7 +117,8 @@ fn grown() -> Vec<Row> {
     grown
 }
 
-/// Designs whose instructions take longer see `khugepaged` sooner: none sees another's clock.
+/// In a sweep, a design whose instructions take longer runs `khugepaged` earlier: each design has a
+/// clock of its own.
 #[test]
 fn a_sweep_over_the_speed_of_instructions_is_as_many_runs() {
     let fixed = ["os.linux.khugepaged.scan_sleep_millisecs=1", "os.linux.cycles_per_ms=600"];
@@ -157,7 +159,8 @@ fn khugepaged_runs_by_the_clock() {
     assert!(large == 1 && awake.results["exceed_none_pte"] > 0, "{awake:?}");
 }
 
-/// At the end of a program, in base pages that lie side by side and in large ones.
+/// Memory at the end of a program is recorded, with base pages in adjacent frames and with large
+/// pages.
 #[test]
 fn the_end_of_a_program_is_kept() {
     let mut rows = vec![mapping(HEAP, 4 * MIB)];
@@ -175,7 +178,8 @@ fn the_end_of_a_program_is_kept() {
     assert!(end.runs[0].bytes_min == 4096 && end.runs[0].bytes > 3 * MIB, "{:?}", end.runs);
 }
 
-/// What madvise can give, rules can: 2M where knobs leave it to advice, and 4K where they would not.
+/// Place rules have the effect of madvise: they request 2M if the settings require advice, and 4K
+/// if the settings would use large pages.
 #[test]
 fn rules_are_advice() {
     let mut rows = vec![mapping(HEAP, 8 * MIB)];

@@ -1,4 +1,4 @@
-//! Machines put together from descriptions and run, one file per part of them.
+//! Tests of machines that are built from descriptions and run. Each file tests one part.
 
 mod at;
 mod base;

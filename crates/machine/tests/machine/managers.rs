@@ -1,4 +1,5 @@
-//! Every manager over every page table, against a set of the pages that a program has touched.
+//! Tests every manager with every page table, and compares the first touches with a set of touched
+//! pages.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +10,14 @@ use trace::Event;
 use crate::support::{Row, Rows, Stream, TABLES};
 
 const BASE: u64 = 0x4000_0000;
-/// Memory of page tables included.
+/// The size of memory, which includes the page tables.
 const MEMORY: &str = "memory.size=256M";
 const MANAGERS: [&str; 4] = ["first-touch", "base", "recorded", "irix"];
 
-/// What a life should come to.
+/// The expected results of a stream.
 #[derive(Default)]
 struct Model {
-    /// Spaces and pages that have been touched since they were mapped.
+    /// Pages that have been touched since they were mapped, each with its space.
     touched: BTreeSet<(u32, u64)>,
     faults: u64,
 }
@@ -32,7 +33,8 @@ impl Model {
     }
 }
 
-/// Private memory of three spaces that comes and goes, 300 pages that lie in three tables.
+/// Private memory of three spaces that is mapped and unmapped at random: 300 pages, whose entries
+/// are in three tables.
 fn life(seed: u64) -> (Vec<Row>, Model) {
     let mut stream = Stream(seed);
     let (mut rows, mut model, mut current) = (Vec::new(), Model::default(), 0);
@@ -86,7 +88,7 @@ fn mmap(page: u64, pages: u64) -> Event {
     }
 }
 
-/// Both ways of running agree, access by access.
+/// Runs with and without checks, which must give equal results.
 fn run(settings: &[&str], rows: &[Row]) -> Result<Results, String> {
     let settings: Vec<String> = settings.iter().map(|text| (*text).to_owned()).collect();
     let machine = Machine::load("r4700", &settings).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! MMU caches in a machine, on small traces whose counts can be worked out on paper.
+//! Tests MMU caches on small traces whose counts can be computed by hand.
 
 use addr::Kind;
 use machine::{Machine, Results, results::MmuCacheLevel};
@@ -12,7 +12,8 @@ fn loads(addrs: impl IntoIterator<Item = u64>) -> Vec<Row> {
     addrs.into_iter().map(|addr| Row::Access(Kind::Load, addr, 8)).collect()
 }
 
-/// Two rounds over `pages` pages, more than the TLBs hold, so that the second has only walks.
+/// Two rounds of loads over more pages than the TLBs hold, so that every access of the second round
+/// walks.
 fn rounds(pages: u64, stride: u64) -> Vec<Row> {
     let round = || (0..pages).map(|page| BASE + page * stride);
     loads(round().chain(round()))
@@ -24,8 +25,8 @@ fn with(design: &str, settings: &[&str], rows: &[Row]) -> Results {
     run("opteron-2008", &settings, rows)
 }
 
-/// Walks of neighbouring pages: a translation cache skips to the lowest table with one search,
-/// a page-table cache finds each level (B10 §4.6.1).
+/// For walks of neighbouring pages, a translation cache finds the lowest table with one search; a
+/// page-table cache finds the entry of each level in turn (B10 §4.6.1).
 #[test]
 fn neighbouring_pages_need_one_reference() {
     let pages = 2000;
@@ -49,7 +50,8 @@ fn neighbouring_pages_need_one_reference() {
     }
 }
 
-/// Of pages of 2 MiB the walk ends at level 2: that entry is in the TLB and in no MMU cache.
+/// A walk for a page of 2 MiB ends at level 2. The entry that maps the page is in the TLB, but in
+/// no MMU cache.
 #[test]
 fn entries_of_pages_are_not_held() {
     let pages = 1500;
@@ -63,8 +65,9 @@ fn entries_of_pages_are_not_held() {
     }
 }
 
-/// One page in each of 40 gigabytes, in turn: 24 entries of LRU are too few for level 3 (and of
-/// a unified cache half are spent on level 2), 3 x 64 hold all of them.
+/// Loads of one page in each of 40 gigabytes, in turn. An LRU cache of 24 entries is too small for
+/// level 3 (and half of a unified cache is used for level 2); a cache of 3 x 64 entries holds all
+/// entries.
 #[test]
 fn a_split_cache_of_its_own_size_a_level() {
     let far = loads((0..30u64).flat_map(|_| (0..40u64).map(|n| BASE + (n << 30))));
@@ -88,7 +91,7 @@ fn a_split_cache_of_its_own_size_a_level() {
     assert_eq!(missed(&none, 3), 1160);
 }
 
-/// A search costs its own latency, and what is held costs nothing else.
+/// A search costs the latency of the cache, and entries that are found cost nothing else.
 #[test]
 fn time_counts_searches() {
     let rows = rounds(2000, 4096);
@@ -99,8 +102,9 @@ fn time_counts_searches() {
     assert_eq!(cycles(&dear) - cycles(&free), 5 * searches);
 }
 
-/// Without faults, as in B10's simulator: what a miss walks it walks once, and of 16 gigabytes
-/// accessed anywhere VI-LRU keeps the level-3 entries in 20 entries where LRU does not.
+/// Populated memory, as in B10's simulator: no walk faults, so each miss walks once. For random
+/// accesses to 16 gigabytes, a cache of 20 entries keeps the level-3 entries with VI-LRU, but not
+/// with LRU.
 #[test]
 fn populated_memory_has_no_faults_and_shows_what_vi_lru_does() {
     let mut stream = crate::support::Stream(7);
@@ -145,7 +149,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
         (
             "opteron-2008",
             &["mmu_cache.design=stc", "mmu_cache.entries=8", "mmu_cache.l5_entries=4"],
-            "the page table has 4 levels",
+            "the page table has only 4 levels",
         ),
         (
             "opteron-2008",
@@ -192,8 +196,9 @@ fn remap(addr: u64, old_bytes: u64, new: u64, new_bytes: u64) -> Row {
     Row::Event(Event::Mremap { addr, old_bytes, new_bytes, flags: 1, new_addr: new, result })
 }
 
-/// Half of a pair of pages moves to where nothing was: nodes of the guarded table then stand where
-/// the new page parts from others. What an MMU cache knows of the old ones must go with the event.
+/// One of two adjacent pages moves to an unmapped address. In the guarded table, nodes change where
+/// the new page's address differs from others, so the event must flush the old nodes from the MMU
+/// caches.
 #[test]
 fn pages_that_an_event_maps_move_nodes_too() {
     let mut rows = loads([BASE, BASE + 4096, BASE + (1 << 20)]);
@@ -207,8 +212,8 @@ fn pages_that_an_event_maps_move_nodes_too() {
     }
 }
 
-/// A page that moves has been accessed and stored to: where it has gone, neither bit is to be set,
-/// and the walk of the next store reads four entries and writes none.
+/// A page that was accessed and stored to moves. Both bits are set in its new entry, so the walk of
+/// the next store reads four entries and writes none.
 #[test]
 fn pages_that_move_keep_their_usage_bits() {
     let far = BASE + (1 << 16);
@@ -219,8 +224,8 @@ fn pages_that_move_keep_their_usage_bits() {
     assert_eq!(results.walks.references_per_walk, [(4, 1)]);
 }
 
-/// A guard that does not match ends a walk at an entry that leads to a table for other addresses.
-/// A page-table cache holds that entry, and it is not stale.
+/// If a guard does not match, a walk ends at an entry that leads to a table for other addresses. A
+/// page-table cache may hold this entry, and it is not stale.
 #[test]
 fn a_guard_that_does_not_match_is_no_stale_entry() {
     let rows = loads([BASE, BASE + (1 << 20), 0x1000]);
@@ -230,8 +235,8 @@ fn a_guard_that_does_not_match_is_no_stale_entry() {
     }
 }
 
-/// A node of a guarded table is smaller than a frame: where one goes and the frame stays, MMU
-/// caches must forget it all the same.
+/// A node of a guarded table is smaller than a frame. If a node is freed while its frame stays in
+/// use, MMU caches must drop the node nevertheless.
 #[test]
 fn nodes_that_go_without_their_frame_are_forgotten() {
     let touches = |stride: u64| loads((0..40).map(move |page| BASE + page * stride));
@@ -243,8 +248,8 @@ fn nodes_that_go_without_their_frame_are_forgotten() {
     }
 }
 
-/// A page that is added to a guarded table may put a node between two others, or exchange one:
-/// what leads past it is forgotten.
+/// A page that is added to a guarded table may insert a node between two others, or replace a node.
+/// MMU caches must drop entries that skip the new node.
 #[test]
 fn nodes_that_are_put_between_others_are_walked() {
     let mut stream = Stream(7);

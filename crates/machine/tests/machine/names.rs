@@ -1,4 +1,5 @@
-//! Names that a find of the test gives to the code, the sites and the regions of a run's results.
+//! Tests that the results of a run have the names that a lookup function gives for code, sites and
+//! regions.
 
 use machine::{
     Machine, RunOptions,
@@ -11,7 +12,7 @@ fn frame(function: &str, file: &str, line: u32) -> FrameName {
     FrameName { function: known(function), file: known(file), line: (line > 0).then_some(line) }
 }
 
-/// Code at an offset in a program, or of no file.
+/// Code at an offset of a file, or without a file.
 fn at(object: Option<&str>, offset: u64) -> CodePlace {
     CodePlace { object: object.map(str::to_owned), offset, ..CodePlace::default() }
 }

@@ -1,4 +1,5 @@
-//! Walks in a virtual machine: in two dimensions, with pages of two sizes.
+//! Tests walks in a virtual machine, in which the guest and the host have page tables, with pages
+//! of two sizes.
 
 use addr::Kind;
 use machine::{Machine, Results};
@@ -7,7 +8,7 @@ use crate::support::{Row, run};
 
 const BASE: u64 = 0x7000_0000_0000;
 
-/// `pages` pages of `bytes` bytes, in turn, twice: the second round has no first touches.
+/// Loads of `pages` pages of `bytes` bytes, in two rounds. The second round has no first touches.
 fn rounds(pages: u64, bytes: u64) -> Vec<Row> {
     let round = || (0..pages).map(move |page| Row::Access(Kind::Load, BASE + page * bytes, 8));
     round().chain(round()).collect()
@@ -19,7 +20,8 @@ fn on(settings: &[&str], rows: &[Row]) -> Results {
     run("opteron-2008", &[&tiny[..], settings].concat(), rows)
 }
 
-/// Guest levels g, host levels h, without any cache of translations: g (h + 1) + h references.
+/// With g levels in the guest, h levels in the host, and no cache of translations, a walk makes g
+/// (h + 1) + h references.
 #[test]
 fn a_walk_has_references_in_two_dimensions() {
     for (guest, host, guest_size, host_size, references) in [
@@ -54,8 +56,8 @@ fn a_walk_has_references_in_two_dimensions() {
     }
 }
 
-/// If every reference hits the nested TLB, the walk is as long as without a host (B10 §4.7); an
-/// MMU cache for the guest's dimension then shortens it as it does there.
+/// If every reference hits the nested TLB, a walk is as long as without a host (B10 §4.7). An MMU
+/// cache of the guest then shortens the walk as it does without a host.
 #[test]
 fn a_nested_tlb_and_mmu_caches_shorten_each_dimension() {
     let pages = 100;
@@ -79,8 +81,8 @@ fn a_nested_tlb_and_mmu_caches_shorten_each_dimension() {
     }
 }
 
-/// One cache for both dimensions, of every design and for every pair of tables that walks descend: with
-/// room for all upper entries a walk makes the references that it makes with two caches.
+/// Guest and host share one cache, of every design and with every pair of radix tables. If all
+/// upper entries fit into the cache, a walk makes as many references as with two caches.
 #[test]
 fn guest_and_host_share_a_cache() {
     const ROOM: &str = "nested.mmu_cache.entries=40";
@@ -152,8 +154,9 @@ fn guest_and_host_share_a_cache() {
     }
 }
 
-/// A cache that holds pages too: the host's leave the guest's last reference, the guest's nothing, and a
-/// page that changes is forgotten.
+/// A shared cache that also holds translations of pages: with the host's translations a walk makes
+/// only the guest's last reference, and with the guest's translations it makes none. If a page
+/// changes, its translation is dropped.
 #[test]
 fn a_shared_cache_is_the_nested_tlb_or_the_last_tlb() {
     let pages = 100;

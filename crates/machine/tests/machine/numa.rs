@@ -1,5 +1,5 @@
-//! Nodes of memory: where pages come to lie, who refers to which node, and pages that move, as an obvious
-//! model has them; what distances cost; and what cannot be.
+//! Tests memory nodes: the placement of pages, references by node, migration, the effect of
+//! distances on time, and errors in settings. Counts are compared with a simple model.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use trace::{Event, Origin};
 use crate::support::{Row, Stream, run};
 
 const HEAP: u64 = 0x4000_0000;
-/// The two pages of a TLB entry of `origin-200qc`.
+/// The bytes of the two pages that a TLB entry of `origin-200qc` covers.
 const PAIR: u64 = 32 << 10;
 const PAGES: u64 = 48;
 
@@ -21,10 +21,11 @@ fn heap(bytes: u64) -> Row {
     Row::Event(mapping)
 }
 
-/// Four processors of two nodes, each with a TLB of one entry.
+/// Four processors on two nodes, each with a TLB of one entry.
 const SMALL: [&str; 3] = ["core.count=4", "tlb.l1.entries=1", "memory.numa={nodes=2}"];
 
-/// Stores to the first of the two pages of an entry: now mostly by one processor, now by another.
+/// Stores to the first page of a pair, as processor and pair. For some time most stores are by one
+/// processor, then by another.
 fn stores(seed: u64, count: u64) -> Vec<(u64, u64)> {
     let mut stream = Stream(seed);
     let mut often = 0;
@@ -47,7 +48,7 @@ fn rows(stores: &[(u64, u64)]) -> Vec<Row> {
     std::iter::once(heap(PAGES * PAIR)).chain(each).collect()
 }
 
-/// What nodes count, in as few words as can be.
+/// A simple model of the counts of nodes.
 #[derive(Default)]
 struct Model {
     held: BTreeMap<u64, u64>,
@@ -121,7 +122,8 @@ fn references_and_moves_are_those_of_a_model() {
     }
 }
 
-/// Where a rule says it, a large page moves as a whole, and one that nothing is said of stays.
+/// A page in the range of a rule migrates as a whole, even if it is large. A page in no rule does
+/// not migrate.
 #[test]
 fn rules_say_it_for_their_range() {
     let rows: Vec<Row> = [heap(4 << 20)]
@@ -141,7 +143,7 @@ fn rules_say_it_for_their_range() {
     assert_eq!(misses(&results)[1], [50 + 50 + 36 + 36, 14 + 14]);
 }
 
-/// Distances change what references cost and nothing else.
+/// Distances change the cost of references, and nothing else.
 #[test]
 fn a_remote_reference_takes_as_much_more_as_it_is_farther() {
     let stores = stores(9, 3000);
@@ -172,7 +174,7 @@ fn a_remote_reference_takes_as_much_more_as_it_is_farther() {
     assert_eq!(served, l2.program.read_misses + l2.program.write_misses);
 }
 
-/// Every manager gives a page to the node that touches it first.
+/// Under every manager, a page is on the node of the processor that touches it first.
 #[test]
 fn every_manager_places_locally() {
     for manager in ["first-touch", "base", "irix", "freebsd", "linux"] {
@@ -206,7 +208,8 @@ fn every_manager_places_locally() {
     }
 }
 
-/// A large page is borrowed from the next node, or a smaller one is had at home.
+/// If a node has no large page, the page is borrowed from the next node, or a smaller page of the
+/// node itself is used.
 #[test]
 fn borrow_or_stay() {
     let rows: Vec<Row> = [heap(24 << 20)]
@@ -241,17 +244,17 @@ fn what_cannot_be() {
         (
             "origin-200qc",
             vec!["memory.numa={nodes=2,distances=[[10]]}"],
-            "write 2 rows of 2 distances",
+            "the distances must be 2 rows of 2 numbers",
         ),
         (
             "origin-200qc",
             vec!["memory.numa={nodes=2,distances=[[10,9],[20,10]]}"],
-            "node 0 is 9 from node 1: a node is 10 from itself, and 10 to 255 from others",
+            "the distance from node 0 to node 1 is 9: write 10",
         ),
         (
             "origin-200qc",
             vec!["memory.numa={nodes=2,processors=[0,2]}"],
-            "write a node, 0 to 1, for each of the 2 processors of core.count",
+            "processors must list the node of each of the 2 processors (core.count)",
         ),
         (
             "origin-200qc",

@@ -1,4 +1,4 @@
-//! Pages of two sizes at once, against a list of base pages kept by hand.
+//! Compares pages of two sizes with a model, which is a list of base pages.
 
 use addr::{Kind, PageSize};
 use machine::{Machine, Results, RunOptions};
@@ -9,10 +9,10 @@ use crate::support::{Row, Rows, Stream, run};
 const BASE: u64 = 0x40_0000_0000;
 const PAGE: u64 = 4096;
 
-/// What is known of a base page.
+/// The state of a base page in the model.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct Slot {
-    /// The mapping that it lies in, and its rights.
+    /// The number of the mapping that contains the page, and the rights of the mapping.
     region: Option<(u32, u32)>,
     mapped: Option<Size>,
 }
@@ -23,17 +23,17 @@ enum Size {
     Large,
 }
 
-/// An arena of a few large pages, and what an operating system that maps at first touch does there.
+/// A range of a few large pages, and the behaviour of an operating system that maps at first touch.
 struct Model {
-    /// Base pages in a large page.
+    /// The number of base pages in a large page.
     large: usize,
     slots: Vec<Slot>,
     regions: u32,
     first_touches: u64,
     crossings: u64,
-    /// What crosses a base page, whatever page it is part of.
+    /// Accesses that cross the end of a base page, even inside a large page.
     straddling: u64,
-    /// How often a large page was made small.
+    /// The number of large pages that were split.
     splits: u64,
 }
 
@@ -71,7 +71,7 @@ impl Model {
         }
     }
 
-    /// An access of eight bytes that ends `beyond` the first page or within it.
+    /// An access of eight bytes to `page`. If `straddles`, it ends in the next page.
     fn access(&mut self, page: usize, straddles: bool) {
         self.touch(page);
         self.straddling += u64::from(straddles);
@@ -82,7 +82,7 @@ impl Model {
         }
     }
 
-    /// Makes large pages small that begin before `page` and end after it.
+    /// Splits a large page that begins before `page` and ends after it.
     fn split(&mut self, page: usize) {
         if page.is_multiple_of(self.large) || page >= self.slots.len() {
             return;
@@ -121,7 +121,7 @@ impl Model {
         self.slots[first..first + count].iter_mut().for_each(|slot| slot.mapped = None);
     }
 
-    /// Moves a part of one mapping to where it has nothing in common with it.
+    /// Moves a part of a mapping to addresses outside of the mapping.
     fn remap(&mut self, from: usize, count: usize, to: usize) {
         self.unmap(to, count);
         self.split(from);
@@ -152,7 +152,7 @@ fn mmap(first: usize, count: usize) -> Event {
     Event::Mmap { addr, bytes, prot, flags, fd, offset, path, file, result }
 }
 
-/// A stream of events and accesses, and what it leaves.
+/// A random stream of events and accesses, and the model after it.
 fn life(seed: u64, large: u64, steps: usize) -> (Vec<Row>, Model) {
     let (mut stream, mut model, mut rows) = (Stream(seed), Model::new(large), Vec::new());
     let pages = model.slots.len() as u64;
@@ -229,7 +229,8 @@ fn agree(results: &Results, model: &Model, context: &str) {
     assert_eq!(counts, (model.count(Size::Base), model.count(Size::Large)), "{context}");
 }
 
-/// Sizes, splits, moves, straddling accesses and faults are those of the list, under check.
+/// Sizes, splits, moves, accesses across pages and faults are equal to those of the model, in a run
+/// with checks.
 #[test]
 fn pages_are_as_large_as_their_regions_allow() {
     let mut splits = 0;
@@ -245,7 +246,7 @@ fn pages_are_as_large_as_their_regions_allow() {
     assert!(splits > 20, "{splits}");
 }
 
-/// Every page table that holds both sizes splits large pages, in virtual machines too.
+/// Every page table that can map both sizes splits large pages, also in virtual machines.
 #[test]
 fn every_page_table_makes_pages_small() {
     let (rows, model) = life(7, 2 << 20, 800);
@@ -277,7 +278,8 @@ fn every_page_table_makes_pages_small() {
     }
 }
 
-/// A machine of TLBs alone has pages of any size, those of the MIPS R10000 and of Arm among them.
+/// A machine of TLBs alone can have pages of any size, including those of the MIPS R10000 and of
+/// Arm.
 #[test]
 fn sizes_come_from_the_machine_file() {
     for size in [16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20] {
@@ -293,8 +295,8 @@ fn sizes_come_from_the_machine_file() {
     }
 }
 
-/// Where events say nothing, an aligned block of 2 MiB counts as a region; `os.uniform` asks
-/// nobody.
+/// Where no event describes a mapping, each aligned block of 2 MiB counts as a region. With
+/// `os.uniform`, every page has the given size.
 #[test]
 fn what_no_event_tells_and_what_is_uniform() {
     let touched: Vec<Row> =
@@ -324,8 +326,9 @@ fn what_no_event_tells_and_what_is_uniform() {
     assert!(!says(&["os.uniform=true"], "no operating system could do"));
 }
 
-/// What an address gets that no event explains is decided once, wherever the first event is: in a trace with mappings a
-/// base page, and in one that tells the first of them late, or none, what a trace without mappings gives.
+/// The page size for addresses that no event explains is the same for the whole run, wherever the
+/// first event is. In a trace with mappings it is the base page. If the first mapping comes late,
+/// or there is none, it is the size that a trace without mappings gives.
 #[test]
 fn an_unexplained_address_gets_one_page_size_before_and_after_the_first_mapping() {
     const UNEXPLAINED: u64 = 0x7fff_0000_0000;
@@ -360,7 +363,7 @@ fn an_unexplained_address_gets_one_page_size_before_and_after_the_first_mapping(
     }
 }
 
-/// A sweep looks as a run does.
+/// A sweep gives unexplained addresses the page size that a run gives them.
 #[test]
 fn a_sweep_gives_an_unexplained_address_the_page_size_that_a_run_gives() {
     let access = |block: u64| Row::Access(Kind::Store, 0x7fff_0000_0000 + (block << 21), 8);
@@ -373,7 +376,8 @@ fn a_sweep_gives_an_unexplained_address_the_page_size_that_a_run_gives() {
     assert_eq!(alone.memory.pages_by_size.get("4K"), Some(&2));
 }
 
-/// Where no large frame is free, a base page does; where none at all is, the run says so.
+/// If no large frame is free, a page gets a base frame. If no frame at all is free, the run ends
+/// with an error.
 #[test]
 fn a_frame_that_is_refused_is_no_end_while_a_smaller_one_is_there() {
     let rows: Vec<Row> = [
@@ -401,7 +405,7 @@ fn a_frame_that_is_refused_is_no_end_while_a_smaller_one_is_there() {
     }
 }
 
-/// A first-level TLB that does not hold a size that it would be given.
+/// Errors for page sizes that a first-level TLB cannot hold.
 #[test]
 fn a_size_that_no_tlb_holds_is_refused() {
     let refused = |machine: &str, settings: &[&str]| {
@@ -428,7 +432,8 @@ fn a_size_that_no_tlb_holds_is_refused() {
     assert!(error.contains("write \"skip-shootdown:N\""), "{error}");
 }
 
-/// A shootdown that is forgotten is found where it should have been heard, or where it misleads.
+/// A missing shootdown is found at the processor that should have received it, or at the access
+/// that uses the stale entry.
 #[test]
 fn a_forgotten_shootdown_is_found() {
     let (rows, _) = life(3, 2 << 20, 600);
@@ -458,7 +463,8 @@ fn a_forgotten_shootdown_is_found() {
     assert!(found > 36, "{found}");
 }
 
-/// Of two processors it names the one that holds what the other has unmapped.
+/// On two processors, the error names the processor that still has the translation which the other
+/// processor unmapped.
 #[test]
 fn a_forgotten_shootdown_is_found_on_its_processor() {
     let rows: Vec<Row> = [

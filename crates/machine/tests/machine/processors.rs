@@ -1,4 +1,4 @@
-//! Several processors: who runs where, and what each of them counts.
+//! Tests several processors: on which processor each thread runs, and the counts of each processor.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ fn run_trace(machine: &Machine, trace: &str) -> Result<Results, machine::Error> 
     machine.run(source, RunOptions { check: true, progress: &mut |_| true })
 }
 
-/// Accesses of six threads that take turns, to memory of each and of all.
+/// Accesses of six threads in turn, to memory of each thread and to shared memory.
 fn threads(seed: u64) -> Vec<Row> {
     let mut stream = Stream(seed);
     let mut rows = Vec::new();
@@ -49,8 +49,9 @@ fn accesses(rows: &[Row], mut by: impl FnMut(u32) -> bool) -> u64 {
     count
 }
 
-/// A process each on a processor of its own: none of them sees the other's space, whether the trace tells of
-/// the process before it goes on, as importers do, or not.
+/// Two processes, each on a processor of its own. No processor enters the space of the other
+/// process, whether the trace has the event of the new process before its first access, as imported
+/// traces do, or not.
 #[test]
 fn a_processor_enters_only_the_spaces_of_its_threads() {
     for told in [true, false] {
@@ -97,8 +98,8 @@ fn a_thread_has_one_processor() {
     }
 }
 
-/// Half of the pages of 24 heaps, twice as many as 36 MiB have room for whole, touched at random by
-/// threads in turn.
+/// Half of the pages of 24 heaps, touched at random by threads in turn. 36 MiB have room for half
+/// of the heaps as a whole.
 fn half_filled_heaps(seed: u64) -> Vec<Row> {
     let mut stream = Stream(seed);
     let start = |heap: u64| HEAP + (heap << 22);
@@ -115,7 +116,8 @@ fn half_filled_heaps(seed: u64) -> Vec<Row> {
     rows
 }
 
-/// `rows` in heaps that are mapped, among which pages of all threads are given back, protected and made writable again.
+/// `rows` with mappings of the heaps, and with events that discard pages of all threads, protect
+/// them and make them writable again.
 fn with_changes(rows: Vec<Row>) -> Vec<Row> {
     let mut changed: Vec<Row> = (1..10).map(|heap| mapping(heap << 30, 2 << 20)).collect();
     for (at, row) in rows.into_iter().enumerate() {
@@ -132,7 +134,7 @@ fn with_changes(rows: Vec<Row>) -> Vec<Row> {
     changed
 }
 
-/// What describes a structure and is no count.
+/// Fields that describe a structure and are not counts.
 const GEOMETRY: [&str; 12] = [
     "pages",
     "ranges",
@@ -148,8 +150,8 @@ const GEOMETRY: [&str; 12] = [
     "data_bits",
 ];
 
-/// Compares every count in `total` with the sum of those at the same place in `parts`; the places
-/// where there was something to count go into `counted`.
+/// Compares every count in `total` with the sum of the counts at the same place in `parts`. Adds to
+/// `counted` the places whose counts are not 0.
 fn adds_up(total: &Value, parts: &[&Value], place: &str, counted: &mut BTreeSet<String>) {
     let each = |find: &dyn Fn(&Value) -> Option<Value>| -> Vec<Value> {
         parts.iter().filter_map(|part| find(part)).collect()
@@ -209,7 +211,7 @@ fn adds_up(total: &Value, parts: &[&Value], place: &str, counted: &mut BTreeSet<
     }
 }
 
-/// Every count of all processors together is the sum of theirs, whatever the machine counts.
+/// Every count of the whole machine is the sum of the counts of its processors.
 #[test]
 fn what_all_count_is_the_sum_of_what_each_does() {
     let (rows, heaps) = (with_changes(threads(31)), half_filled_heaps(32));
@@ -307,8 +309,8 @@ fn what_all_count_is_the_sum_of_what_each_does() {
     }
 }
 
-/// A processor's TLBs see its threads and nothing else. (A page that another processor has stored
-/// to is dirty for all, so the machine is one that does not track dirty pages.)
+/// A processor's TLBs depend only on the accesses of its threads. (A page that another processor
+/// has stored to is dirty for all processors, so the machine does not track dirty pages.)
 #[test]
 fn a_processor_counts_what_its_threads_do_alone() {
     let rows = threads(11);
@@ -332,7 +334,7 @@ fn a_processor_counts_what_its_threads_do_alone() {
     }
 }
 
-/// Two programs on a processor each miss as often as each does alone.
+/// Two programs, each on a processor of its own, miss as often as each program does alone.
 #[test]
 fn each_program_of_a_mix_misses_as_it_does_alone() {
     let a = "[generate:zipf,accesses=60k,size=64M]";
@@ -371,7 +373,7 @@ fn a_schedule_for_more_processors_is_refused() {
     assert!(error.to_string().contains("the machine has 1 (core.count)"), "{error}");
 }
 
-/// Shootdowns counted on paper: eight pages are in the TLBs of both processors.
+/// Shootdowns whose counts are computed by hand. Eight pages are in the TLBs of both processors.
 #[test]
 fn a_shootdown_reaches_those_who_may_hold_the_page() {
     let at = |page: u64| 0x4000_0000 + page * 4096;
@@ -413,8 +415,8 @@ fn a_shootdown_reaches_those_who_may_hold_the_page() {
     assert_eq!(results.processors[1].shootdowns.entries, 6);
 }
 
-/// Two processes that take turns: without tags every turn begins with empty TLBs, with tags only the first
-/// of each does.
+/// Two processes take turns on one processor. Without tags, the TLBs are empty at the beginning of
+/// every turn; with tags, only at the beginning of each process's first turn.
 #[test]
 fn what_a_switch_costs_two_processes_that_take_turns() {
     let (turns, jumps, reads) = (100, 30, 40);

@@ -1,5 +1,5 @@
-//! On-line promotion: misses are charged as an obvious model charges them, on every manager; and what
-//! cannot be promoted, or not any more.
+//! Tests on-line promotion under every manager: misses are charged as in a simple model. Also tests
+//! pages that cannot be promoted, or can no longer be promoted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ fn heap(bytes: u64) -> Row {
     Row::Event(mapping)
 }
 
-/// Stores to random words of `bytes`, now of all of them and now of a part.
+/// Stores to random words of `bytes` bytes: for some time to all of them, then to a part.
 fn stores(seed: u64, bytes: u64, count: u64) -> Vec<Row> {
     let mut stream = Stream(seed);
     let mut rows = vec![heap(bytes)];
@@ -56,12 +56,12 @@ fn promoted(results: &Results) -> u64 {
     promotion(results).sizes.iter().map(|of| of.promoted).sum()
 }
 
-/// A TLB of LRU entries, and charges, in as few words as can be.
+/// A simple model of a TLB with LRU replacement, and of the charges.
 #[derive(Default)]
 struct Model {
-    /// First address and bytes of each page, the one that was used last at the end.
+    /// The first address and the bytes of each page, the most recently used page last.
     tlb: Vec<(u64, u64)>,
-    /// Base pages that were touched or filled, with the bytes of the page that has them.
+    /// Base pages that were touched or filled, each with the bytes of the page that contains it.
     mapped: BTreeMap<u64, u64>,
     charges: BTreeMap<(u64, u64), u64>,
     misses: u64,

@@ -1,4 +1,4 @@
-//! A range TLB in a machine, beside the range table that walks make.
+//! Tests a range TLB, beside the range table of the operating system.
 
 use addr::Kind;
 use machine::{Machine, Results, results::RangeTlbCounts};
@@ -16,7 +16,7 @@ fn of(results: &Results) -> &RangeTlbCounts {
     results.range_tlb.as_ref().unwrap()
 }
 
-/// Each translation is compared with the page table.
+/// Each translation is compared with the page table while pages are mapped, moved and unmapped.
 #[test]
 fn ranges_are_right_whatever_moves() {
     let rows = heap_program(1, 300, 6000, true);
@@ -41,7 +41,7 @@ fn ranges_are_right_whatever_moves() {
     }
 }
 
-/// What is filled in order lies in one range, and a range TLB then has every page of it.
+/// Pages that are touched in order lie in one range, so the range TLB translates all of them.
 #[test]
 fn a_range_has_all_pages_of_a_heap() {
     let rows = heap_program(2, 2000, 20_000, false);
@@ -63,7 +63,7 @@ fn a_range_has_all_pages_of_a_heap() {
     assert_eq!((of(&long).hits, of(&long).fills), (0, 0));
 }
 
-/// Only a machine that tracks dirty pages walks for the first store to a page of a range.
+/// The first store to a page of a range causes a walk only if the machine tracks dirty pages.
 #[test]
 fn the_first_store_to_a_page_walks_where_dirty_pages_are_tracked() {
     const PAGES: u64 = 64;
@@ -85,7 +85,7 @@ fn the_first_store_to_a_page_walks_where_dirty_pages_are_tracked() {
     assert_eq!(walks_with, walks_without + PAGES);
 }
 
-/// Out of a line a walk has 8 pages; lines that continue each other become one entry.
+/// From one cache line a walk gets 8 pages. The ranges of consecutive lines become one entry.
 #[test]
 fn runs_out_of_lines_grow_together() {
     let rows = heap_program(3, 64, 4000, false);
@@ -105,8 +105,8 @@ fn runs_out_of_lines_grow_together() {
     assert!(walks * 10 > plain.walks.walks * 9, "{walks}, {counts:?}");
 }
 
-/// Pages that are touched at random lie in one range if their region got its frames at once, and no page of it
-/// faults.
+/// If a region gets its frames when it is mapped, pages that are touched at random still lie in one
+/// range, and none of them faults.
 #[test]
 fn eager_paging_makes_long_ranges() {
     let mut stream = Stream(4);

@@ -1,4 +1,4 @@
-//! The manager `recorded`: pages lie where the trace's physical addresses say.
+//! Tests the manager `recorded`, which puts each page into the frame that the trace gives for it.
 
 use addr::Kind;
 use machine::{Machine, Results, RunOptions};
@@ -104,7 +104,7 @@ fn spaces_share_frames_and_free_them_with_their_last_page() {
     assert_eq!(used(&rows).frames_used_bytes - used(&rows).table_bytes, 6 * 4096);
 }
 
-/// Pages move, come and go at random; both ways of running agree access by access.
+/// Pages are mapped, moved and unmapped at random. Runs with and without checks give equal results.
 #[test]
 fn random_lives() {
     for seed in 1..6 {
@@ -126,8 +126,8 @@ fn random_lives() {
     }
 }
 
-/// An access that crosses into a page of which no row has a frame finds one, however many there are: with few frames left
-/// for them these pages share frames.
+/// An access may cross into pages for which no row of the trace has a frame. Such pages always get
+/// a frame; if few frames are left, they share frames.
 #[test]
 fn accesses_cross_into_pages_that_no_row_has() {
     let (count, size) = (300, 3 * 4096);
@@ -158,7 +158,7 @@ fn accesses_cross_into_pages_that_no_row_has() {
     assert_eq!(results.memory.frames_used_bytes - results.memory.table_bytes, 4 * count * 4096);
 }
 
-/// A run of `rows` that have no physical addresses.
+/// Runs `rows` without physical addresses.
 fn told(settings: &[&str], rows: &[Row]) -> Result<Results, String> {
     attempt(settings, rows, |_, _| 0)
 }
@@ -266,8 +266,8 @@ fn pages_lie_in_the_frames_that_events_say() {
     assert_eq!(sizes(&results), (0, 1));
 }
 
-/// Walks, snapshots and calls at random: the page of each access has the size that an obvious model
-/// says, as far as the counts at the end show, and both ways of running agree.
+/// Random walks, snapshots and calls. The page sizes agree with a simple model, as far as the
+/// counts at the end show, and runs with and without checks give equal results.
 #[test]
 fn random_translations() {
     for seed in 1..6 {

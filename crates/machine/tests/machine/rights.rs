@@ -1,4 +1,4 @@
-//! The rights of TLB entries: what a hit allows, against a table of pages and entries kept by hand.
+//! Tests the rights of TLB entries, and compares hits with a model of pages and entries.
 
 use addr::{Kind, Rights};
 use machine::Results;
@@ -17,7 +17,7 @@ fn touch(kind: Kind, page: u64) -> Row {
     Row::Access(kind, BASE + page * 4096 + 8, 8)
 }
 
-/// A new mapping of so many pages, for loads and stores.
+/// A new mapping of `pages` pages, for loads and stores.
 fn mapping(pages: u64) -> Row {
     Row::Event(Event::Mmap {
         addr: BASE,
@@ -32,7 +32,8 @@ fn mapping(pages: u64) -> Row {
     })
 }
 
-/// Eight pages, a hundred times: only loads are allowed, a load, stores too, a store.
+/// Eight pages, a hundred times: only loads are allowed and each page is loaded; then stores are
+/// allowed and each page is stored to.
 fn up_and_down() -> Vec<Row> {
     let mut rows = vec![mapping(8)];
     for _ in 0..100 {
@@ -48,8 +49,8 @@ fn denied(results: &Results) -> Vec<u64> {
     results.tlbs.iter().map(|tlb| tlb.denied).collect()
 }
 
-/// What rights go is flushed, so that the load misses; what rights come is not, so that the store
-/// finds an entry that denies it in each level, and walks.
+/// When rights are removed, entries are flushed, so the load misses. When rights are added, nothing
+/// is flushed, so the store finds an entry in each level that denies it, and walks.
 #[test]
 fn an_entry_that_denies_the_access_is_no_hit() {
     let rows = up_and_down();
@@ -68,17 +69,17 @@ fn an_entry_that_denies_the_access_is_no_hit() {
     assert_eq!((denied(&results), results.faults.protection), (vec![800, 800], 800));
 }
 
-/// What hardware can express of rights that allow something: that, and loads.
+/// The rights that hardware can express: if any right is given, loads are allowed.
 fn expressible(rights: Rights) -> Rights {
     if rights == Rights::NONE { rights } else { rights | Rights::READ }
 }
 
-/// A table and a TLB that never evicts, page by page.
+/// A page in the model, with its entry in the page table and in a TLB that never evicts.
 #[derive(Clone, Copy, Default)]
 struct Page {
     table: Option<Rights>,
     entry: Option<Rights>,
-    /// What the mapping allows.
+    /// The rights of the mapping.
     mapping: Option<Rights>,
 }
 
@@ -141,7 +142,7 @@ fn rights_hold_as_in_a_list_of_pages() {
     }
 }
 
-/// A page that a load has brought in is clean: its first store is seen, and no other.
+/// A page that was loaded by a load is clean. Its first store is detected, and no later store.
 #[test]
 fn the_first_store_to_a_clean_page_is_seen() {
     let loads_and_stores = |rounds: u64| {
@@ -187,7 +188,8 @@ fn the_first_store_to_a_clean_page_is_seen() {
     }
 }
 
-/// The entry of a pair bears the tag of both: a touch of the half that is not mapped is no refill.
+/// The entry of a pair has one tag for both pages. An access to the page of the pair that is not
+/// mapped is an exception, but no refill.
 #[test]
 fn half_a_pair_is_an_exception_of_its_own() {
     let rows: Vec<Row> = [0, 1, 0, 1, 3, 2, 3].map(|page| touch(Kind::Load, page)).into();

@@ -1,5 +1,5 @@
-//! Managers made of Linux: Ingens, HawkEye, contiguity-aware placement, Translation Ranger, pages of 1G; and
-//! what Linux does beside large pages at faults.
+//! Tests managers that are derived from Linux: Ingens, HawkEye, contiguity-aware placement,
+//! Translation Ranger, and pages of 1G. Also tests what Linux does besides large pages at faults.
 
 use addr::Kind;
 use machine::{Machine, Results, RunOptions, results::ManagerCounts};
@@ -35,13 +35,13 @@ fn large(results: &Results, size: &str) -> u64 {
     results.memory.pages_by_size.get(size).copied().unwrap_or(0)
 }
 
-/// Bytes in runs of at least `bytes` bytes.
+/// The bytes in runs of at least `bytes` bytes.
 fn in_runs(results: &Results, bytes: u64) -> u64 {
     let runs = manager(results).end.runs.iter().filter(|runs| runs.bytes_min >= bytes);
     runs.map(|runs| runs.bytes).sum()
 }
 
-/// Pages of 24 MiB in an order that a seed decides.
+/// Stores to all pages of `bytes` bytes, in an order determined by `seed`.
 fn scattered(seed: u64, bytes: u64) -> Vec<Row> {
     let mut stream = Stream(seed);
     let mut pages: Vec<u64> = (0..bytes / 4096).collect();
@@ -96,7 +96,7 @@ fn stacks_of_threads_have_no_large_pages() {
     assert_eq!((large(0x22), large(0x20022)), (4, 0));
 }
 
-/// In an aged memory faults get large pages where they may compact it, and not else.
+/// In aged memory, a fault gets a large page only if the setting allows it to compact memory.
 #[test]
 fn faults_compact_where_the_knob_says_so() {
     let rows = scattered(1, 24 * MIB);
@@ -140,7 +140,8 @@ fn ingens_waits_until_blocks_are_full() {
     assert_eq!(manager(&half).linux.as_ref().unwrap().chosen.as_ref().unwrap().filled, 4);
 }
 
-/// Use is sampled where that is asked for; where free memory lies in large blocks any block may become large.
+/// The use of pages is sampled if the setting requests it. If free memory consists of large blocks,
+/// any block may become a large page.
 #[test]
 fn ingens_samples_use() {
     let mut rows = vec![mapping(HEAP, 16 * MIB)];
@@ -169,7 +170,7 @@ fn ingens_samples_use() {
     assert_eq!((large(&eager, "2M"), large(&thin, "2M")), (8, 0));
 }
 
-/// Its daemon samples use, fills free blocks with zeros and makes large pages.
+/// The daemon of HawkEye samples use, fills free blocks with zeros, and creates large pages.
 #[test]
 fn hawkeye_looks_at_use() {
     let mut rows = vec![mapping(HEAP, 16 * MIB)];
@@ -195,8 +196,8 @@ fn hawkeye_looks_at_use() {
     assert_eq!(large(&at_once, "2M"), 8);
 }
 
-/// Two processes take turns. One uses more pages, and the other misses the TLBs: with `mmu-overhead` the second has
-/// its large pages first.
+/// Two processes take turns. The first uses more pages, and the second has more TLB misses. With
+/// `mmu-overhead`, the second process gets large pages first.
 #[test]
 fn hawkeye_serves_first_whom_walks_cost_most() {
     let large_of = |metric: &str| {
@@ -247,8 +248,8 @@ fn hawkeye_serves_first_whom_walks_cost_most() {
     assert!(cost.1 > cost.0 && cost.1 > turns.1, "{turns:?} {cost:?}");
 }
 
-/// In memory where free frames lie anywhere, pages of a region lie side by side with `ca`, without large
-/// pages; and with the ranger after a while.
+/// In memory with free frames everywhere, `ca` puts the pages of a region into adjacent frames
+/// without large pages; `translation-ranger` moves them there after some time.
 #[test]
 fn placement_and_moving_make_long_runs() {
     let mut rows = scattered(3, 24 * MIB);
@@ -282,7 +283,8 @@ fn pages_of_1g_where_they_are_allowed() {
     assert!(on.walks.walks < off.walks.walks / 50);
 }
 
-/// Forks, files, discards and scarce memory under every manager, checked after every fault.
+/// Forks, files, discards and scarce memory under every manager. The manager's structures are
+/// checked after every fault.
 #[test]
 fn every_manager_keeps_its_books() {
     for (seed, manager) in (1..).zip(["linux", "ingens", "hawkeye", "ca", "translation-ranger"]) {

@@ -1,5 +1,5 @@
-//! What was decided about sizes of pages stands under the regions that misses stand under, whatever regions
-//! the memory manager has made of the mappings.
+//! Tests that decisions about page sizes are reported for the regions to which misses are
+//! attributed, however the memory manager has divided or merged the mappings.
 
 use addr::Kind;
 use machine::{
@@ -39,8 +39,9 @@ fn stores(start: u64, bytes: u64) -> impl Iterator<Item = Row> {
     (start..start + bytes).step_by(4096).map(|addr| Row::Access(Kind::Store, addr, 8))
 }
 
-/// A program with sites at lines 0, 1, ...; 5 MiB are mapped for the first and 3 MiB beside them for the
-/// second, with a page of each used before the allocation is told of; then all is.
+/// A program with allocation sites at lines 0, 1 and so on. 5 MiB are mapped for the first site,
+/// and 3 MiB next to them for the second. One page of each part is used before the allocation is
+/// recorded, and then all pages are.
 fn program() -> Vec<Row> {
     let origin = Origin::File("/bin/program".to_owned());
     let (start, bytes) = (PROGRAM, MIB);
@@ -76,7 +77,8 @@ fn run(settings: &[&str], mut rows: Rows) -> Results {
     results
 }
 
-/// Until a child that was forked runs, the daemon finds in its space what its parent has.
+/// Until a forked child runs, its space has the regions of its parent, and the daemon's decisions
+/// are reported for them.
 #[test]
 fn what_a_daemon_does_to_a_new_child_is_of_its_parents_region() {
     let mut rows = vec![mmap(AREA, MIB)];
@@ -98,7 +100,7 @@ fn what_a_daemon_does_to_a_new_child_is_of_its_parents_region() {
     assert_eq!(counted(&found.upgrades), [("anonymous 1", "2M", "4K", "exceed-shared-pte", 68)]);
 }
 
-/// Region, size wished, size got, reason, pages.
+/// Region, requested size, obtained size, reason, pages.
 type Counted<'a> = (&'a str, &'a str, &'a str, &'a str, u64);
 
 fn counted(rows: &[SizeDecision]) -> Vec<Counted<'_>> {
@@ -116,8 +118,8 @@ fn check(manager: &str, rows: &[Row], sizes: &[Counted<'_>], upgrades: &[Counted
     assert!(reasons.eq(regions), "{manager}: {:?}", found.page_sizes);
 }
 
-/// The managers make one region of both, so that the large page in the middle has parts of two arrays: it is of the
-/// one in which a page of it was used first.
+/// The managers merge both parts into one region, so the large page in the middle contains parts of
+/// two arrays. It is counted for the array of which a page was used first.
 #[test]
 fn sizes_are_of_the_allocation_that_was_used() {
     let whole = [("own.c:0", "2M", "2M", "obtained", 2), ("own.c:1", "2M", "2M", "obtained", 2)];
@@ -126,7 +128,7 @@ fn sizes_are_of_the_allocation_that_was_used() {
     check("base", &program(), &[], &[]);
 }
 
-/// A region that is gone keeps what it had; what is mapped in its place begins anew.
+/// An unmapped region keeps its counts. A region that is mapped in its place has counts of its own.
 #[test]
 fn what_is_mapped_in_place_of_another_is_another() {
     let mut rows = program();
@@ -144,7 +146,7 @@ fn what_is_mapped_in_place_of_another_is_another() {
     check("linux", &rows, &sizes, &[]);
 }
 
-/// A large page that was asked for is of the region that it begins in.
+/// A large page that was requested by a call is counted for the region in which it begins.
 #[test]
 fn upgrades_are_of_the_region_that_they_begin_in() {
     let mut rows = vec![mmap(AREA, MIB)];

@@ -1,5 +1,5 @@
-//! Small address spaces in runs: exact counts of what a switch does, and random switches, faults, changes
-//! and slots that change hands against every space alone.
+//! Tests small address spaces in runs: exact counts of the work of a switch, and random switches,
+//! faults, changes and revoked slots, compared with each space alone.
 
 use std::collections::BTreeSet;
 
@@ -37,9 +37,10 @@ fn small(results: &Results) -> &SmallSpaceCounts {
     results.small_spaces.as_ref().unwrap()
 }
 
-/// Two processes and a message's way between them: with small spaces no base register is loaded, without
-/// two a round. What that makes of a round without a working set is 2 x (480 - 9) cycles, the refills
-/// of what was flushed, and the lines that have to be built anew.
+/// Two processes that exchange messages. With small spaces the base register is never loaded;
+/// without them it is loaded twice per round. For a round without a working set, the difference is
+/// 2 x (480 - 9) cycles, the refills of the flushed entries, and the rebuilt lines of the trace
+/// cache.
 #[test]
 fn a_switch_between_small_spaces_loads_no_root() {
     // A turn is a fetch; the kernel's has two lines of code, a load that stands for its entry, three pages.
@@ -85,7 +86,7 @@ fn a_switch_between_small_spaces_loads_no_root() {
     assert_eq!(time(&flat) - time(&purge), direct + (of_flat.1 - of_small.1) + built);
 }
 
-/// Entries of a root of PAE cover 1G, so that two slots fit below the kernel's.
+/// An entry of a PAE root covers 1G, so two slots fit below the kernel's addresses.
 #[test]
 fn slots_of_a_gigabyte_end_where_one_does() {
     let spec = "pingpong,ipc=90,dtlb=8,idle=1,bits=32,accesses=7k";
@@ -96,7 +97,8 @@ fn slots_of_a_gigabyte_end_where_one_does() {
     }
 }
 
-/// Who talks to all has a slot of its own where there are no groups, as between cat, cat, wc and the shell.
+/// Programs that communicate with all others have slots of their own if there are no groups, as
+/// cat, cat, wc and the shell.
 #[test]
 fn all_can_be_everywhere() {
     for revoke in ["os.small.revoke=groups", "os.small.revoke=purge"] {
@@ -110,7 +112,8 @@ fn all_can_be_everywhere() {
     }
 }
 
-/// A large program keeps its root while small ones run, and gets it back for nothing.
+/// The root of a large program stays loaded while small programs run, so a switch back to the large
+/// program loads no root.
 #[test]
 fn the_same_large_space_is_there_already() {
     let order = [0, 1, 0, 2, 0, 3, 1, 3, 0];
@@ -126,8 +129,8 @@ fn the_same_large_space_is_there_already() {
     assert_eq!(small(&results).small, 2);
 }
 
-/// Random turns of many spaces, the kernel between them, with mappings that come and go; and the spaces
-/// that reach beyond a slot.
+/// Random turns of many spaces, with the kernel between them and with mappings that change. Also
+/// returns the spaces that access addresses beyond a slot.
 fn life(seed: u64, spaces: u64, beyond: u64) -> (Vec<Row>, BTreeSet<u32>) {
     let mut stream = Stream(seed);
     let (mut rows, mut large) = (Vec::new(), BTreeSet::new());
@@ -169,8 +172,9 @@ fn unmap(addr: u64, bytes: u64) -> Row {
     Row::Event(Event::Munmap { addr, bytes, result: 0 })
 }
 
-/// Each run is checked: no hit of a TLB says anything but what the space's own table says, whoever had
-/// the slot before, and the identities hold. First touches are those of spaces that are alone.
+/// Each run is checked: a TLB hit always agrees with the page table of the running space, whichever
+/// space had the slot before, and all identities of counts hold. The number of first touches is
+/// that of the spaces without slots.
 #[test]
 fn small_spaces_see_what_they_would_see_alone() {
     let groups = |spaces: u64| {
@@ -239,7 +243,7 @@ fn small_spaces_see_what_they_would_see_alone() {
     }
 }
 
-/// Several processors: a slot that is taken is forgotten on all of them.
+/// On several processors, a slot that is revoked is flushed on all of them.
 #[test]
 fn slots_change_hands_on_several_processors() {
     for revoke in ["os.small.revoke=purge", "os.small.revoke=versioned"] {
@@ -262,8 +266,8 @@ fn slots_change_hands_on_several_processors() {
     }
 }
 
-/// The trace cache delivers what it holds; what goes on to the TLB is the rest. A program whose code
-/// fits is delivered whole from the second round on.
+/// Fetches that miss the trace cache look up the TLB; the others do not. A program whose code fits
+/// into the trace cache is served by it entirely from the second round on.
 #[test]
 fn what_the_trace_cache_delivers_reaches_no_tlb() {
     let code =

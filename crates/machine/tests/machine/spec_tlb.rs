@@ -1,4 +1,4 @@
-//! The SpecTLB in a machine: what it says of walks, alone and in sweeps.
+//! Tests the SpecTLB in a machine: its predictions of walks, in runs and in sweeps.
 
 use addr::Kind;
 use machine::{
@@ -12,8 +12,8 @@ use crate::support::{HEAP, Row, Rows, Stream, mapping};
 
 const MIB: u64 = 1 << 20;
 
-/// Loads and stores at random in a heap of `heap` bytes; sometimes part of it is unmapped, and
-/// another process goes on.
+/// Random loads and stores in a heap of `heap` bytes. Sometimes a part of the heap is unmapped, and
+/// another process continues.
 fn program(seed: u64, heap: u64, accesses: u64) -> Vec<Row> {
     let mut stream = Stream(seed);
     let mut rows = vec![mapping(HEAP, heap)];
@@ -50,7 +50,8 @@ fn said(results: &Results) -> &SpecTlbCounts {
     results.spec_tlb.as_ref().unwrap()
 }
 
-/// Each run is checked against the identities: predictions and none are walks.
+/// Each run is checked against the identities: the numbers of right, wrong and missing predictions
+/// add up to the number of walks.
 #[test]
 fn base_pages_of_reservations_are_predicted() {
     let rows = program(1, 24 * MIB, 20_000);
@@ -73,7 +74,7 @@ fn base_pages_of_reservations_are_predicted() {
     assert_eq!(without(&results), without(&removed));
 }
 
-/// A store to a page that may only be read faults, although the page is where it was said to be.
+/// A store to a read-only page faults, although the frame of the page was predicted correctly.
 #[test]
 fn a_page_that_forbids_the_access_is_where_it_was_said_to_be() {
     let mut rows = half_filled(8, 4, 0);
@@ -119,8 +120,8 @@ fn a_switch_flushes_or_does_not() {
     assert!(said(&misled).wrong["broken"] > 0, "{:?}", said(&misled));
 }
 
-/// B10 section 6.2.2: pages that are placed at random make an entry once in 512. Each such entry is asked
-/// at the next walk in its 2M, where it is wrong by chance.
+/// B10 section 6.2.2: if pages are placed at random, one walk in 512 creates an entry. The next
+/// walk in the same 2M uses the entry, which is then wrong by chance.
 #[test]
 fn random_places_fill_falsely_once_in_512() {
     let (mut walks, mut chance) = (0, 0);
@@ -152,7 +153,7 @@ fn random_places_fill_falsely_once_in_512() {
     assert!(chance.abs_diff(expected) < expected * 2 / 5, "{chance} of {walks}");
 }
 
-/// Half of the pages of some heaps, which are then touched at random.
+/// Accesses at random to half of the pages of some heaps.
 fn half_filled(seed: u64, heaps: u64, accesses: u64) -> Vec<Row> {
     let mut stream = Stream(seed);
     let heap = |heap: u64| mapping(HEAP + heap * 4 * MIB, 2 * MIB);
@@ -178,7 +179,8 @@ fn marks_are_never_wrong_while_reservations_last() {
     assert!(of.wrong["absent"] > 0 && of.wrong["broken"] + of.wrong["chance"] == 0, "{of:?}");
 }
 
-/// B10 section 6.5.3: what is cleared with a reservation cannot mislead, and cannot be predicted.
+/// B10 section 6.5.3: if marks are cleared when a reservation is broken, its pages are neither
+/// predicted wrongly nor correctly.
 #[test]
 fn broken_reservations_keep_their_marks_or_lose_them() {
     // Twice as many heaps as there is room for whole, and half of their pages.
@@ -270,7 +272,8 @@ fn what_is_wrong_is_said() {
     }
 }
 
-/// Four arrays that are filled, and then stored to at random pages by an instruction each.
+/// Stores to random pages of four arrays, by a different instruction for each array, after the
+/// arrays were filled.
 fn by_instructions(seed: u64) -> Vec<Row> {
     let mut stream = Stream(seed);
     let mut rows: Vec<Row> =
@@ -291,7 +294,8 @@ fn by_instructions(seed: u64) -> Vec<Row> {
     rows
 }
 
-/// With frames that lie as pages do, instructions tell where pages are; with frames anywhere nothing is said.
+/// If frames are in the order of pages, the offsets of instructions predict frames. If frames are
+/// at random places, there are no predictions.
 #[test]
 fn offsets_are_right_where_regions_lie_side_by_side() {
     let rows = by_instructions(5);

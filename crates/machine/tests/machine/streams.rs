@@ -1,14 +1,16 @@
-//! Every memory manager under random streams of events: no panic, no run without an end, and errors that say
-//! in one line what is wrong, and where.
+//! Runs every memory manager on random streams of events. No run may panic or run forever, and each
+//! error must be one line that says what is wrong, and where.
 //!
-//! A stream has several processes, which are forked, execute other programs and end, on up to three processors.
-//! They map, unmap, move, protect, lock and advise ranges of every size and alignment: such that overlap, such
-//! that nothing is mapped in, such that lie at the ends of what addresses there are. Each stream runs under
-//! each manager, over one of the page-table formats, in a memory that is mostly too small, with knobs of the
-//! manager's own. What a manager refuses must be refused in a line, before the run or in it.
+//! A stream has several processes on up to three processors. The processes are forked, execute
+//! other programs and end. They map, unmap, move, protect, lock and advise ranges of every size and
+//! alignment, including ranges that overlap, ranges without a mapping, and ranges at the ends of
+//! the address space. Each stream runs under each manager, with one of the page-table formats, a
+//! memory that is mostly too small, and random settings of the manager. If a manager refuses a
+//! stream, it must do so in one line, before or during the run.
 //!
-//! `PAGEWALK_STREAMS=10000` runs so many streams, `PAGEWALK_STREAMS_SEED` is where they start, and
-//! `PAGEWALK_STREAMS_ONLY=base` runs one manager alone, and prints the streams and settings.
+//! `PAGEWALK_STREAMS=10000` sets the number of streams, `PAGEWALK_STREAMS_SEED` the seed of the
+//! first one. `PAGEWALK_STREAMS_ONLY=base` runs only one manager, and prints the streams and
+//! settings.
 
 use std::{
     collections::BTreeMap,
@@ -30,9 +32,9 @@ use trace::{Call, Descriptor, Event, FileId, FileKind, Origin, Process};
 
 const PAGE: u64 = 4096;
 const BLOCK: u64 = 2 << 20;
-/// Streams of the tests; they take less than a minute.
+/// The number of streams in an ordinary test run, which takes less than a minute.
 const STREAMS: u64 = 60;
-/// A run on which a processor spends longer has no end.
+/// A run that takes more processor time than this counts as endless.
 const SECONDS_MAX: u64 = 60;
 const PROCESSES: u64 = 4;
 const ENOMEM: i64 = -12;
@@ -41,7 +43,7 @@ fn one_of<T: Copy>(stream: &mut Stream, of: &[T]) -> T {
     of[stream.below(of.len() as u64) as usize]
 }
 
-/// Managers, each with settings of its own that it may have.
+/// The managers, each with settings that belong to it.
 const MANAGERS: [(&str, &[&str]); 10] = [
     (
         "first-touch",
@@ -104,7 +106,7 @@ const MOSAIC: &str = "os.mosaic={}";
 const UTOPIA: &str = "os.utopia={size=\"1M\",ways=4}";
 const DEVICES: &str = "os.devices={pages=20,faults=3}";
 
-/// Knobs of `linux` and of what is made of it.
+/// Settings of `linux` and of the managers derived from it.
 const LINUX: &[&str] = &[
     "os.linux.enabled=madvise",
     "os.linux.enabled=never",
@@ -133,7 +135,7 @@ const LINUX: &[&str] = &[
     UTOPIA,
 ];
 
-/// Page tables, and the bits of the addresses that they hold.
+/// Page tables, and the numbers of bits of their addresses.
 const TABLES: [(&[&str], u32); 22] = [
     (&["page_table.format=x86-64"], 47),
     (&["page_table.format=x86-64"], 47),
@@ -159,7 +161,7 @@ const TABLES: [(&[&str], u32); 22] = [
     (&["page_table.format=elastic-cuckoo"], 63),
 ];
 
-/// What most managers may have.
+/// Settings that most managers accept.
 const ANY: [&str; 16] = [
     "swap.size=64M",
     "swap.size=1M",
@@ -179,7 +181,7 @@ const ANY: [&str; 16] = [
     "os.at=[{time=20000,key=\"swap.size\",value=\"32M\"},{time=50000,key=\"os.replacement\",value=\"lru\"}]",
 ];
 
-/// A machine's settings but for its manager, and the bits of its addresses.
+/// The settings of a machine without its manager, and the number of bits of its addresses.
 fn settings(stream: &mut Stream) -> (Vec<String>, u32) {
     let (table, mut bits) = one_of(stream, &TABLES);
     let mut settings: Vec<String> = table.iter().map(|&setting| setting.to_owned()).collect();
@@ -206,25 +208,25 @@ fn settings(stream: &mut Stream) -> (Vec<String>, u32) {
     (settings, bits)
 }
 
-/// What happens in a stream.
+/// The state of a stream while it is generated.
 struct Life<'a> {
     stream: &'a mut Stream,
     rows: Vec<Row>,
-    /// Where regions begin.
+    /// The addresses at which regions begin.
     places: Vec<u64>,
-    /// Processes that run, and how many there were.
+    /// The processes that run, and the number of processes so far.
     alive: Vec<u32>,
     born: u32,
     now: u32,
     /// The end of the heap.
     program_break: u64,
-    /// Processors, of which the trace says which one runs; 1: it does not say.
+    /// The number of processors; 1: the trace does not say which processor runs.
     cores: u64,
 }
 
 impl Life<'_> {
-    /// A start and a length of bytes: mostly some pages of a place, or blocks of 2M; sometimes odd, and seldom
-    /// anything.
+    /// A start and a length in bytes: mostly some pages or blocks of 2M at one of the places,
+    /// sometimes unaligned, and rarely any range.
     fn range(&mut self, is_event: bool) -> (u64, u64) {
         let place = one_of(self.stream, &self.places);
         let stream = &mut *self.stream;
@@ -406,7 +408,7 @@ impl Life<'_> {
         self.rows.push(Row::Event(event));
     }
 
-    /// Another process runs, on some processor.
+    /// Switches to another process, on some processor.
     fn switch(&mut self) {
         self.now = one_of(self.stream, &self.alive);
         let number = self.now;
@@ -420,7 +422,7 @@ impl Life<'_> {
         self.rows.push(Row::Thread(number));
     }
 
-    /// Accesses in a row: of one page, of all pages from some place on, or anywhere.
+    /// Adds several accesses: to one page, to successive pages, or anywhere.
     fn touch(&mut self) {
         let is_event = self.stream.below(100) == 0;
         let (start, bytes) = self.range(is_event);
@@ -435,7 +437,8 @@ impl Life<'_> {
     }
 }
 
-/// A stream of some hundreds of events with accesses between them, below 2 to the `bits`.
+/// A stream of some hundreds of events, with accesses between them, at addresses below 2 to the
+/// power of `bits`.
 fn life(stream: &mut Stream, bits: u32, cores: u64) -> Vec<Row> {
     let mut places = vec![0x4000_0000];
     for _ in 0..3 {
@@ -453,16 +456,16 @@ fn life(stream: &mut Stream, bits: u32, cores: u64) -> Vec<Row> {
     life.rows
 }
 
-/// Frames of a trace that tells them.
+/// The physical address of an access, for a trace that has physical addresses.
 fn physical(row: u64, addr: u64) -> u64 {
     // Some pages move, and a few have none.
     let frame = (addr >> 12).wrapping_mul(0x9e37) % 200 + 1 + row / 4000;
     if row % 50_003 == 40_000 { 0 } else { frame << 12 | addr & 0xfff }
 }
 
-/// What a manager did with a stream.
+/// The outcome of a stream under a manager.
 enum Outcome {
-    /// It ran to the end.
+    /// The run ended without an error.
     Ran,
     /// The machine was refused, or the run ended with an error.
     Refused(String),
@@ -487,15 +490,15 @@ fn one(manager: &str, settings: &[String], rows: &[Row], check: bool) -> Outcome
     }
 }
 
-/// Whether an error tells a person what is wrong, in one line, and not that the simulator contradicts itself. It may
-/// name all settings.
+/// Whether an error is one line that says what is wrong, and does not say that the simulator
+/// contradicts itself. The error may name all settings.
 fn is_line(error: &str, settings: &[String]) -> bool {
     let named: usize = settings.iter().map(|setting| "--set  ".len() + setting.len()).sum();
     let tells = error.len() > 10 && error.len() < 500 + named && !error.contains('\n');
     tells && !["panicked", "but the manager has", "counts"].iter().any(|word| error.contains(word))
 }
 
-/// Where an error of a run says that it is.
+/// Whether an error of a run says where the error is.
 fn has_place(error: &str) -> bool {
     error.contains("access ")
         || error.contains("os.")
@@ -503,7 +506,7 @@ fn has_place(error: &str) -> bool {
         || error.contains("0x")
 }
 
-/// The run under way of a thread, and what the processor had spent on the thread when it began.
+/// The current run of a thread, and the processor time of the thread when the run began.
 struct Now {
     spent: PathBuf,
     began: Duration,
@@ -518,13 +521,13 @@ impl Now {
         Now { began: spent_on(&spent), spent, what }
     }
 
-    /// Time that others use does not count.
+    /// Whether the run has taken too much processor time. The time of other threads does not count.
     fn is_endless(&self) -> bool {
         spent_on(&self.spent) > self.began + Duration::from_secs(SECONDS_MAX)
     }
 }
 
-/// The first number of a thread's `schedstat` are nanoseconds.
+/// The processor time of a thread: the first number in its `schedstat`, in nanoseconds.
 fn spent_on(path: &Path) -> Duration {
     let text = fs::read_to_string(path).unwrap_or_default();
     let first = text.split_ascii_whitespace().next().and_then(|word| word.parse().ok());
@@ -539,7 +542,7 @@ struct Tally {
     wrongs: Vec<String>,
 }
 
-/// An error without what differs from one run to the next.
+/// The words of an error without numbers, which differ from run to run.
 fn kind_of(error: &str) -> String {
     let words =
         error.split_ascii_whitespace().filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
@@ -648,8 +651,8 @@ fn every_manager_survives_random_streams() {
     assert!(ran * 3 > streams * managers, "{ran} ran");
 }
 
-/// A daemon that slept from the beginning of its pass on would be due again when the pass is over, if that takes
-/// longer than it sleeps, and the program would never run.
+/// If a daemon slept from the beginning of its pass, and the pass took longer than the sleep, the
+/// daemon would be due again at the end of the pass, and the program would never run.
 #[test]
 fn daemons_that_take_longer_than_they_sleep_leave_time_for_programs() {
     const ACCESSES: u64 = 2048;
@@ -678,8 +681,9 @@ fn daemons_that_take_longer_than_they_sleep_leave_time_for_programs() {
     }
 }
 
-/// Where memory is scarce and locked, no page can leave. A pass of a daemon does not have that tried again: it takes
-/// longer than the daemon sleeps, and the program would never run.
+/// If memory is scarce and all pages are locked, no page can be evicted. A pass of a daemon must
+/// not try to evict pages again and again: the pass would take longer than the daemon sleeps, and
+/// the program would never run.
 #[test]
 fn daemons_do_not_wake_replacement_in_vain() {
     let (file, path) =
@@ -715,7 +719,8 @@ fn daemons_do_not_wake_replacement_in_vain() {
     assert!(!matches!(outcome, Outcome::Refused(_)));
 }
 
-/// However large a region is, a pass looks at eight blocks of 2M, and at the blocks of 1G that begin with them.
+/// However large a region is, a pass scans eight blocks of 2M, and the blocks of 1G that begin with
+/// them.
 #[test]
 fn a_pass_of_khugepaged_looks_at_as_much_as_it_may() {
     let settings = [
@@ -732,7 +737,8 @@ fn a_pass_of_khugepaged_looks_at_as_much_as_it_may() {
     assert!(looks > 8 * (scanned.passes - 1) && looks <= 9 * scanned.passes, "{looks} looks");
 }
 
-/// A call that asks for large pages takes as long as what is mapped, not as what it names.
+/// The time of a call that requests large pages depends on how much is mapped, not on how long the
+/// range of the call is.
 #[test]
 fn a_call_looks_at_what_is_mapped_alone() {
     let call = |addr, bytes, advice| Row::Event(Event::Madvise { addr, bytes, advice, result: 0 });
@@ -751,8 +757,8 @@ fn a_call_looks_at_what_is_mapped_alone() {
     }
 }
 
-/// After a shootdown of a page a checked run searches the TLBs for that page: it does not go through the thousands
-/// of entries of a second level.
+/// After the shootdown of a page, a checked run searches the TLBs for this page only. It does not
+/// examine the thousands of entries of a second-level TLB.
 #[test]
 fn a_checked_shootdown_takes_about_as_long_as_one_that_is_not() {
     let mut rows = vec![map(LOW, 8 * BLOCK, 3, 0x22)];
@@ -786,8 +792,8 @@ fn run(rows: &[Row]) -> machine::Results {
     crate::support::run("opteron-2008", &["os.manager=linux", "os.linux.enabled=never"], rows)
 }
 
-/// What is locked lies at both ends of the addresses, and what may not be used is half of them: neither is gone
-/// through page by page.
+/// Locked pages lie at both ends of the address space, with a mapping without rights of half of the
+/// address space between them. Neither is processed page by page.
 #[test]
 fn locks_and_populated_mappings_are_as_long_as_what_is_there() {
     let both = [map(LOW, PAGE, 3, 0x22), map(HIGH, PAGE, 3, 0x22)];
@@ -798,7 +804,8 @@ fn locks_and_populated_mappings_are_as_long_as_what_is_there() {
     assert_eq!(run(&rows).faults.first_touch, 0, "all that may be used was locked before");
 }
 
-/// An access that no mapping explains gets a region, whose pages come at once where all that will be mapped is locked.
+/// An access that no mapping explains creates a region. If all future mappings are locked, the
+/// pages of this region are loaded at once.
 #[test]
 fn an_unexplained_access_under_a_lock_of_the_future_is_a_first_touch() {
     let locked = Row::Event(Event::Mlockall { flags: 2, result: 0 });
@@ -808,7 +815,8 @@ fn an_unexplained_access_under_a_lock_of_the_future_is_a_first_touch() {
     assert_eq!(results.manager.unwrap().unexplained, 1);
 }
 
-/// What may be written alone can be read, as the page table has it, but `MADV_POPULATE_READ` refuses it (EFAULT).
+/// A page with only the right to write can be read, as its page-table entry allows reading. But
+/// `MADV_POPULATE_READ` fails for it with EFAULT.
 #[test]
 fn populating_for_loads_needs_the_right_to_read() {
     let populated =
@@ -820,7 +828,8 @@ fn populating_for_loads_needs_the_right_to_read() {
     assert_eq!([touches(2, -14), touches(3, 0)], [1, 0]);
 }
 
-/// `mlock2` with `MLOCK_ONFAULT` and `mlockall` with `MCL_ONFAULT` bring no page in, now or later.
+/// `mlock2` with `MLOCK_ONFAULT` and `mlockall` with `MCL_ONFAULT` load no page, neither
+/// immediately nor later.
 #[test]
 fn locks_on_fault_bring_nothing() {
     let touches = (0..4).map(|page| Row::Access(Kind::Store, LOW + page * PAGE, 8));
@@ -841,8 +850,9 @@ fn locks_on_fault_bring_nothing() {
     }
 }
 
-/// A move takes what is known of its source along, and what lies where a hole of the source would go stays. Where nothing
-/// explains the source there are no holes: what was there has been replaced, by what nothing explains either.
+/// A move takes along what is known about its source, and the destination of a hole in the source
+/// stays as it was. If no mapping explains the source, there are no holes, and the move replaces
+/// the whole destination by unexplained pages.
 #[test]
 fn a_move_replaces_its_destination_where_nothing_explains_the_source() {
     const SOURCE: u64 = LOW + 64 * PAGE;

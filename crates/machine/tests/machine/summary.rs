@@ -1,5 +1,6 @@
-//! What results say of a machine and of a program beside its counts, typed in from docs/reference/keys.md and the
-//! machine files, or counted from the rows again: geometry, regions and their names, reservations, nodes.
+//! Tests the results that are not counts of events: geometry, regions and their names,
+//! reservations, nodes. The expected values are from docs/reference/keys.md and the machine files,
+//! or counted again from the rows.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use crate::support::{Row, Rows, Stream, mapping, run};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// Some accesses, so that every part has something to say.
+/// Some accesses, so that no part of the results is empty.
 fn some() -> Vec<Row> {
     (0..50).map(|n| Row::Access(Kind::ALL[n as usize % 3], (1 << 30) + n * 4096, 8)).collect()
 }
@@ -55,7 +56,7 @@ fn what_tlbs_and_caches_are() {
     assert_eq!(results.memory.table_bytes, 4 * 4096);
 }
 
-/// B10's table 4.2, for 52 bits of physical address.
+/// Table 4.2 of B10, for physical addresses of 52 bits.
 #[test]
 fn how_long_tags_and_data_of_mmu_caches_are() {
     type Arrays = &'static [(Option<u8>, u64, u64)];
@@ -87,7 +88,7 @@ fn how_long_tags_and_data_of_mmu_caches_are() {
     }
 }
 
-/// Where a region is, in which space, its rights and its name.
+/// The space of a region, its start, its bytes, its rights and its name.
 type Place = (u32, u64, u64, u8, &'static str);
 
 const PLACES: [Place; 6] = [
@@ -125,7 +126,7 @@ fn ls() -> Process {
     }
 }
 
-/// Regions of two spaces at the same addresses have rows of their own, with the accesses made there.
+/// Regions of two spaces at equal addresses have separate rows, with the accesses of each space.
 #[test]
 fn regions_are_where_they_are_mapped_and_count_what_is_done_there() {
     let mut stream = Stream(5);
@@ -178,7 +179,8 @@ fn regions_are_where_they_are_mapped_and_count_what_is_done_there() {
     assert_eq!(results.regions.len(), PLACES.len() + 1);
 }
 
-/// What no event explains is told apart by blocks of 2 MiB, and those that are near each other are one row.
+/// Accesses that no event explains are counted by blocks of 2 MiB. Blocks near each other are one
+/// row.
 #[test]
 fn unexplained_accesses_are_rows_of_what_lies_together() {
     let mut stream = Stream(6);
@@ -215,7 +217,8 @@ fn unexplained_accesses_are_rows_of_what_lies_together() {
     );
 }
 
-/// Three reservations of which ten pages each are used: one is left when its pages are unmapped.
+/// Three reservations of which ten pages each are used. One of them is freed when its pages are
+/// unmapped.
 #[test]
 fn reservations_that_are_left() {
     let heap = |n: u64| (1 << 30) + n * 4 * MIB;
@@ -260,8 +263,8 @@ fn processors_and_nodes_by_number() {
     assert!(numa.remote_misses > 100 && numa.local_misses > 100);
 }
 
-/// Two processes run one program, whose line 7 allocates in two places and whose line 9 uses it: the same code
-/// is one row, whoever ran it.
+/// Two processes run one program. Its line 7 allocates at two places, and its line 9 uses the
+/// memory. The same code is one row, whichever process ran it.
 #[test]
 fn code_and_sites_of_one_name_are_one() {
     const CODE: u64 = 0x1_0000;
@@ -361,7 +364,7 @@ fn code_and_sites_of_one_name_are_one() {
     );
 }
 
-/// Rows with all that a trace says of itself.
+/// Rows with all that a trace records about itself.
 struct Told {
     rows: Rows,
     header: Header,
@@ -391,7 +394,8 @@ impl Source for Told {
     }
 }
 
-/// What a trace and a machine say of themselves is repeated; the processes with most accesses come first.
+/// The results repeat what a trace and a machine say about themselves. The processes with most
+/// accesses come first.
 #[test]
 fn what_ran_and_what_it_ran_on() {
     let header = Header {
@@ -448,7 +452,8 @@ fn what_ran_and_what_it_ran_on() {
     assert_eq!(on.digest.len(), 64);
 }
 
-/// Three spaces take turns on a processor without tags: each change loads the root and empties the TLBs.
+/// Three spaces take turns on a processor without tags. Each switch loads the root and flushes the
+/// TLBs.
 #[test]
 fn changes_of_space_and_the_trace_cache() {
     let mut rows = Vec::new();
@@ -470,7 +475,8 @@ fn changes_of_space_and_the_trace_cache() {
     assert_eq!((untimed.space_switches.switches, untimed.space_switches.cycles), (29, None));
 }
 
-/// What right predictions overlap is what the references took, wherever they were served.
+/// The cycles that right predictions overlap are the cycles of the references, by the cache or
+/// memory that served them.
 #[test]
 fn the_spec_tlb_and_what_it_overlaps() {
     let mut stream = Stream(9);

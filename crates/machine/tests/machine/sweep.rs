@@ -1,4 +1,4 @@
-//! Designs that are swept together against runs of each alone.
+//! Compares designs that are swept together with a run of each design alone.
 
 use addr::Kind;
 use machine::{
@@ -9,7 +9,7 @@ use trace::Event;
 
 use crate::support::{Row, Rows, Stream};
 
-/// A program of five threads that maps and unmaps, forks and switches, in a few regions.
+/// Rows of five threads that map, unmap, fork and switch, in a few regions.
 fn rows(seed: u64) -> Vec<Row> {
     let mut stream = Stream(seed | 1);
     let mut rows = Vec::new();
@@ -32,7 +32,7 @@ fn rows(seed: u64) -> Vec<Row> {
     rows
 }
 
-/// Accesses to few lines of few sets, so that the order in which a set was used tells.
+/// Accesses to few lines of few sets, so that the replacement order within a set has an effect.
 fn crowded_rows(seed: u64) -> Vec<Row> {
     let mut stream = Stream(seed | 1);
     let mut access = |_| {
@@ -43,7 +43,7 @@ fn crowded_rows(seed: u64) -> Vec<Row> {
     (0..4000).map(&mut access).collect()
 }
 
-/// Sweeps `designs` of the machine `name` and compares each with a run of it alone.
+/// Sweeps `designs` of the machine `name`, and compares each design with a run of it alone.
 fn check(name: &str, designs: &[Vec<String>], rows: &[Row]) {
     check_all(name, designs, rows, |settings| Machine::load(name, settings));
 }
@@ -179,7 +179,8 @@ fn machines_with_all_caches_and_with_none_share_a_front() {
     check("tlb-only", &all(&[("tlb.l2.entries", &["4", "1024"])]), &rows(6));
 }
 
-/// Fetches come in at a cache of their own, data at the cache behind it, or the other way round.
+/// Fetches look up a cache of their own first, and data accesses the cache behind it, or the other
+/// way round.
 #[test]
 fn caches_that_others_misses_pass_through_are_told_everything() {
     let designs = |policies| {
@@ -221,7 +222,7 @@ fn caches_that_others_misses_pass_through_are_told_everything() {
     }
 }
 
-/// A machine with nothing behind its TLBs but an MMU cache.
+/// A machine with only TLBs and an MMU cache.
 const WALKS_ONLY: &str = r#"
     title = "walks and nothing else"
     source = "the test"
@@ -241,7 +242,7 @@ const WALKS_ONLY: &str = r#"
     source = "the test"
 "#;
 
-/// Families of all designs, of random sizes, over tables, page sizes and ASIDs of all kinds.
+/// Random families of all designs, with tables, page sizes and ASIDs of all kinds.
 #[test]
 fn designs_taken_together_count_what_they_count_alone() {
     for seed in 1..=8u64 {
@@ -292,7 +293,8 @@ fn designs_taken_together_count_what_they_count_alone() {
     }
 }
 
-/// A store that is denied 52 nodes deep is walked twice: more steps than a word has bits.
+/// A store is denied at a depth of 52 nodes, and walks twice. Its number of steps is larger than
+/// the number of bits of a word.
 #[test]
 fn a_miss_of_more_than_a_hundred_steps_is_counted() {
     let deep = 0x0123_4567_89ab_c000u64;

@@ -1,12 +1,11 @@
-//! `tlb-only` against an obviously correct model of a two-level TLB simulator: vectors that are
-//! searched in order, with the rules that peers publish.
+//! Compares `tlb-only` with a simple model of a two-level TLB: vectors that are searched in order,
+//! with published replacement rules.
 
 use addr::Kind;
 
 use crate::support::{Row, Stream, run};
 
-/// A TLB as a list of sets, each a list of `(page, last use, filled, uses)` with `None` for an
-/// empty way.
+/// A TLB as a list of sets. Each way is `(page, last use, filled, uses)`, or `None` if it is empty.
 struct Model {
     sets: Vec<Vec<Option<Way>>>,
     policy: &'static str,
@@ -29,7 +28,7 @@ impl Model {
         Model { sets, policy, clock: 0, lookups: 0, misses: 0 }
     }
 
-    /// Looks `page` up and fills it in if it is not there. Says whether it was.
+    /// Looks up `page`, and inserts it if it is missing. Returns whether it was found.
     fn access(&mut self, page: u64) -> bool {
         self.clock += 1;
         self.lookups += 1;
@@ -57,8 +56,8 @@ impl Model {
     }
 }
 
-/// Accesses with the locality of a program: a hot few pages, a sweep, and now and then anywhere;
-/// some of them cross a page.
+/// Accesses with the locality of a program: to a few hot pages, to successive pages, and sometimes
+/// anywhere. Some accesses touch two pages.
 fn stream(seed: u64, accesses: u64) -> Vec<Row> {
     let mut stream = Stream(seed);
     let mut rows = Vec::new();

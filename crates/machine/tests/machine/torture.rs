@@ -1,13 +1,13 @@
-//! Random machines under random traces: each TLB, page table, MMU cache, virtual machine and
-//! context policy beside each other, over programs that map, move, protect, unmap and switch.
+//! Runs random machines on random traces: every kind of TLB, page table, MMU cache, virtual machine
+//! and context policy, with programs that map, move, protect, unmap and switch.
 //!
-//! Of each machine three things are asked. A run that checks every translation counts what a run
-//! that does not counts; a sweep counts what a run alone counts; and where pages have 4K, a page is
-//! touched for the first time as often as a set of touched pages says. What the machine counts is
-//! compared in itself after each run, too ([`machine::Results`]' identities).
+//! Each machine is tested in three ways. A run that checks every translation must have the counts
+//! of a run that does not; a sweep must have the counts of a run alone; and, if all pages have 4K,
+//! the first touches must equal those of a set of touched pages. After each run the identities of
+//! the counts are checked too ([`machine::Results`]).
 //!
-//! `PAGEWALK_TORTURE_SECONDS` makes it go on with other seeds; `PAGEWALK_TORTURE_SEED` is where it
-//! starts.
+//! With `PAGEWALK_TORTURE_SECONDS` the test continues with other seeds for this time;
+//! `PAGEWALK_TORTURE_SEED` is the first seed.
 
 use std::{
     collections::BTreeSet,
@@ -36,7 +36,7 @@ fn one_of<'a>(stream: &mut Stream, of: &[&'a str]) -> &'a str {
 const POLICIES: [&str; 9] =
     ["lru", "fifo", "random", "tree-plru", "nru", "lfu", "srrip", "greedy-dual", "vi-lru"];
 
-/// A TLB's table of a machine file.
+/// The table of a TLB in a machine file.
 fn tlb(stream: &mut Stream, key: &str, sizes: &str) -> String {
     let ways = one_of(stream, &["1", "2", "4", "\"full\"", "\"full\""]);
     let sets = 1 << stream.below(4);
@@ -63,7 +63,7 @@ fn mmu_cache(stream: &mut Stream, key: &str, designs: &[&str]) -> String {
 const DESIGNS: [&str; 6] = ["none", "uptc", "sptc", "utc", "stc", "tpc"];
 const UNIFIED: [&str; 4] = ["none", "uptc", "utc", "tpc"];
 
-/// The page tables: keys, bits of an address, and which MMU caches they may have.
+/// The page tables: keys, number of address bits, and the MMU caches that are possible.
 const TABLES: [(&str, u32, &[&str]); 22] = [
     ("format = \"x86-64\"", 47, &DESIGNS),
     ("format = \"x86-64\"\nlevels = 5", 56, &DESIGNS),
@@ -89,7 +89,7 @@ const TABLES: [(&str, u32, &[&str]); 22] = [
     ("format = \"elastic-cuckoo\"", 63, &["none"]),
 ];
 
-/// A machine file, the bits of the addresses that its page table holds, and whether pages have 4K.
+/// A machine file, the number of address bits of its page table, and whether all pages have 4K.
 fn description(stream: &mut Stream) -> (String, u32, bool) {
     let mut text = "title = \"a random machine\"\nsource = \"-\"\n".to_owned();
     let (table, bits, designs) = TABLES[stream.below(TABLES.len() as u64) as usize];
@@ -177,7 +177,7 @@ fn description(stream: &mut Stream) -> (String, u32, bool) {
     (text, bits, is_small)
 }
 
-/// What pages were touched, as the program's own set says.
+/// A model of first touches: the set of touched pages.
 #[derive(Default)]
 struct Touched {
     pages: BTreeSet<(u32, u64)>,
@@ -210,8 +210,8 @@ impl Touched {
     }
 }
 
-/// A program's life in regions anywhere below 2 to the `bits`: its rows, and how often it touched a
-/// page that was not there since the end of the warm-up.
+/// A random program in regions anywhere below 2 to the power of `bits`. Returns its rows, and the
+/// number of first touches since the end of the warm-up.
 fn life(stream: &mut Stream, bits: u32, fetches: bool) -> (Vec<Row>, u64) {
     let region_bytes = REGION_PAGES.next_power_of_two() * PAGE;
     let mut regions: Vec<u64> = Vec::new();
@@ -305,7 +305,7 @@ fn alone(machine: &Machine, rows: &[Row], check: bool) -> Result<Results, String
     machine.run(&mut Rows::new(rows.to_vec()), options).map_err(|error| error.to_string())
 }
 
-/// Runs one random machine; whether it could be built, or what was wrong.
+/// Runs one random machine. Returns whether it could be built, or what was wrong.
 fn case(seed: u64) -> Result<bool, String> {
     let mut stream = Stream(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     (0..8).for_each(|_| _ = stream.next());

@@ -1,4 +1,5 @@
-//! Caches that hold lines by virtual addresses: against lists of lines, and what a PID register saves.
+//! Tests caches that are looked up by virtual address: compared with lists of lines, and the
+//! savings of a PID register.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,7 +10,7 @@ use trace::{Event, KERNEL, Source, import::Options};
 use crate::support::{Row, Rows, Stream};
 
 const LINE: u64 = 32;
-/// Of `l1d`: 256 lines in sets of 32.
+/// The sets and ways of `l1d`: 256 lines in sets of 32.
 const SETS: u64 = 8;
 const WAYS: usize = 32;
 
@@ -24,7 +25,7 @@ fn run(settings: &[&str], source: &mut dyn Source) -> Results {
     results.unwrap_or_else(|error| panic!("{settings:?} {error}")).unwrap()
 }
 
-/// Lines by whose they are and where; in each set the one that came first is the first.
+/// A list of the lines in each set, the oldest line first.
 #[derive(Default)]
 struct Lines {
     sets: BTreeMap<u64, VecDeque<Held>>,
@@ -33,7 +34,8 @@ struct Lines {
     written: u64,
 }
 
-/// A line: its space, or none if it is the kernel's or all spaces' lines are alike; its address; dirty.
+/// A line: its space (`None` for the kernel, or if lines have no space), its address, and whether
+/// it is dirty.
 type Held = (Option<u32>, u64, bool);
 
 impl Lines {
@@ -60,7 +62,8 @@ impl Lines {
     }
 }
 
-/// Random turns of spaces and the kernel, with pages that are unmapped, under no contexts, few and enough.
+/// Random turns of spaces and the kernel, with pages that are unmapped, with no contexts, few
+/// contexts and enough contexts.
 #[test]
 fn lines_are_those_of_a_list() {
     for (seed, bits, spaces) in [(1, 0, 5), (2, 4, 12), (3, 2, 4), (4, 0, 3), (5, 1, 5)] {
@@ -128,8 +131,9 @@ fn misses(results: &Results, name: &str) -> u64 {
     cache.program.read_misses + cache.program.write_misses
 }
 
-/// A process that only replies, and one that reads from page to page: with a PID each neither flushes what
-/// the other has, without one each switch flushes all.
+/// A process that only replies, and a process that reads from page to page. With a PID register
+/// neither process flushes the other's lines and entries; without it each switch flushes
+/// everything.
 #[test]
 fn a_pid_register_keeps_lines_and_entries() {
     let spec = "generate:pingpong,idle=1,ipc=90,itlb=4,dtlb=8,bits=25,accesses=20k";
@@ -159,8 +163,8 @@ fn a_pid_register_keeps_lines_and_entries() {
     assert_eq!((slots.slots, slots.slot_bytes), (15, 32 << 20));
 }
 
-/// Sixteen domains are the kernel's and fifteen: of twenty spaces some lose theirs, with all that is cached
-/// of them.
+/// The kernel has one of sixteen domains, so fifteen are left. Of twenty spaces, some lose their
+/// domain, and everything that is cached for them is flushed.
 #[test]
 fn domains_change_hands() {
     let mut stream = Stream(7);

@@ -1,4 +1,4 @@
-//! Walks and caches on small traces whose counts can be worked out on paper.
+//! Tests walks and caches on small traces whose counts can be computed by hand.
 
 use addr::Kind;
 use machine::{Results, results::Range};
@@ -17,7 +17,8 @@ fn served(results: &Results, level: u8, place: &str) -> u64 {
     level.and_then(|counts| counts.served.get(place)).copied().unwrap_or(0)
 }
 
-/// More pages than both TLBs hold, twice over: the second round has only walks of four reads.
+/// Two rounds over more pages than both TLBs hold. In the second round every access walks, with
+/// four reads.
 #[test]
 fn a_warm_walk_reads_one_entry_a_level() {
     let pages = 1000;
@@ -51,7 +52,8 @@ fn five_levels_and_superpages_change_the_references() {
     }
 }
 
-/// Eight entries of a leaf table share a line, so that of eight walks in a row one misses there.
+/// Eight entries of a lowest-level table share a cache line, so of eight walks in succession one
+/// misses the cache at this level.
 #[test]
 fn neighbouring_entries_share_a_line() {
     let pages = 4096;
@@ -68,7 +70,7 @@ fn neighbouring_entries_share_a_line() {
     );
 }
 
-/// Two pages under one tag: a sweep misses once for each pair of pages that is mapped.
+/// An entry has two pages under one tag. A round over all pages misses once for each pair.
 #[test]
 fn a_pair_serves_its_neighbour() {
     let pages = 90;
@@ -103,8 +105,8 @@ fn time_is_counts_times_latencies() {
     assert_eq!(regions, cycles);
 }
 
-/// A hit in the nearest cache of its own kind is in an instruction's own cycles, where instructions
-/// and data have caches of different latencies too.
+/// The latency of a hit in the nearest cache is part of the cycles per instruction, also if
+/// instructions and data have caches of different latencies.
 #[test]
 fn a_hit_in_the_nearest_cache_stalls_nothing() {
     for (l1i, l1d) in [(1, 2), (2, 1), (3, 3)] {
@@ -129,7 +131,7 @@ fn a_hit_in_the_nearest_cache_stalls_nothing() {
     }
 }
 
-/// What a recording has skipped is not in its time; instructions that no row counts are.
+/// The parts that a recording skipped are not in the time. Instructions that no row counts are.
 #[test]
 fn skipped_instructions_are_not_counted() {
     let gap = |accesses, instructions| Row::Event(Event::Gap { accesses, instructions });
@@ -143,7 +145,8 @@ fn skipped_instructions_are_not_counted() {
     assert!(results.not_modelled.iter().any(|one| one == note), "{:?}", results.not_modelled);
 }
 
-/// Every lookup is charged: the second level's where it misses too, the first level's hits.
+/// Every lookup is charged: hits of the first level, and all lookups of the second level, including
+/// its misses.
 #[test]
 fn time_charges_every_lookup() {
     let pages = 3000;
@@ -176,8 +179,9 @@ fn time_charges_every_lookup() {
     }
 }
 
-/// Random loads miss the caches and the TLBs. A core that overlaps all of its misses spends
-/// nearly all of its time in walks if those do not overlap; one that waits for each does not.
+/// Random loads miss the caches and the TLBs. If a core can overlap all of its data-cache misses,
+/// and walks do not overlap, it spends nearly all of its time in walks. A core that waits for each
+/// miss does not.
 #[test]
 fn the_share_spans_what_overlap_can_do() {
     let mut stream = crate::support::Stream(3);
@@ -199,8 +203,8 @@ fn the_share_spans_what_overlap_can_do() {
     assert!(any.share.hi > 0.9 && eight.share.hi < 0.8 && blocking.share.hi < 0.4);
 }
 
-/// The cycles of a handler: its instructions, the trap, and what its references wait beyond a
-/// hit in the nearest cache. None of it can be hidden.
+/// The cycles of a software handler: its instructions, the trap, and the latency of its references
+/// beyond a hit in the nearest cache. None of these cycles can overlap other work.
 #[test]
 fn software_refills_take_a_handler_s_instructions() {
     let pages = 3000;
@@ -227,8 +231,8 @@ fn software_refills_take_a_handler_s_instructions() {
     assert_eq!(hardware.walks.handler_instructions, None);
 }
 
-/// A miss loads one entry where the TLB has the table that it lies in; the tables further up are
-/// asked for when it has not.
+/// If the TLB has the page of the linear table that contains the entry, a miss loads one entry.
+/// Otherwise the upper tables are looked up.
 #[test]
 fn a_linear_table_is_found_through_the_tlb() {
     let settings = ["page_table.format=linear", "tlb.l1.replacement=lru", "tlb.l1.paired=false"];
@@ -256,7 +260,8 @@ fn a_linear_table_is_found_through_the_tlb() {
     assert!(results.tlbs[0].evictions >= 2 * 60 * 6 - 48);
 }
 
-/// Tables that go leave the TLB with the pages that they were for: their frames hold others' next.
+/// When a table of the linear array is freed, its translation is flushed from the TLB, because its
+/// frame is used for something else next.
 #[test]
 fn tables_of_an_array_are_flushed_when_they_go() {
     let access = |page: u64| Row::Access(Kind::Load, page << 57, 8);
@@ -269,8 +274,8 @@ fn tables_of_an_array_are_flushed_when_they_go() {
     assert_eq!(results.shootdowns.entries, results.tlbs[0].flushed, "pages of the table too");
 }
 
-/// What repeats the access before it is not told to the caches at once, and is counted there all the same: by
-/// kind, in the cache where it comes in.
+/// An access that repeats the previous access is not passed to the caches immediately, but it is
+/// counted there: by kind, in the cache that it looks up first.
 #[test]
 fn repeats_of_an_access_are_reads_and_writes_of_its_cache() {
     let rows: Vec<Row> = [(Kind::Fetch, 5), (Kind::Load, 7), (Kind::Store, 11), (Kind::Load, 3)]
@@ -285,7 +290,7 @@ fn repeats_of_an_access_are_reads_and_writes_of_its_cache() {
     assert_eq!((counts("l1i"), counts("l1d")), ((5, 0), (10, 11)));
 }
 
-/// What a program gave back was in use once.
+/// The peak of memory includes pages that the program has freed.
 #[test]
 fn memory_knows_its_peak() {
     let touch = |pages: std::ops::Range<u64>| {
@@ -308,7 +313,8 @@ fn a_result_says_what_was_left_out() {
     assert_eq!(results.time, None);
 }
 
-/// What a walk costs beside its references is charged as often as it happens, be it hidden or not.
+/// The costs of a walk besides its references are charged for each walk, in both bounds of the
+/// time.
 #[test]
 fn each_cost_of_a_walk_is_charged_as_often_as_it_happens() {
     let pages = 600;

@@ -1,4 +1,5 @@
-//! A warm-up: what a run counts after it is what the whole run counts less what its beginning does.
+//! Tests the warm-up: the counts of a run after the warm-up are the counts of the whole run minus
+//! the counts of its beginning.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use trace::Event;
 
 use crate::support::{Row, Stream, run};
 
-/// Two spaces in turn, some pages of which go.
+/// Two spaces take turns, and some of their pages are unmapped.
 fn rows(seed: u64, count: usize) -> Vec<Row> {
     let mut stream = Stream(seed | 1);
     let mut rows = Vec::new();
@@ -30,7 +31,7 @@ fn rows(seed: u64, count: usize) -> Vec<Row> {
     rows
 }
 
-/// Every count of a document that grows with the run, by where it is.
+/// All counts of a document that grow during a run, by their place in the document.
 fn counts(document: &Value) -> BTreeMap<String, u64> {
     // What is there at the end, what is binned, what is derived, and what a structure is like.
     const OTHER: [&str; 20] = [
@@ -84,8 +85,8 @@ fn counts(document: &Value) -> BTreeMap<String, u64> {
     all
 }
 
-/// The results but for where misses come from, whose entries are told apart by what they are and
-/// not by their order; an identity compares their sums.
+/// The results as a document without `origins`, whose rows have another order. (An identity
+/// compares the sums of `origins`.)
 fn document(results: Results) -> Value {
     serde_json::to_value(Results { origins: None, ..results }).unwrap()
 }

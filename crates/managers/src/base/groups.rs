@@ -25,7 +25,7 @@ pub(super) fn limits(os: &Os, base: PageSize) -> Result<Vec<Limits>, Refusal> {
     let Some(asked) = linux(os) else { return Ok(Vec::new()) };
     let refuse = |key: String, what: &str| Err(Refusal::new(key, what.to_owned()));
     if asked.group.len() > 255 {
-        return refuse("os.linux.group".to_owned(), "there are at most 255 groups");
+        return refuse("os.linux.group".to_owned(), "there are more than 255 groups: remove some");
     }
     let pages = |bytes: Option<description::units::Bytes>| {
         bytes.map_or(u64::MAX, |bytes| bytes.0 >> base.shift())

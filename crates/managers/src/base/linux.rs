@@ -32,8 +32,8 @@ pub(super) fn thp(description: &Description, sizes: &[PageSize]) -> Result<Optio
     let name = &description.os.manager;
     if !sizes.starts_with(&[BASE, HUGE]) {
         let what = format!(
-            "the manager `{name}` has base pages of 4K and large ones of 2M: choose a page table that has \
-             both, as page_table.format=x86-64"
+            "the manager `{name}` has base pages of 4K and large ones of 2M: choose a page table \
+             that has both, such as page_table.format=x86-64"
         );
         return refuse("os.manager", what);
     }

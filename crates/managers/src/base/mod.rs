@@ -130,7 +130,7 @@ enum Larger {
     /// All pages are base pages.
     #[default]
     None,
-    /// Programs and rules request them.
+    /// Programs and place rules request large pages.
     Wished,
     /// Reservations become large pages when they are full.
     Reserved,

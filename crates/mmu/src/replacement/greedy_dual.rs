@@ -7,12 +7,12 @@
 //!                 its value becomes the floor
 //! ```
 //!
-//! The thesis does not give its costs; here the cost rises by one reference per level. Young leaves
-//! open which of several equal entries is replaced. Here the entry of the lowest level is replaced.
-//! This is the purpose of the policy in the thesis, and it approximately reproduces the thesis's
-//! result for a database join: 31 entries are needed to serve nine of ten walks, compared with 30
-//! in the thesis. If the oldest of equal entries were replaced, 42 entries would be needed. With
-//! equal costs the policy is LRU.
+//! The thesis does not give the costs that it uses; here the cost rises by one reference per level.
+//! Young leaves open which of several equal entries is replaced. Here the entry of the lowest level
+//! is replaced. This is the purpose of the policy in the thesis, and it approximately reproduces
+//! the thesis's result for a database join: 31 entries are needed to serve nine of ten walks,
+//! compared with 30 in the thesis. If the oldest of equal entries were replaced, 42 entries would
+//! be needed. With equal costs the policy is LRU.
 
 use core::ops::Range;
 

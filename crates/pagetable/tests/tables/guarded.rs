@@ -131,7 +131,8 @@ fn nodes_come_and_go_with_what_parts_there() {
     }
 }
 
-/// An MMU cache relies on this property, for every node that a walk passes.
+/// A walk that begins at a node makes the last references of the whole walk. An MMU cache relies on
+/// this property, for every node that a walk passes.
 #[test]
 fn a_walk_from_a_node_is_the_tail_of_the_whole_walk() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
@@ -167,9 +168,9 @@ fn a_walk_from_a_node_is_the_tail_of_the_whole_walk() {
     }
 }
 
-/// An MMU cache may keep every node that a walk passed until a token names the node, and start
-/// walks there. Mapping and unmapping other pages must not make these walks fault or read a freed
-/// frame.
+/// An MMU cache may keep every node that a walk passed until a token names the node, and may start
+/// walks there. Until then, mapping and unmapping other pages must not make these walks fault or
+/// read a freed frame.
 #[test]
 fn a_node_is_good_until_a_token_names_it() {
     for (seed, entries) in [(7, 2), (8, 16), (9, ADAPTIVE)] {

@@ -119,7 +119,7 @@ impl Frames for Stack {
     }
 }
 
-/// The state that the walkers and the OS share in addition to the table.
+/// The state that the walkers and the OS share, besides the table.
 struct Board {
     range: VirtRange,
     base: PageSize,

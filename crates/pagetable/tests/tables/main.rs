@@ -1,4 +1,4 @@
-//! Compares every page table with the model, and bit by bit with the literature.
+//! Compares every page table with a model, and its entries bit by bit with the literature.
 
 mod common;
 

@@ -1,5 +1,7 @@
-//! The heap ends in an operation on a table of every organisation and format. Each allocation is refused once: the
-//! operation fails with a typed error and has changed nothing, or does without. Repeated with memory it succeeds.
+//! The heap becomes full during an operation on a table, for every organisation and format. Each
+//! allocation is refused once: the operation either fails with a typed error and changes nothing,
+//! or succeeds without the allocation. After a failure, the operation is repeated with memory and
+//! succeeds.
 
 use addr::{PageSize, Rights, VirtAddr, VirtRange};
 use pagetable::{Error, Footprint, Mapping, Space, Translation, Usage};
@@ -16,7 +18,7 @@ struct Scene {
     memory: Physical,
 }
 
-/// All that a refused operation must leave alone.
+/// The state that a refused operation must not change.
 type State = (u64, Footprint, Vec<Mapping>);
 
 type Operation<'a> = &'a dyn Fn(&mut Scene) -> Result<(), Error>;
@@ -75,7 +77,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Refuses each allocation of `act` once. Returns how many were refused.
+    /// Runs `act` once for each of its allocations, with this allocation refused. Returns the
+    /// number of refused allocations.
     fn each_refused(&mut self, what: &str, act: Operation<'_>, undo: Operation<'_>) -> u64 {
         let name = self.name;
         println!("{name}: {what}");
@@ -101,8 +104,8 @@ impl Scene {
         unreachable!("an operation ends")
     }
 
-    /// That `act` needs no memory at all. A page of a tree with more than five levels can take more tables with
-    /// it than a token has room for.
+    /// Checks that `act` needs no memory. In a tree with more than five levels, unmapping a page
+    /// can free more tables than a token has room for, so `act` may fail there.
     fn needs_none(&mut self, what: &str, act: Operation<'_>) {
         let name = self.name;
         match heap::without(|| act(self)) {
@@ -121,13 +124,13 @@ const USED: Usage = Usage { referenced: true, dirty: true, marked: false };
 /// Trees with more than five levels.
 const DEEP: [&str; 1] = ["mpt"];
 
-/// Pages that need many tables, and one that needs each level.
+/// Pages that need many tables, and a page that needs a table at each level.
 #[test]
 fn each_allocation_is_refused_once() {
     check(|name| !SLOW.contains(&name));
 }
 
-/// Tables with data in many allocations, each of which is refused.
+/// Tables whose data are in many allocations, each of which is refused once.
 const SLOW: [&str; 5] = ["adaptive", "hashed", "clustered", "cuckoo", "cached"];
 
 #[test]
@@ -196,7 +199,7 @@ fn check(is_wanted: impl Fn(&str) -> bool) {
     }
 }
 
-/// A space with many pages ends, although no memory is left: first its pages go, one by one.
+/// A space with many pages is ended without free memory: its pages are unmapped first, one by one.
 #[test]
 fn a_space_ends_without_memory() {
     for case in cases() {

@@ -14,11 +14,11 @@ use crate::common::{Table, page};
 const K4: PageSize = PageSize::SIZE_4K;
 const WRITE_BACK: &[MemoryType] = &[MemoryType::WriteBack];
 
-/// A table and what its entries can say.
+/// A table and the limits of its entries.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) table: Box<dyn Table>,
-    /// Frames lie below 2 to this.
+    /// The number of bits of a frame's address.
     frame_bits: u32,
     /// The memory types that entries can express.
     types: &'static [MemoryType],

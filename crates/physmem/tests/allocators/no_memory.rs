@@ -1,5 +1,6 @@
-//! The heap ends in a request for frames. Each allocation of each request is refused once: the request fails with all
-//! descriptors as they were, or does without. Frames are given back without any memory.
+//! The heap becomes full during a request for frames. Each allocation of each request is refused
+//! once: the request either fails without changing any descriptor, or succeeds without the
+//! allocation. Freeing frames needs no memory.
 
 use std::ops::Range;
 
@@ -12,7 +13,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::{K4, heap, irix_sizes, memory};
 
-/// What a request that is refused must leave alone: the descriptors, and the counts of free blocks.
+/// The state that a refused request must not change: the descriptors, and the counts of free
+/// blocks.
 fn state<A: Allocator>(memory: &Physmem<A>, moves_free: bool) -> (Vec<Pfdat>, u64, Vec<u64>) {
     let frames = memory.table().frames();
     let mut all: Vec<Pfdat> = frames.map(|frame| memory.table().get(FrameId(frame))).collect();
@@ -93,7 +95,7 @@ fn each_allocation_is_refused_once() {
     check("reservations", true, memory(0, FRAMES, reserved));
 }
 
-/// A kernel reserves all descriptors when it starts: then no request needs memory.
+/// If a kernel reserves all descriptors when it starts, no later request needs memory.
 #[test]
 fn descriptors_can_be_reserved_at_once() {
     let mut memory = memory(5, 1 << 14, Buddy::new);

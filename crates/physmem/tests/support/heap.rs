@@ -18,7 +18,7 @@ use std::{
 #[derive(Clone, Copy)]
 enum Refused {
     None,
-    /// The one that comes after so many others.
+    /// The allocation after this number of successful ones.
     After(u64),
     All,
 }
@@ -70,7 +70,7 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// Sets back what is refused, also after a panic.
+/// Restores what is refused, also after a panic.
 struct Back(Refused);
 
 impl Drop for Back {
@@ -92,12 +92,12 @@ pub(crate) fn refusing<R>(number: u64, f: impl FnOnce() -> R) -> (R, bool) {
     (done, matches!(left, Refused::None))
 }
 
-/// Runs `f` and refuses it all memory.
+/// Runs `f` and refuses all of its allocations.
 pub(crate) fn without<R>(f: impl FnOnce() -> R) -> R {
     with(Refused::All, f).0
 }
 
-/// Runs `f` without refusing it memory.
+/// Runs `f` without refusing any allocation.
 #[allow(dead_code, reason = "not every test binary has data of its own in an operation")]
 pub(crate) fn unrefused<R>(f: impl FnOnce() -> R) -> R {
     let before = REFUSED.replace(Refused::None);

@@ -90,7 +90,7 @@ impl Flat {
         self.words[place][word] & bit != 0
     }
 
-    /// The index of a chunk, for a walk.
+    /// The index of a chunk that a walk needs.
     #[inline]
     fn place_of(&mut self, chunk: Chunk) -> Option<usize> {
         let recent = &mut self.recent[chunk.number as usize % RECENT];

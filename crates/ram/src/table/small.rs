@@ -42,7 +42,10 @@ pub fn layout(description: &Description) -> Result<Option<SlotLayout>, Refusal> 
         (description.tlb.present().any(|(_, _, tlb)| tlb.blocks.is_some()), "blocks of pages"),
     ];
     if let Some((_, what)) = has.into_iter().find(|(has, _)| *has) {
-        return refuse("", format!("{what} and small spaces exclude each other: leave one out"));
+        return refuse(
+            "",
+            format!("{what} and small spaces cannot be used together: leave one out"),
+        );
     }
     let area = small.area.unwrap_or(Bytes(relocation.area));
     let slot = small.slot.unwrap_or(Bytes(relocation.slot));

@@ -171,7 +171,7 @@ impl Hooks {
         all!(self, one)
     }
 
-    /// Updates those answers of the features that do not change from miss to miss.
+    /// Updates the stored answers of the features. These answers do not differ from miss to miss.
     fn ask(&mut self) {
         let answers = Answers {
             allow_dense: self.each().all(Hook::allows_dense),

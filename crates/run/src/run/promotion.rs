@@ -111,7 +111,7 @@ impl Promotion {
         let page_cycles = asked.page_cycles.or(copied).map_or(base.bytes() / 2, u64::from);
         for (key, cycles) in [(".miss_cycles", miss_cycles), (".page_cycles", page_cycles)] {
             if cycles == 0 {
-                return refuse(key, "write 1 or more cycles".into());
+                return refuse(key, "0 cycles are not possible: write 1 or more".into());
             }
         }
         let paired = system.promotes_pairs();

@@ -97,7 +97,7 @@ struct Export {
 struct Block {
     pc: u64,
     bytes: u64,
-    /// The number of its instructions known so far.
+    /// The number of the block's instructions that are known so far.
     begun: u64,
     /// For each access: the index of its instruction, its kind and its address.
     accesses: Vec<(u64, Kind, u64)>,

@@ -63,7 +63,8 @@ const CHUNKS_UNSEARCHED: u32 = 15;
 const LEVEL_UNSEARCHED: i32 = -131_072;
 /// The number added to the level for a residual that shrinks little.
 const LEVEL_FASTER: i32 = -13;
-/// Codes have shrunk well if their stored size is at most this fraction.
+/// Codes have shrunk well if their stored size is at most this fraction of their size before
+/// compression.
 const CODES_WELL: f64 = 0.2;
 /// A residual has shrunk well at the normal level if its stored size is at most this fraction.
 const RESIDUAL_WELL: f64 = 0.4;

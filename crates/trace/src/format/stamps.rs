@@ -1,4 +1,5 @@
-//! The stamp stream: the times by which a process had made its accesses.
+//! The stream of stamps. A stamp is a time at which a process had made a given number of its
+//! accesses.
 
 use super::Damage;
 use super::wire::{Bytes, put_varint};

@@ -106,9 +106,9 @@ pub(super) fn is_here(event: &Event) -> bool {
 pub(super) fn check(event: &Event) -> Result<(), &'static str> {
     match *event {
         Event::Translation(ref translation) => translation.check(),
-        Event::Table { paddr, level } if paddr & 0xfff != 0 || level > LEVEL_MAX => {
-            Err("a page of a page table that begins within a page, or has a level above 5")
-        }
+        Event::Table { paddr, level } if paddr & 0xfff != 0 || level > LEVEL_MAX => Err(
+            "a page-table page whose address is not a multiple of 4096, or whose level is above 5",
+        ),
         Event::Entry { paddr, .. } if paddr & 7 != 0 => {
             Err("a page-table entry at an address that is not a multiple of 8")
         }

@@ -162,7 +162,8 @@ impl Switches {
 /// The cause, in a batch, of a switch after a wait that nothing ended.
 const UNEXPLAINED: &str = "unexplained";
 
-/// The cause of a switch that is in the recording itself.
+/// The cause, in a mix, of a switch that was made because processes switched there when they were
+/// recorded.
 pub(crate) const RECORDED: &str = "recorded";
 
 impl Numbers {

@@ -7,8 +7,8 @@
 //!   shape    block 0              words   fixed 0, 1 | a | fixed 0, 1 | b | ...
 //! ```
 //!
-//! It is used to measure and check encoding without the recorded program. Threads, events and stamps are
-//! omitted: everything is attributed to one thread.
+//! This code is used to measure and check encoding without the recorded program. Threads, events
+//! and stamps are omitted: everything is attributed to one thread.
 
 use std::path::Path;
 

@@ -100,7 +100,7 @@ impl<P: DerefMut<Target: Source>> Spread<P> {
     pub fn new(source: P, block: u64) -> Result<Spread<P>, Error> {
         if !block.is_power_of_two() || !(BLOCK_MIN..=BLOCK_MAX).contains(&block) {
             return Err(Error::Parameters(format!(
-                "spread {block}: write a power of two from 8K to 1G, as 2M"
+                "spread {block}: write a power of two from 8K to 1G, such as 2M"
             )));
         }
         let note =
@@ -269,8 +269,8 @@ impl Placement {
     fn full(self, Full { addr, bytes }: Full) -> Error {
         Error::Parameters(match self {
             Placement::Apart(block) => format!(
-                "spread: no room for the {bytes} bytes that were mapped at {addr:#x}; put mappings apart by \
-                 less than {block} bytes"
+                "--spread: the address space has no room for the {bytes} bytes that were mapped at \
+                 {addr:#x}: give --spread a size below {block} bytes"
             ),
             Placement::Kernel(_) => format!(
                 "os.linux.layout=\"kernel\": no room for the {bytes} bytes that were mapped at {addr:#x}; \

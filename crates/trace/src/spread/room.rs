@@ -33,7 +33,7 @@ pub(super) enum Kind {
 pub(super) enum Room {
     /// Each mapping has blocks for itself.
     Apart(Apart),
-    /// As Linux places them.
+    /// Mappings are placed as Linux places them.
     Kernel(TopDown),
 }
 

@@ -7,7 +7,8 @@ fn options(format: Format) -> Options {
     Options { format: Some(format), ..Options::default() }
 }
 
-/// 64 bytes: ip 0, is_branch 8, branch_taken 9, registers 10 and 12, dest_mem 16, src_mem 32.
+/// A record of 64 bytes. The fields and their offsets: ip 0, is_branch 8, branch_taken 9, registers
+/// 10 and 12, dest_mem 16, src_mem 32.
 fn record(ip: u64, branch: u8, dest: [u64; 2], src: [u64; 4]) -> [u8; 64] {
     let mut bytes = [0; 64];
     bytes[..8].copy_from_slice(&ip.to_le_bytes());
@@ -23,8 +24,8 @@ fn record(ip: u64, branch: u8, dest: [u64; 2], src: [u64; 4]) -> [u8; 64] {
     bytes
 }
 
-/// 96 bytes: ip 0, is_branch 8, branch_taken 9, registers 10 and 14, dest_mem 24, src_mem 56,
-/// asid 88.
+/// A record of 96 bytes. The fields and their offsets: ip 0, is_branch 8, branch_taken 9, registers
+/// 10 and 14, dest_mem 24, src_mem 56, asid 88.
 fn cloudsuite(ip: u64, dest: [u64; 4], src: [u64; 4], asid: u16) -> [u8; 96] {
     let mut bytes = [0; 96];
     bytes[..8].copy_from_slice(&ip.to_le_bytes());

@@ -1,4 +1,4 @@
-//! One text under every compression, whole and damaged.
+//! Imports one text in every compression, complete and damaged.
 
 use std::io::Write;
 
@@ -16,7 +16,8 @@ fn text() -> Vec<u8> {
     text.into_bytes()
 }
 
-/// `text` compressed by every codec, in two parts one after the other where that is allowed.
+/// `text` compressed by every codec; if the codec allows it, also as two compressed parts in
+/// succession.
 pub(crate) fn packed(text: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let mut all = Vec::new();
     // The parts join in the middle of a line.
@@ -86,7 +87,7 @@ fn every_compression_gives_the_same_rows() {
     }
 }
 
-/// What may stand behind the last stream is what the codec's own tool takes.
+/// Bytes after the last compressed stream are accepted if the codec's own tool accepts them.
 #[test]
 fn what_stands_behind_the_data_is_taken_as_the_tools_take_it() {
     let text = text();
@@ -129,7 +130,8 @@ fn sha256(bytes: &[u8]) -> String {
     sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A cut file never passes for a whole one, and what is whole before the cut is kept.
+/// A truncated file is never accepted as complete. With `keep_going`, the part before the
+/// truncation is kept.
 #[test]
 fn cut_files_are_refused_or_kept_as_far_as_they_go() {
     let text = text();
@@ -157,7 +159,8 @@ fn cut_files_are_refused_or_kept_as_far_as_they_go() {
     }
 }
 
-/// A flipped bit gives an error or what the file held, for a decoder without checksum too.
+/// After a flipped bit, the import ends with an error or returns the contents of the file, even for
+/// a decoder without a checksum.
 #[test]
 fn flipped_bits_never_panic() {
     let text = &text()[..4000];

@@ -52,7 +52,8 @@ fn kinds_may_be_letters_or_words_in_any_case() {
     assert_eq!(kinds, [L, S, L, S, L, S, L, S, F, F]);
 }
 
-/// A first line of values is an access. Its columns are found, or named by their numbers.
+/// If the first line has values, it is an access. The columns are recognised, or given by their
+/// numbers.
 #[test]
 fn a_table_may_have_no_line_of_names() {
     let rows = |text: &str, options: &Options| import(text.as_bytes(), options).map(|it| it.rows);
@@ -77,7 +78,7 @@ fn a_table_may_have_no_line_of_names() {
     refused(b"0x1000,8\n", &named(&[("addr", "1"), ("size", "3")]), "--column size=3: no column");
 }
 
-/// The instruction set of a table is told by an option; its addresses follow its rules.
+/// An option gives the instruction set of a table, which determines the tags in its addresses.
 #[test]
 fn tags_leave_a_table_of_aarch64() {
     let text = b"addr\n0x0700000040001000\n0xf400ffff00002000\n0xf0ff800000002000\n";

@@ -1,4 +1,4 @@
-//! How a trace is read, as a document says it.
+//! Tests options for reading a trace that are given as a document.
 
 use std::os::unix::ffi::OsStrExt;
 

@@ -6,7 +6,7 @@ use crate::sniffing::{Folder, store};
 use crate::support::*;
 use crate::zip;
 
-/// type 2 | size 2 | addr 8
+/// A record: type (2 bytes), size (2), addr (8).
 fn record(kind: u16, size: u16, addr: u64) -> Vec<u8> {
     [&kind.to_le_bytes()[..], &size.to_le_bytes(), &addr.to_le_bytes()].concat()
 }
@@ -27,7 +27,7 @@ fn store_to(addr: u64, bytes: u16) -> Vec<u8> {
     record(1, bytes, addr)
 }
 
-/// The records that a file of version 7 of an x86-64 program starts with.
+/// The first records of a file of version 7, recorded from an x86-64 program.
 fn header(tid: u64, pid: u64) -> Vec<u8> {
     [
         record(25, 0, 7),
@@ -50,7 +50,7 @@ fn end(tid: u64) -> Vec<u8> {
     [record(23, 4, tid), record(26, 0, 0)].concat()
 }
 
-/// A file of one thread around `records`.
+/// A file of one thread that contains `records`.
 fn file(records: &[Vec<u8>]) -> Vec<u8> {
     [header(5, 5), time(100), records.concat(), end(5)].concat()
 }
@@ -99,7 +99,8 @@ fn a_thread_is_read_from_its_header_to_its_end() {
     assert!(given.warnings.is_empty() && given.paddr.is_empty());
 }
 
-/// Version 1 begins with thread and process at once, and has no marker of version or file type.
+/// A file of version 1 begins with the thread and the process, without markers of the version and
+/// the file type.
 #[test]
 fn version_1_is_read_as_version_2_without_its_markers() {
     let records = [
@@ -322,8 +323,9 @@ fn pages_may_be_listed_beside_the_trace() {
     }
 }
 
-/// The lists of public traces have groups, each with pages of one size. A small page holds where a large one has its
-/// address too, also after another part of the large one was used.
+/// The page lists of public traces have groups, each with pages of one size. If an address lies in
+/// a small page and in a large page, the small page counts, even after another part of the large
+/// page was used.
 #[test]
 fn pages_may_be_listed_in_groups() {
     let folder = Folder::new("v2p-groups");
@@ -363,7 +365,8 @@ fn pages_may_be_listed_in_groups() {
     }
 }
 
-/// Each process has its pages: the list in its own folder, or else the one for all.
+/// Each process has its own pages: those of the list in its folder or, if there is none, of the
+/// list for all processes.
 #[test]
 fn each_process_of_a_folder_has_its_own_list_of_pages() {
     let folder = Folder::new("v2p-processes");
@@ -395,7 +398,7 @@ fn each_process_of_a_folder_has_its_own_list_of_pages() {
     assert_eq!((found, warnings.len()), (vec![0, 0x9_0008, 0x7_0008], 1));
 }
 
-/// A list that nobody asked for is left out if it is damaged; one that was named is refused.
+/// A damaged page list is ignored if it was found automatically, and refused if an option names it.
 #[test]
 fn a_damaged_list_of_pages_does_not_close_the_trace() {
     let folder = Folder::new("v2p-damaged");
@@ -421,14 +424,15 @@ fn a_damaged_list_of_pages_does_not_close_the_trace() {
     }
 }
 
-/// A file of AArch64 around `records`.
+/// A file of an AArch64 program that contains `records`.
 fn aarch64_file(records: &[Vec<u8>]) -> Vec<u8> {
     let header = [record(25, 0, 7), marker(12, 7), marker(9, 0x8), record(22, 4, 5)].concat();
     let header = [header, record(24, 4, 5), marker(18, 4096)].concat();
     [header, time(100), records.concat(), end(5)].concat()
 }
 
-/// Eight tags of one page are one page, for markers, lists and system calls too.
+/// Addresses with eight different tags are in one page, in accesses, markers, page lists and system
+/// calls.
 #[test]
 fn tags_of_aarch64_are_no_part_of_an_address() {
     let tagged = |tag: u64| tag << 56 | 0x4000_1000;
@@ -465,13 +469,14 @@ fn tags_of_aarch64_are_no_part_of_an_address() {
     assert_eq!(given.paddr, [0x5000, 0x5000]);
 }
 
-/// A file of the instruction set that `bits` names, or of none, around `records`.
+/// A file that contains `records`. `bits` gives its instruction set, if any.
 fn file_of(bits: u64, records: &[Vec<u8>]) -> Vec<u8> {
     let header = [record(25, 0, 7), marker(12, 7), marker(9, bits), record(22, 4, 5)].concat();
     [header, record(24, 4, 5), time(100), records.concat(), end(5)].concat()
 }
 
-/// A file may not name its instruction set: the rules of the one that was given hold. It may not contradict the file.
+/// If a file does not name its instruction set, the option applies. The option must not contradict
+/// the file.
 #[test]
 fn an_instruction_set_is_given_where_the_file_names_none() {
     let arch = |arch| Options { arch: Some(arch), ..Options::default() };
@@ -506,8 +511,9 @@ fn an_instruction_set_is_given_where_the_file_names_none() {
     }
 }
 
-/// Each instruction set numbers its calls otherwise: Linux 6.1, `unistd_64.h` and `unistd_32.h` of x86, `unistd-common.h` and
-/// `unistd-eabi.h` of Arm, and `asm-generic/unistd.h` for AArch64. 0 where an instruction set has no such call.
+/// The numbers of system calls by instruction set, from Linux 6.1: `unistd_64.h` and `unistd_32.h`
+/// of x86, `unistd-common.h` and `unistd-eabi.h` of Arm, and `asm-generic/unistd.h` for AArch64. 0:
+/// the instruction set has no such call.
 #[test]
 fn calls_have_the_numbers_of_their_instruction_set() {
     let sets = [0x40, 0x8, 0x20, 0x10];
@@ -559,7 +565,8 @@ fn calls_have_the_numbers_of_their_instruction_set() {
     assert_eq!(offset, Some(5 * 4096));
 }
 
-/// An access that is larger than a row becomes several, none of which is cut in silence.
+/// An access that is larger than a row can be becomes several rows, which together have all of its
+/// bytes.
 #[test]
 fn accesses_of_any_size_touch_all_of_their_bytes() {
     for (addr, bytes) in [
@@ -591,7 +598,7 @@ fn accesses_of_any_size_touch_all_of_their_bytes() {
     }
 }
 
-/// Two threads of one process and one of another, by time.
+/// Files of two threads of one process and of one thread of another process, with times.
 fn three_threads(folder: &Folder, ties: bool) {
     let piece = |pc: u64| [instr(pc, 4), load(pc << 8, 8)].concat();
     let at = |time: u64| if ties { 100 } else { time };
@@ -875,7 +882,7 @@ fn wrong_files_are_refused_with_their_place() {
     refused(&good[12..], &named, "no header of a DynamoRIO trace");
 }
 
-/// One damaged file of several does not lose the others.
+/// If one of several files is damaged, the others are still imported.
 #[test]
 fn the_whole_files_are_kept_beside_a_damaged_one() {
     let folder = Folder::new("damaged");
@@ -906,7 +913,8 @@ fn the_whole_files_are_kept_beside_a_damaged_one() {
     }
 }
 
-/// Random records of several threads over several batches, and an obviously correct reading.
+/// Writes random records of several threads, more than a batch holds, and compares the import with
+/// a simple model.
 #[test]
 fn what_was_written_comes_out() {
     seeded(3, |random| {

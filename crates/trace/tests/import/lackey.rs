@@ -58,7 +58,7 @@ fn instructions_can_be_rows_of_their_own_or_none() {
     );
 }
 
-/// Control has come to a superblock from anywhere, so that it is a row of its own.
+/// A superblock can be entered from anywhere, so it begins a row of its own.
 #[test]
 fn superblocks_begin_blocks() {
     let text = b"==1== Lackey, an example Valgrind tool\nSB 00400000\nI  00400000,3\n L 1ffe50,8\n\
@@ -77,7 +77,8 @@ fn blanks_at_the_ends_of_lines_are_nothing() {
     assert_eq!(given.rows, [(0, L, 0x10, 4, 0), (0, S, 0x18, 4, 0), (0, L, 0x20, 4, 0)]);
 }
 
-/// A log may begin with more messages than any line count that one would look at.
+/// Before the first access, a log may have more lines of messages than the detection of formats
+/// reads.
 #[test]
 fn a_log_without_accesses_is_named() {
     let no = Options::default();
@@ -123,7 +124,7 @@ fn a_line_without_end_is_an_error() {
     assert_eq!(refused(&text, &Options::default(), "a record that is too long"), Some(10));
 }
 
-/// Random lines, longer than a batch, and an obviously correct reading of them.
+/// Compares random lines, more than a batch holds, with a simple model of their import.
 #[test]
 fn what_was_written_comes_out() {
     seeded(3, |random| {
@@ -171,7 +172,7 @@ fn what_was_written_comes_out() {
     });
 }
 
-/// Valgrind itself: its own count of instructions, loads and stores.
+/// Compares the counts of instructions, loads and stores with those of Valgrind itself.
 #[test]
 fn the_counts_are_valgrinds_own() {
     use std::process::Command;

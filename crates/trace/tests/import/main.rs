@@ -1,4 +1,5 @@
-//! Importers, against files that are written here byte by byte from the formats' layouts.
+//! Tests the importers with files that the tests write byte by byte, after the descriptions of the
+//! formats.
 
 mod champsim;
 mod compression;

@@ -6,7 +6,7 @@ use trace::{Error, Source};
 
 use crate::support::*;
 
-/// A folder of its own, removed at the end.
+/// A new folder, which is removed at the end.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -94,7 +94,7 @@ fn errors_and_warnings_come_from_the_thread_that_decodes() {
     assert_eq!((given.warnings.len(), given.digest.unwrap().len()), (1, 64));
 }
 
-/// Stores `source` as a trace of our own and gives its path.
+/// Stores `source` as a trace in Pagewalk's own format. Returns its path.
 pub(crate) fn store(folder: &Folder, source: &mut dyn Source) -> String {
     let path = folder.0.join("stored.pwt");
     let options =
@@ -105,7 +105,7 @@ pub(crate) fn store(folder: &Folder, source: &mut dyn Source) -> String {
     path.display().to_string()
 }
 
-/// One door for all: a stored trace and a generator beside the formats of others.
+/// `open` accepts stored traces and generators, as well as files in other tools' formats.
 #[test]
 fn stored_traces_and_generators_open_by_the_same_name() {
     let folder = Folder::new("door");
@@ -123,7 +123,7 @@ fn stored_traces_and_generators_open_by_the_same_name() {
     assert!(error.contains("nothing"), "{error}");
 }
 
-/// An option that nothing would come of is refused, whatever the file is.
+/// An option that has no effect on the format of the file is refused.
 #[test]
 fn options_that_do_not_fit_the_format_are_refused() {
     let folder = Folder::new("fit");
@@ -162,7 +162,7 @@ fn options_that_do_not_fit_the_format_are_refused() {
     }
 }
 
-/// A file is not read as another format than it clearly is.
+/// If the bytes of a file contradict the given format, the file is refused.
 #[test]
 fn a_name_that_the_bytes_contradict_is_refused() {
     let named = |format| Options { format: Some(format), ..Options::default() };
@@ -195,7 +195,8 @@ fn a_name_that_the_bytes_contradict_is_refused() {
     }
 }
 
-/// Our own traces are no exception: damage is an error, or the end of what is kept.
+/// A damaged trace in Pagewalk's own format is refused or, with `keep_going`, read up to the
+/// damage.
 #[test]
 fn a_damaged_trace_of_our_own_is_refused_or_kept_as_far_as_it_goes() {
     let folder = Folder::new("own");

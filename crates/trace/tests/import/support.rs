@@ -1,4 +1,5 @@
-//! What a source gives, as plain values, and random numbers whose seed is printed.
+//! Code that the tests share: the contents of a source as plain values, and random numbers with a
+//! printed seed.
 
 use std::io::Cursor;
 
@@ -10,15 +11,15 @@ pub(crate) const F: Kind = Kind::Fetch;
 pub(crate) const L: Kind = Kind::Load;
 pub(crate) const S: Kind = Kind::Store;
 
-/// Thread, kind, address, size and instructions of a row.
+/// A row: thread, kind, address, size and instructions.
 pub(crate) type Row = (u32, Kind, u64, u32, u32);
 
-/// All that a source gave.
+/// The contents of a source.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Given {
     pub(crate) rows: Vec<Row>,
     pub(crate) paddr: Vec<u64>,
-    /// Row before which it happened, thread, event.
+    /// The events, each with the number of rows before it and its thread.
     pub(crate) events: Vec<(u64, u32, Event)>,
     pub(crate) notes: Vec<String>,
     pub(crate) warnings: Vec<String>,
@@ -30,7 +31,7 @@ impl Given {
         self.rows.iter().filter(|row| row.1 == kind).count()
     }
 
-    /// Instructions of all rows and gaps.
+    /// The instructions of all rows and gaps.
     pub(crate) fn instructions(&self) -> u64 {
         let gaps = self.events.iter().map(|(_, _, event)| match event {
             Event::Gap { instructions, .. } => *instructions,
@@ -45,7 +46,7 @@ impl Given {
     }
 }
 
-/// Asks `source` for everything and checks what every batch must hold to.
+/// Reads all of `source`, and checks the conditions that hold for every batch.
 pub(crate) fn drain(source: &mut dyn Source) -> Result<Given, Error> {
     let mut given = Given { notes: source.header().notes.clone(), ..Given::default() };
     let mut batch = Batch::default();
@@ -84,12 +85,13 @@ pub(crate) fn drain(source: &mut dyn Source) -> Result<Given, Error> {
     Ok(given)
 }
 
-/// What `bytes` give.
+/// Imports `bytes`.
 pub(crate) fn import(bytes: &[u8], options: &Options) -> Result<Given, Error> {
     drain(from_reader("test", Box::new(Cursor::new(bytes.to_vec())), options)?.as_mut())
 }
 
-/// That `bytes` are refused with a message that holds `part`, and where.
+/// Checks that `bytes` are refused with a message that contains `part`. Returns the position that
+/// the error names.
 #[track_caller]
 pub(crate) fn refused(bytes: &[u8], options: &Options, part: &str) -> Option<u64> {
     let error = import(bytes, options).expect_err("it was accepted");
@@ -102,7 +104,7 @@ pub(crate) fn refused(bytes: &[u8], options: &Options, part: &str) -> Option<u64
     }
 }
 
-/// That two lists agree, or where they first do not.
+/// Panics with the first difference between two lists.
 #[track_caller]
 pub(crate) fn same<T: PartialEq + std::fmt::Debug>(given: &[T], expected: &[T], what: &str) {
     let first = given.iter().zip(expected).position(|(a, b)| a != b);
@@ -112,7 +114,7 @@ pub(crate) fn same<T: PartialEq + std::fmt::Debug>(given: &[T], expected: &[T], 
     assert_eq!(given.len(), expected.len(), "{what}: rows");
 }
 
-/// SplitMix64: as plain as random numbers get.
+/// The pseudo-random number generator SplitMix64.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -129,7 +131,7 @@ impl Random {
     }
 }
 
-/// Runs `body` under several seeds and names the one that fails.
+/// Runs `body` with several seeds, and prints the seed of a failure.
 pub(crate) fn seeded(count: u64, mut body: impl FnMut(&mut Random)) {
     for seed in 0..count {
         let guard = Named(seed);

@@ -1,4 +1,5 @@
-//! Texts of other tools with an access a line, what is like them, and what came in place of a trace.
+//! Tests texts of other tools with one access per line, similar texts, and files that are no
+//! traces.
 
 use std::io::Write;
 
@@ -7,7 +8,7 @@ use trace::import::{Fetches, Format, Options};
 use crate::sniffing::{Folder, store};
 use crate::support::*;
 
-/// Random accesses in every form of text, and the rows that they are.
+/// Random accesses in every form of text, compared with the expected rows.
 #[test]
 fn what_was_written_comes_out() {
     seeded(3, |random| {
@@ -94,7 +95,7 @@ fn reads_of_ramulators_cpu_write_lines_back() {
     assert_eq!(given.instructions(), 4 + 1 + 70_001);
 }
 
-/// Threads are numbered as they appear, and lines that are no samples are left out.
+/// Threads are numbered in the order of their first samples. Lines that are no samples are ignored.
 #[test]
 fn samples_of_perf_are_accesses() {
     let text = "# captured on\n\
@@ -117,7 +118,8 @@ fn samples_of_perf_are_accesses() {
     }
 }
 
-/// A line that is none of the format's is an error that says which, and ends what is kept.
+/// A line that the format does not allow is an error that names the line. With `keep_going`, the
+/// lines before it are kept.
 #[test]
 fn wrong_lines_are_refused_with_line_and_byte() {
     let no = Options::default();
@@ -148,7 +150,7 @@ fn wrong_lines_are_refused_with_line_and_byte() {
     assert_eq!(refused(two, &named, "line 2: `0x1: Q 0x10`"), Some(12));
 }
 
-/// Numbers that two formats could have written are not guessed.
+/// If a text could have two formats, it is refused until an option names the format.
 #[test]
 fn what_could_be_two_formats_has_to_be_named() {
     let text = b"3 1000\n0 1040\n5 1080\n";
@@ -163,7 +165,7 @@ fn what_could_be_two_formats_has_to_be_named() {
     assert_eq!(dinero.data(), [(0, L, 0x2000, 4), (0, S, 0x3000, 4)]);
 }
 
-/// The header of a file in an old archive, and of one in a `ustar` archive.
+/// The header of a file in a tar archive: of the old format, or of `ustar`.
 fn tar(is_ustar: bool) -> Vec<u8> {
     let mut header = [0u8; 512];
     header[..8].copy_from_slice(b"ls.trace");
@@ -178,7 +180,8 @@ fn tar(is_ustar: bool) -> Vec<u8> {
     [&header[..], &[b'x'; 512], &[0; 1024]].concat()
 }
 
-/// What came in place of a trace is named, with what to do, whatever the format is said to be.
+/// For a file that is no trace, the error says what it is and what to do, whichever format is
+/// given.
 #[test]
 fn what_is_no_trace_is_named() {
     let gzip = |bytes: &[u8]| {
@@ -221,7 +224,8 @@ fn what_is_no_trace_is_named() {
     }
 }
 
-/// Files of our own name too, and of Parquet, which are read at any place of them.
+/// Files with the names of Pagewalk's own traces and of Parquet, which cannot be read as a stream,
+/// are examined too.
 #[test]
 fn a_trace_of_our_own_is_told_from_what_wraps_it() {
     let folder = Folder::new("wrapped");
@@ -248,7 +252,8 @@ fn a_trace_of_our_own_is_told_from_what_wraps_it() {
     }
 }
 
-/// An instruction at such an address begins a record as a header of LZMA begins.
+/// A ChampSim record can begin with the bytes of an LZMA header, if its instruction has such an
+/// address.
 #[test]
 fn champsim_is_not_taken_for_lzma() {
     let records = (0..8u64).flat_map(|i| {

@@ -1,4 +1,4 @@
-//! Archives by the layout of APPNOTE.TXT, sections 4.3.7 to 4.3.16.
+//! Tests zip archives, which are written after APPNOTE.TXT, sections 4.3.7 to 4.3.16.
 
 use std::io::Write;
 
@@ -6,16 +6,16 @@ use trace::import::Options;
 
 use crate::support::*;
 
-/// Where a member's lengths are.
+/// The place of a member's lengths in the archive.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Lengths {
-    /// In its header.
+    /// In the header of the member.
     Known,
-    /// Behind it, in a descriptor with or without signature, in 32 or 64 bits.
+    /// In a descriptor after the member, with or without a signature, with 32 or 64 bits.
     After { signature: bool, long: bool },
-    /// In an extra field of 64 bits.
+    /// In an extra field with 64 bits.
     Zip64,
-    /// In its header, and the data is not compressed.
+    /// In the header of the member; the data are not compressed.
     Stored,
 }
 
@@ -137,7 +137,8 @@ fn a_member_that_is_not_what_it_says_is_refused() {
     refused(&at(&good, end, b"what"), &no, "a member of the zip should begin here");
 }
 
-/// A member of a hundred megabytes of zeros in a few kilobytes: memory is what the window takes.
+/// A member of a few kilobytes that expands to a hundred megabytes of zeros: memory is needed only
+/// for the window.
 #[test]
 fn a_member_that_expands_without_end_stays_small() {
     let mut text = b"I  1000,4\n".to_vec();

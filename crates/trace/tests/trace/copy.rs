@@ -1,4 +1,4 @@
-//! Any source can be stored, and comes back row for row.
+//! Any source can be stored, and the stored trace has the same rows.
 
 use addr::Kind;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use trace::{Batch, Error, Event, Header, Meta, Options, Reader, Source, Writer, 
 
 use crate::common::{Rows, header};
 
-/// Rows that are given in batches of some length.
+/// A source that returns rows in batches of given lengths.
 struct Given {
     header: Header,
     rows: Vec<(u32, u64, Meta, Option<u64>)>,
@@ -114,7 +114,8 @@ fn a_copy_that_is_stopped_leaves_no_file() {
     assert!(!path.exists() && !path.with_extension("pwt.part").exists());
 }
 
-/// A loop of two blocks, as rows: what it takes to store them does not grow with them.
+/// The rows of a loop of two blocks: the size of the stored trace does not grow with the number of
+/// rows.
 #[test]
 fn repeated_blocks_cost_next_to_nothing() {
     let row = |kind, addr, instructions| (0, addr, Meta::new(kind, 8, instructions), None);

@@ -1,5 +1,6 @@
-//! Files that were cut, damaged or forged: an error that says where, or the same data; never a
-//! panic, and never memory out of proportion to the file.
+//! Reads files that were truncated, damaged or forged. The result must be the same data, or an
+//! error that says where. A reader must not panic, and must not use much more memory than the size
+//! of the file.
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +35,7 @@ impl Drop for Folder {
     }
 }
 
-/// A small script in which every part of the format has something to do.
+/// A small script that uses every part of the format.
 fn small() -> Script {
     let address = Address::Said;
     let op = |instruction, kind, size| Op { instruction, kind, size, address };
@@ -61,7 +62,7 @@ fn small() -> Script {
     Script { shapes, calls }
 }
 
-/// The bytes of a trace of `script`.
+/// The bytes of a trace that `script` wrote.
 fn written(script: &Script, folder: &Folder, chunk_accesses: u32) -> Vec<u8> {
     let path = folder.0.join("whole.pwt");
     let options = Options { overwrite: true, chunk_accesses, ..Options::default() };
@@ -71,7 +72,7 @@ fn written(script: &Script, folder: &Folder, chunk_accesses: u32) -> Vec<u8> {
     std::fs::read(&path).unwrap()
 }
 
-/// Reads all; also gives the header's notes.
+/// Reads all rows, and the notes of the header.
 fn read(path: &Path) -> Result<(Rows, Vec<String>), Error> {
     let mut reader = Reader::open(path)?.in_place();
     let rows = Rows::of(&mut reader, 0)?;
@@ -263,7 +264,7 @@ fn a_pipe_is_written_to_and_a_link_stays() {
     assert!(link.symlink_metadata().unwrap().is_symlink());
 }
 
-/// The device that is always full.
+/// The disk is full: the file is `/dev/full`.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_an_error_with_the_name_of_the_file() {
@@ -276,8 +277,8 @@ fn a_full_disk_is_an_error_with_the_name_of_the_file() {
     assert!(!path.exists());
 }
 
-/// Chunks whose checksums are right and whose contents are not: what only a forger writes. Their
-/// insides are forged in the tests of the decoder.
+/// Tests forged chunks, which have right checksums but wrong contents. Forged streams inside a
+/// chunk are tested with the decoder.
 mod forged {
     use super::*;
 
@@ -290,8 +291,8 @@ mod forged {
         crc
     }
 
-    /// The trace `bytes` with only its first chunk, whose body is replaced by `body`, and with
-    /// the right checksums, index and end for it.
+    /// The trace `bytes` with only its first chunk. The body of this chunk is replaced by `body`,
+    /// and the checksums, the index and the end of the file fit it.
     fn with_body(bytes: &[u8], chunk: ChunkInfo, body: &[u8]) -> Vec<u8> {
         let mut file = bytes[..chunk.offset as usize].to_vec();
         let crc = frame(b"CHNK", body, &mut file);
@@ -317,7 +318,7 @@ mod forged {
         }
     }
 
-    /// Counts that would need much memory are refused before any is taken.
+    /// Counts that would need much memory are refused before memory is allocated for them.
     #[test]
     fn absurd_counts_are_refused() {
         let folder = Folder::new("absurd");

@@ -1,4 +1,4 @@
-//! Traces without fetches against a list of rows from which the fetches were taken.
+//! Compares traces without fetches with a list of rows from which the fetches were removed.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use trace::{Batch, DataOnly, Event, Meta, Source};
 
 use crate::common::{Rows, in_sevens, script};
 
-/// The loads and stores of `all`, each with the instructions of its thread that were not counted.
+/// The loads and stores of `all`. The instructions of each removed fetch are added to the next row
+/// of its thread.
 fn expected(all: &Rows) -> Rows {
     let mut waiting: BTreeMap<u32, u64> = BTreeMap::new();
     let mut found = Rows::default();

@@ -1,4 +1,4 @@
-//! A trace with translations can be read a second time while it is read.
+//! A trace with translations can be read twice at the same time.
 
 use trace::{
     Batch, Bounds, Event, KnownSizes, Options, Reader, Seen, Source, Translation, When, Window,

@@ -1,4 +1,4 @@
-//! Generators: the same seed the same trace, and the distributions that were asked for.
+//! Tests generators: equal seeds give equal traces, and accesses have the requested distributions.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use trace::{Batch, Event, KERNEL, Origin, generate};
 
 use crate::common::Rows;
 
-/// All of the trace that `spec` describes.
+/// The whole trace that `spec` describes.
 fn all(spec: &str) -> Rows {
     Rows::of(generate::parse(spec).unwrap().as_mut(), 0).unwrap()
 }
 
-/// Start and bytes of the region `name`.
+/// The start and the bytes of the region `name`.
 fn region(rows: &Rows, name: &str) -> (u64, u64) {
     let found = rows.events.iter().find_map(|(at, _, event)| match event {
         Event::Mapping { start, bytes, origin: Origin::Other(other), .. } if other == name => {
@@ -24,7 +24,8 @@ fn region(rows: &Rows, name: &str) -> (u64, u64) {
     found.unwrap_or_else(|| panic!("no region {name}"))
 }
 
-/// That `counts` are as equal as independent draws would make them (chi-square, 6 sigma).
+/// Checks that `counts` are as equal as those of independent random draws (chi-square test, 6
+/// sigma).
 fn check_equal(counts: &[u64], what: &str) {
     let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
     let chi: f64 = counts.iter().map(|&n| (n as f64 - mean).powi(2) / mean).sum();
@@ -241,8 +242,8 @@ fn nonsense_is_refused_with_what_to_write() {
     }
 }
 
-/// A pattern in 32 bits makes the accesses that it makes in 64, each moved by the distance that its region
-/// has moved.
+/// With 32-bit addresses, a pattern makes the same accesses as with 64-bit addresses, each moved by
+/// the distance between the two starts of its region.
 #[test]
 fn patterns_fit_into_32_bits() {
     for pattern in ["uniform,size=8M", "zipf,size=8M", "chase,size=8M", "join,table=8M"] {
@@ -268,7 +269,7 @@ fn patterns_fit_into_32_bits() {
     }
 }
 
-/// Two processes in turn, each in a space of its own with the same pages.
+/// Two processes take turns. Each has a space of its own, with pages at equal addresses.
 #[test]
 fn ping_and_pong_take_turns() {
     let rows = all("pingpong,code=100,itlb=3,dtlb=2,accesses=20,bits=32");
@@ -303,8 +304,8 @@ fn ping_and_pong_take_turns() {
     assert_eq!(mapped[2].1, addrs[6]);
 }
 
-/// Whoever runs by a script has mapped what it accesses, with the rights for it, and comes back to where
-/// it began.
+/// Every access of a script is to a mapped page with the required rights, and each space continues
+/// where it stopped.
 #[test]
 fn scripts_access_what_is_mapped() {
     let scripts = [

@@ -1,4 +1,4 @@
-//! What is counted in a trace, against counting it access by access.
+//! Compares the counts of a trace with counts that are computed one access at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use trace::{
 
 use crate::common::{Call, Rows, Script, header, script};
 
-/// A script as a source of one batch.
+/// A source that returns a script as one batch.
 struct Played(Option<Batch>, Header);
 
 impl Source for Played {
@@ -32,7 +32,7 @@ fn played(script: &Script) -> Batch {
     batch
 }
 
-/// Mappings that come and go below 64 KiB, where half of the accesses are too.
+/// Random mappings below 64 KiB, where half of the accesses are too.
 fn crowded() -> impl Strategy<Value = Script> {
     let event = (0u64..16, 1u64..4, 0u8..3).prop_map(|(page, pages, what)| {
         let (start, bytes) = (page * 4096, pages * 4096);

@@ -1,5 +1,6 @@
-//! Recordings with a kernel's path, against the recording: what the programs do is as it was, and what is
-//! added is what the calls and switches of a list ask for.
+//! Compares recordings to which a kernel's accesses were added with the recordings themselves. The
+//! programs' accesses are unchanged, and the added accesses are those that the calls and switches
+//! of a list require.
 
 use addr::Kind;
 use trace::kernel::{Kernel, KernelPath, SERVER};
@@ -9,12 +10,13 @@ use trace::{
 
 use crate::common::{Rows, in_sevens};
 
-/// Who does what next.
+/// An action of a program.
 #[derive(Clone, Copy)]
 enum Act {
-    /// The program of that number runs so many accesses.
+    /// The program with this number makes this number of accesses.
     Run(u32, u64),
-    /// It has called `read` or `write`, of so many bytes at that address.
+    /// The program has called `read` or `write` with a buffer at this address, of this number of
+    /// bytes.
     Call(&'static str, u64, u64),
 }
 
@@ -52,7 +54,7 @@ fn rows_of(acts: &[Act]) -> Rows {
     rows
 }
 
-/// Who made each access, by the events: the space, the address, and the kind.
+/// The accesses, each with its space by the events.
 fn given(acts: &[Act], kernel: &str) -> Vec<(u32, u64, Meta)> {
     let source = in_sevens(&rows_of(acts));
     let mut source = KernelPath::new(source, kernel.parse().unwrap());
@@ -89,7 +91,7 @@ const ACTS: [Act; 9] = [
     Act::Run(0, 4),
 ];
 
-/// Whether an access is a program's own, by its address and size.
+/// Whether an access belongs to a program itself, judged by its address and size.
 fn is_own(&(space, addr, meta): &(u32, u64, Meta)) -> bool {
     space < 2 && meta.kind() == Kind::Fetch && meta.size() == 16 && addr < 0x0a00_0000
 }
@@ -105,7 +107,7 @@ fn what_the_programs_do_stays() {
     }
 }
 
-/// Spaces that run one after the other, each once for what it does without a break.
+/// The spaces in the order in which they ran, each once per turn.
 fn turns(given: &[(u32, u64, Meta)]) -> Vec<u32> {
     let mut turns: Vec<u32> = given.iter().map(|row| row.0).collect();
     turns.dedup();
@@ -149,7 +151,7 @@ fn buffers_are_copied_line_by_line() {
     assert_eq!(copied, vec![SERVER; 2 * expected.len()]);
 }
 
-/// A mapping that is put apart takes the buffers in it along: they are copied where it is now.
+/// If a mapping is moved, its buffers move too: the kernel copies from their new addresses.
 #[test]
 fn buffers_move_with_their_mapping() {
     let (addr, bytes) = (0x4a00_3000, 0x2000);

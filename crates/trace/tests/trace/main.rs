@@ -1,4 +1,4 @@
-//! Traces written, read, cut, mixed and made, against models that are vectors of rows.
+//! Tests traces that are written, read, cut, mixed and generated. Models are vectors of rows.
 
 mod blocking;
 mod common;

@@ -1,4 +1,4 @@
-//! Mixes: what each program does stays as it was, and turns are as long as they should be.
+//! Tests mixes: the accesses of each program are unchanged, and turns have the right length.
 
 use trace::import::Options;
 use trace::mix::{Mix, Order, Part, Spec};
@@ -8,7 +8,7 @@ use crate::common::{Rows, Stream};
 
 const KIND: addr::Kind = addr::Kind::Load;
 
-/// Given batches.
+/// A source that returns given batches.
 struct Given {
     header: Header,
     batches: std::vec::IntoIter<Batch>,
@@ -25,8 +25,8 @@ impl Source for Given {
     }
 }
 
-/// A program that says of each access who made it and in which of its spaces: the address has
-/// the program, the space, the thread and the number of the access.
+/// A program whose addresses identify each access: an address contains the numbers of the program,
+/// the space, the thread and the access.
 fn program(number: u64, seed: u64) -> Given {
     let mut stream = Stream(seed | 1);
     let (mut batches, mut thread, mut space, mut count) = (Vec::new(), 0u32, 0u32, 0u64);
@@ -132,7 +132,8 @@ fn is_run(event: &Event) -> bool {
     matches!(event, Event::Run { .. })
 }
 
-/// Where a mix of generators goes to another place, and where to.
+/// The positions at which a mix of generators switches, each with the processor and the space; and
+/// the number of switches at the end of a quantum.
 fn places(spec: &str) -> (Vec<(u64, u32, u32)>, u64) {
     let mut mix = Mix::open(spec, &Options::default()).unwrap();
     let all = Rows::of(&mut mix, 0).unwrap();
@@ -163,7 +164,8 @@ fn a_turn_is_a_quantum_long() {
     assert_eq!(quanta, 5);
 }
 
-/// Whose last access ends a quantum has ended: it gets no turn in which it does nothing.
+/// A program whose last access is also the last access of its quantum has ended. It gets no further
+/// turn without accesses.
 #[test]
 fn a_program_that_ends_with_its_quantum_gets_no_empty_turn() {
     for accesses in [100, 300, 70_000] {
@@ -177,7 +179,7 @@ fn a_program_that_ends_with_its_quantum_gets_no_empty_turn() {
     }
 }
 
-/// A part of a mix tells of its own switches, wherever batches end.
+/// A window of a mix counts only its own switches, wherever batches end.
 #[test]
 fn a_part_has_the_switches_among_what_counts() {
     let one = "[generate:uniform,accesses=90k,instructions=10]";

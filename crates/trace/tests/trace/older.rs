@@ -1,10 +1,11 @@
-//! A trace that an older version has written, kept as its bytes.
+//! Reads a trace that an older version wrote.
 
 use addr::Kind;
 use trace::{Batch, Error, Reader, Source};
 
-/// A recording of version 3, as 013fcbe5 wrote it: zstd at one level for all streams. Two threads, then a third, run one
-/// block 120 times; the addresses of two of its four operations are said.
+/// A recording of version 3, as 013fcbe5 wrote it, with one zstd level for all streams. Two
+/// threads, and later a third, run one block 120 times. The addresses of two of its four operations
+/// are stored in full.
 const VERSION_3: &str = "\
     895057540d0a1a0a030000004845414483000000aaa0575f7b2270726f6475636572223a227061676577616c6b207265\
     636f726420302e312e30222c22636f6d6d616e64223a5b22677a6970225d2c2261726368223a227838365f3634222c22\
@@ -35,7 +36,7 @@ fn bytes() -> Vec<u8> {
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-/// The rows that were recorded: address, kind, bytes and instructions.
+/// The recorded rows: address, kind, bytes and instructions.
 fn recorded() -> Vec<(u64, Kind, u32, u32)> {
     let (mut rows, mut addr) = (Vec::new(), 0x7f00_0000_0000u64);
     for execution in 0..120u64 {
@@ -76,7 +77,7 @@ fn a_recording_of_version_3_is_read() {
     assert_eq!(read("older", &bytes()).unwrap(), recorded());
 }
 
-/// Each byte of it matters: a change is refused, or changes nothing that is read of the accesses.
+/// A change of any byte is refused, or does not change the accesses that are read.
 #[test]
 fn a_damaged_recording_of_version_3_is_refused() {
     let whole = bytes();

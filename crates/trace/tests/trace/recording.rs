@@ -1,4 +1,5 @@
-//! Recordings: what each process did is what was written, and all of it in the order of stamps.
+//! Tests recordings: the rows of each process are those that were written, and the rows of all
+//! processes are in the order of stamps.
 
 use std::fs;
 use std::path::PathBuf;
@@ -47,10 +48,10 @@ fn path(name: &str) -> PathBuf {
     path
 }
 
-/// A row, or an event by its name, and the space and thread that it is of.
+/// A row or the name of an event, with its space and thread.
 type Seen = (u32, u32, Result<u64, String>);
 
-/// All that `source` gives. Stamps split nothing.
+/// The contents of `source`. Stamps have no effect on it.
 fn all(source: &mut dyn Source) -> Vec<Seen> {
     let (mut seen, mut batch, mut space, mut more) = (Vec::new(), Batch::default(), 0, true);
     while more {
@@ -76,8 +77,8 @@ fn all(source: &mut dyn Source) -> Vec<Seen> {
     seen
 }
 
-/// Random pieces of random processes: read alone each is as written, read together they come by
-/// their stamps.
+/// Random segments of random processes. Each process alone has the rows that were written; all
+/// together are in the order of their stamps.
 #[test]
 fn processes_come_back_alone_and_in_the_order_of_their_stamps() {
     println!("seed {SEED:#x}");
@@ -164,7 +165,7 @@ fn processes_come_back_alone_and_in_the_order_of_their_stamps() {
     }
 }
 
-/// Records two processes; numbers, times and sizes differ by `other`, accesses by `addr`.
+/// Records two processes. `other` changes numbers, times and sizes; `addr` changes the accesses.
 fn twins(name: &str, other: u64, addr: u64) -> String {
     let recording = Recording::create(&path(name), &header(), Options::default()).unwrap();
     let first = Process { pid: other as u32, ..process(0, None, false, other) };
@@ -195,7 +196,8 @@ fn the_digest_is_of_what_was_done() {
     assert_eq!(Reader::open(&path_of("two.pwt")).unwrap().digest(), Some(one));
 }
 
-/// Addresses that follow come back from the file, and one without any is as one of version 2 is.
+/// Addresses that are computed from other addresses are restored from the file. A file without such
+/// addresses has the format of version 2.
 #[test]
 fn both_versions_are_read() {
     for (name, follows) in [("follows.pwt", true), ("said.pwt", false)] {
@@ -235,7 +237,7 @@ fn path_of(name: &str) -> PathBuf {
     std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// `vfork`'s child runs in its parent's space until it executes a program.
+/// A child of `vfork` runs in its parent's space until it executes a program.
 #[test]
 fn a_child_that_shares_the_space_leaves_it_when_it_executes() {
     let path = path("vfork.pwt");
@@ -304,8 +306,8 @@ fn a_child_that_shares_the_space_leaves_it_when_it_executes() {
     assert_eq!(processes, ["process", "0", "1", "0", "1", "0"]);
 }
 
-/// A shell's child is the shell until it executes: the shell is meant by its name, the children by
-/// theirs.
+/// The child of a shell runs the shell's program until it executes another. The name of the shell
+/// selects the shell itself, and the other names select the children.
 #[test]
 fn a_name_means_the_process_that_ran_it_last() {
     let path = path("names.pwt");

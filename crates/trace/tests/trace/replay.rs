@@ -1,4 +1,5 @@
-//! A stored recording as a recorder's words again: encoded once more, it has the same accesses.
+//! Converts a stored recording back to a recorder's words, and encodes it again. The accesses must
+//! be equal.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,7 @@ fn path(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("pagewalk-{}-{name}", std::process::id()))
 }
 
-/// Writes what `fill` says of one process to `path`.
+/// Writes a recording of one process to `path`. `fill` writes the rows.
 fn record(path: &Path, options: Options, fill: impl FnOnce(&mut Writer)) {
     let recording = Recording::create(path, &header(), options).unwrap();
     let process = Process {
@@ -76,8 +77,9 @@ fn shapes(random: &mut Xoshiro256PlusPlus) -> Vec<Shape> {
     shapes
 }
 
-/// In chunks of some thousand accesses, so that shapes are told again; the residual shrinks well in some chunks and
-/// not at all in others, so that each of the compressor's settings has its turn.
+/// Chunks have some thousand accesses, so that shapes are stored several times. The addresses
+/// compress well in some chunks and not at all in others, so that each setting of the compressor is
+/// used.
 #[test]
 fn a_replayed_recording_has_the_same_accesses() {
     println!("seed {SEED:#x}");

@@ -1,4 +1,5 @@
-//! What goes into a file comes out of it, whole, in parts and at once.
+//! Tests that the rows that are written to a file are the rows that are read: whole, in parts and
+//! in one batch.
 
 use std::path::PathBuf;
 
@@ -7,7 +8,7 @@ use trace::{Batch, Batcher, Options, Reader, Sink, Source, WORD_BLOCK, WORD_COUN
 
 use crate::common::{Rows, Script, header, script};
 
-/// A path for one test's file, which is removed at the end.
+/// A path for the file of a test, which is removed at the end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -165,7 +166,7 @@ fn batches_that_are_not_cleared_are_replaced() {
     assert_eq!(accesses, 200_000);
 }
 
-/// A ring's words come from another process: they are not trusted.
+/// The words of a ring come from another process, so invalid words must be refused.
 #[test]
 fn a_block_with_a_count_that_is_no_fixed_one_is_not_taken() {
     let mut batcher = Batcher::new();

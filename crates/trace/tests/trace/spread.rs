@@ -1,6 +1,6 @@
-//! Mappings that are put apart, against a model that keeps each page's contents by its address: whatever
-//! was mapped must be there after every event, each access must find what it found, and no block may
-//! hold two mappings.
+//! Compares traces whose mappings are moved apart with a model that records the contents of each
+//! page by its address. After every event the mapped contents must exist, each access must find the
+//! same contents as before, and no block may contain two mappings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ const FIXED: u32 = 0x10;
 const MAY_MOVE: u32 = 1;
 const TO_FIXED: u32 = 2;
 
-/// What is in a page: which mapping's, and which page of it; what was done to it.
+/// The contents of a page: its mapping, its index in the mapping, and the effects of calls on it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Contents {
     mapping: u64,
@@ -28,7 +28,7 @@ struct Contents {
     advised: u32,
 }
 
-/// The pages of one space, by address. It reads events as a kernel's log.
+/// The pages of one space, by address. Events change them as a kernel would.
 #[derive(Clone, Default)]
 struct Pages {
     all: BTreeMap<u64, Contents>,
@@ -104,7 +104,7 @@ impl Pages {
     }
 }
 
-/// All spaces, as events tell of them.
+/// All spaces, as events describe them.
 #[derive(Default)]
 struct Spaces {
     all: BTreeMap<u32, Pages>,
@@ -134,15 +134,15 @@ fn pid(space: u32) -> i64 {
     100 + i64::from(space)
 }
 
-/// A kernel and a program that asks it for all sorts of things.
+/// A program that makes random calls to a kernel.
 struct Program {
     random: Stream,
     spaces: Spaces,
     next: u64,
     rows: Rows,
-    /// Addresses go down from here, or up if it is low.
+    /// The address from which the kernel chooses addresses: downwards, or upwards if it is low.
     base: u64,
-    /// Mappings that the kernel chose the address of.
+    /// The mappings whose addresses the kernel chose.
     apart: BTreeSet<u64>,
     /// Whether mappings grow and move.
     moves: bool,
@@ -168,7 +168,7 @@ impl Program {
         self.next
     }
 
-    /// Where Linux would put so many pages.
+    /// The address at which Linux would map `pages` pages.
     fn free(&mut self, pages: u64) -> u64 {
         let known = &self.spaces.here().all;
         let mut at = self.base;
@@ -178,14 +178,14 @@ impl Program {
         at
     }
 
-    /// A page that is mapped.
+    /// A random mapped page.
     fn mapped(&mut self) -> Option<u64> {
         let count = self.spaces.here().all.len() as u64;
         let nth = self.random.below(count.max(1)) as usize;
         self.spaces.here().all.keys().nth(nth).copied()
     }
 
-    /// Pages on from `addr` of which each is mapped, `most` of them at most.
+    /// The number of successive mapped pages from `addr` on, at most `most`.
     fn run(&mut self, addr: u64, most: u64) -> u64 {
         let known = &self.spaces.here().all;
         (0..most).take_while(|page| known.contains_key(&(addr + page * PAGE))).count() as u64
@@ -275,7 +275,7 @@ impl Program {
         }
     }
 
-    /// A child that has what its parent has, and tells of it.
+    /// Forks a child, which has the contents of its parent, and adds events of its mappings.
     fn fork(&mut self) {
         let space = self.spaces.all.len() as u32;
         self.event(Event::Fork { result: pid(space), flags: 17 });
@@ -322,8 +322,8 @@ fn process(number: u32) -> Process {
     }
 }
 
-/// That no two mappings which were put apart share a block, with anything else but what was mapped
-/// over them or moved there. Gives how many blocks hold one.
+/// Checks that no block contains two mappings that were moved apart, except parts that were mapped
+/// over others or moved there. Returns the number of blocks with a mapping.
 fn check_apart(pages: &Pages, apart: &BTreeSet<u64>, seed: u64) -> usize {
     let mut blocks: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
     for (page, contents) in &pages.all {
@@ -337,7 +337,8 @@ fn check_apart(pages: &Pages, apart: &BTreeSet<u64>, seed: u64) -> usize {
     blocks.len()
 }
 
-/// Gives how many addresses changed, and whether blocks were compared.
+/// Checks a program of `steps` random steps. Returns the number of accesses whose address changed,
+/// and the number of compared blocks.
 fn check(seed: u64, steps: u64, moves: bool, kernel: Option<KernelLayout>) -> (usize, usize) {
     let base = if seed.is_multiple_of(2) { 0x40_0200_3000 } else { 0x7fff_f7fd_1000 };
     let mut program = Program {
@@ -425,7 +426,8 @@ fn everything_is_found_where_a_kernel_would_place_it() {
     assert!(moved > 1000, "{moved} accesses");
 }
 
-/// Addresses as Linux 6.18 gives them to a program without random addresses (`setarch -R`).
+/// The addresses that Linux 6.18 gives to a program without address-space randomisation (`setarch
+/// -R`).
 #[test]
 fn memory_lies_where_linux_places_it() {
     const LARGE: u64 = 2 << 20;

@@ -1,11 +1,11 @@
-//! Windows against the same part of a list of all rows.
+//! Compares windows with the same part of a list of all rows.
 
 use proptest::prelude::*;
 use trace::{Batch, Bounds, Event, Source, Window, generate};
 
 use crate::common::{Rows, in_sevens, script};
 
-/// What a window should give.
+/// The rows that a window should have.
 fn expected(all: &Rows, bounds: Bounds) -> Rows {
     let total = all.rows.len() as u64;
     let from = bounds.skip;
@@ -34,13 +34,13 @@ trait EndIsOpen {
 }
 
 impl EndIsOpen for Bounds {
-    /// Whether the end of the source is reached, and not only its last access.
+    /// Whether a window reaches the end of the source, and not only its last access.
     fn end_is_open(&self, total: u64) -> bool {
         self.accesses_max.is_none_or(|max| self.skip + self.warmup + max > total)
     }
 }
 
-/// The thread of the event that ends a warm-up says nothing.
+/// The rows with thread 0 for the event that ends a warm-up, because its thread has no meaning.
 fn without_its_thread(mut rows: Rows) -> Rows {
     for (_, thread, event) in &mut rows.events {
         if matches!(event, Event::WarmupEnd) {

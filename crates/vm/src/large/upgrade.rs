@@ -34,7 +34,7 @@ use crate::{
 /// The requester of larger pages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum For {
-    /// A process that requested them.
+    /// A process that requested the upgrade.
     Caller,
     /// The kernel, because the pages miss often in the TLB.
     Misses,

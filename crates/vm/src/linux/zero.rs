@@ -183,7 +183,8 @@ impl<H: Host> Kernel<'_, H> {
         self.load_large(at, region, pages, frame, false, &mut how)
     }
 
-    /// Whether the frame at `at`, which hardware has at an untouched page, contains zeros.
+    /// Whether the frame at `at`, to which the page table maps an untouched page, is one of the
+    /// frames of zeros.
     pub(crate) fn holds_zeros(&self, at: PhysAddr) -> bool {
         let frame = self.memory.frame_at(at);
         self.lists(|lists, _| lists.zeros.has(frame))

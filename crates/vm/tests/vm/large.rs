@@ -159,12 +159,12 @@ impl Small {
         gone
     }
 
-    /// Base pages of free memory.
+    /// The number of free base pages.
     fn free(&mut self) -> u64 {
         self.memory.get_mut().free_bytes() >> BASE.shift()
     }
 
-    /// The first address and the size of each page that hardware has.
+    /// The first address and the size of each page that is mapped in hardware.
     fn pages(&self, space: HatSpace) -> Vec<(u64, PageSize)> {
         let mut pages = Vec::new();
         self.hat.visit(space, VirtRange::ALL, &mut |mapping| {
@@ -360,8 +360,8 @@ fn every_refusal_has_its_reason() {
     );
 }
 
-/// Memory is scarce as defined by the marks, even if large pages are requested: a fault uses base
-/// pages, and a swapped page is read alone.
+/// When memory is scarce by the marks, a fault uses base pages even if large pages are requested,
+/// and a page is read from swap without its neighbours.
 #[test]
 fn large_pages_give_way_where_memory_is_scarce() {
     let start = 0x10_0000;

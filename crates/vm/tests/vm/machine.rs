@@ -17,7 +17,7 @@ pub(crate) const PAGE: u64 = 4 * KIB;
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const RW: Rights = Rights::from_bits(3);
 pub(crate) const FILE: FileKey = FileKey { device: 1, inode: 7 };
-/// Where tests map their regions.
+/// The address at which tests map their regions.
 pub(crate) const AT: u64 = 0x4000_0000;
 
 pub(crate) struct Machine {
@@ -104,7 +104,7 @@ impl Machine {
         }
     }
 
-    /// Stores to so many other pages that all pages that may be evicted are evicted.
+    /// Stores to enough other pages that all pages which may be evicted are evicted.
     pub(crate) fn crowd(&mut self) {
         let space = self.space();
         let bytes = self.memory.get_mut().bytes() * 2;

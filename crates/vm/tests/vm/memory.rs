@@ -157,7 +157,7 @@ fn regions() {
     );
 }
 
-/// A space with pages of its own and of a file, some of them on disk.
+/// A space with private pages and pages of a file. Some of them are on disk.
 fn used() -> (Machine, Vec<HatSpace>) {
     let mut machine = Machine::new();
     let space = machine.space();
@@ -227,7 +227,7 @@ fn spaces() {
     assert!(refused >= 1, "{refused}");
 }
 
-/// Pages and spaces go without memory, and so do pages that leave for disk.
+/// Unmapping pages, ending spaces and evicting pages to disk need no memory.
 #[test]
 fn what_goes_needs_no_memory() {
     for prepare in [few, used] {

@@ -1,4 +1,5 @@
-//! What the tests of recording share: C programs, the plugin, traces as lists.
+//! Code that the tests of recording share: compiling C programs, building the plugin, and reading
+//! traces as lists.
 #![allow(dead_code, unreachable_pub)]
 
 use std::env;
@@ -26,7 +27,7 @@ impl Row {
     }
 }
 
-/// A trace, whole: its rows, and its events with the rows before each.
+/// A whole trace: its rows, and its events, each with the number of rows before it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Whole {
     pub rows: Vec<Row>,
@@ -34,7 +35,7 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// Takes all that `source` has.
+    /// Reads all batches of `source`.
     pub fn of(source: &mut dyn Source) -> Whole {
         let mut whole = Whole::default();
         let mut batch = Batch::default();
@@ -59,30 +60,30 @@ impl Whole {
         }
     }
 
-    /// The trace in a file.
+    /// Reads the trace in a file.
     pub fn read(path: &Path) -> Whole {
         Whole::of(&mut Reader::open(path).expect("the trace opens"))
     }
 
-    /// Process `number` of a recording.
+    /// Reads process `number` of a recording.
     pub fn process(path: &Path, number: u32) -> Whole {
         let reader = Reader::open(path).expect("the trace opens");
         Whole::of(&mut reader.process(number).expect("the process is there"))
     }
 
-    /// Rows of `kind` whose addresses lie in `bytes` bytes from `start`.
+    /// The rows of kind `kind` whose addresses are among the `bytes` bytes from `start` on.
     pub fn within(&self, kind: Kind, start: u64, bytes: u64) -> Vec<Row> {
         let inside = |row: &&Row| row.kind() == kind && row.addr.wrapping_sub(start) < bytes;
         self.rows.iter().filter(inside).copied().collect()
     }
 
-    /// The addresses of [`Whole::within`].
+    /// The addresses of the rows that [`Whole::within`] returns.
     pub fn addrs(&self, kind: Kind, start: u64, bytes: u64) -> Vec<u64> {
         self.within(kind, start, bytes).iter().map(|row| row.addr).collect()
     }
 }
 
-/// A directory of its own for the test `name`.
+/// An empty directory for the test `name`.
 pub fn directory(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&path);
@@ -90,7 +91,7 @@ pub fn directory(name: &str) -> PathBuf {
     path
 }
 
-/// The folder of the QEMUs with the recorder inside.
+/// The folder with the QEMUs that contain the recorder.
 pub fn qemus() -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python/pagewalk/qemu");
     assert!(
@@ -100,7 +101,7 @@ pub fn qemus() -> PathBuf {
     folder.canonicalize().expect("a folder")
 }
 
-/// The plugin for other QEMUs, built once.
+/// The plugin for QEMUs without the recorder. It is built once.
 pub fn plugin() -> PathBuf {
     static PLUGIN: OnceLock<PathBuf> = OnceLock::new();
     PLUGIN
@@ -118,7 +119,7 @@ pub fn plugin() -> PathBuf {
         .clone()
 }
 
-/// The engine, built once.
+/// The engine. It is built once.
 pub fn engine() -> PathBuf {
     static ENGINE: OnceLock<PathBuf> = OnceLock::new();
     const TARGET: &str = "x86_64-unknown-none";
@@ -141,7 +142,7 @@ pub fn engine() -> PathBuf {
         .clone()
 }
 
-/// Options to record `program` with the engine.
+/// Options that record `program` with the engine.
 pub fn native(program: &Path, arguments: &[&str]) -> Options {
     let mut options = options(program, arguments);
     options.engine = Engine::Native;
@@ -149,10 +150,11 @@ pub fn native(program: &Path, arguments: &[&str]) -> Options {
     options
 }
 
-/// What a program is recorded in: its name, and the options for it.
+/// The recorder of a test: its name, and a function that returns its options for a program and its
+/// arguments.
 pub type In = (&'static str, fn(&Path, &[&str]) -> Options);
 
-/// Compiles `source` with `compiler` and gives the program's path.
+/// Compiles `source` with `compiler`. Returns the path of the program.
 pub fn compile(directory: &Path, name: &str, compiler: &str, source: &str) -> PathBuf {
     let file = directory.join(name).with_extension("c");
     let program = directory.join(name);
@@ -165,7 +167,7 @@ pub fn compile(directory: &Path, name: &str, compiler: &str, source: &str) -> Pa
     program
 }
 
-/// Options to record `program` with `arguments`, in QEMU.
+/// Options that record `program` with `arguments` in QEMU.
 pub fn options(program: &Path, arguments: &[&str]) -> Options {
     let mut command: Vec<OsString> = vec![program.into()];
     command.extend(arguments.iter().map(OsString::from));
@@ -175,7 +177,7 @@ pub fn options(program: &Path, arguments: &[&str]) -> Options {
     options
 }
 
-/// Records with `options` into `directory/out.pwt`.
+/// Records with `options`. The trace is `directory/out.pwt`.
 pub fn record(directory: &Path, options: &Options) -> Outcome {
     let output = directory.join("out.pwt");
     let writer = trace::Options { overwrite: true, ..trace::Options::default() };
@@ -185,7 +187,7 @@ pub fn record(directory: &Path, options: &Options) -> Outcome {
     }
 }
 
-/// What a program wrote into the file that it was given: words of hexadecimal digits.
+/// The hexadecimal numbers in a file that a recorded program wrote.
 pub fn numbers(path: &Path) -> Vec<u64> {
     let text = fs::read_to_string(path).expect("the program has written its file");
     let number = |word: &str| u64::from_str_radix(word, 16).expect("a number");

@@ -1,5 +1,6 @@
-//! The recorder's part for TLBs under FIFO or random replacement: it tells all until it has been answered what they
-//! hold, and from then on follows by itself who makes room.
+//! Plays the part of the recorder for TLBs with FIFO or random replacement. It reports every access
+//! until it has been told the contents of the TLBs. From then on, it determines the evictions
+//! itself.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use trace::{
 use super::PAGE;
 use crate::support::{Row, Rows, Stream};
 
-/// What one TLB holds: the places of each set.
+/// The contents of a TLB, by set.
 struct Tlb {
     sets: Vec<Vec<Place>>,
     replaces: Replaces,
@@ -28,7 +29,7 @@ impl Tlb {
         self.set(page).contains(&Place::Page(page))
     }
 
-    /// A page comes in; gives what has made room for it.
+    /// Inserts a page. Returns the contents of the place that it gets, if the place was in use.
     fn fill(&mut self, page: u64) -> Option<Place> {
         let (replaces, mut sequence) = (self.replaces, self.sequence);
         let set = self.set(page);
@@ -58,18 +59,18 @@ fn draw(sequence: &mut u64, ways: u64) -> usize {
     (u128::from(z) * u128::from(ways) / (1 << 64)) as usize
 }
 
-/// A source of rows that asks.
+/// A source of rows that asks for the contents of the TLBs.
 pub(crate) struct Asking {
     header: Header,
     rows: std::vec::IntoIter<Row>,
     sure: SurePages,
     stream: Stream,
-    /// Once that is known.
+    /// The contents of the TLBs; `None` until they are known.
     tlbs: Option<Vec<Tlb>>,
     counts: BTreeMap<(u64, usize), u64>,
     passed: u64,
     instructions: u64,
-    /// Accesses that batches held, and times that it was answered.
+    /// The number of accesses in batches, and the number of answers.
     pub(crate) told: usize,
     pub(crate) answers: usize,
 }
@@ -119,7 +120,7 @@ impl Asking {
         self.told += 1;
     }
 
-    /// Tells how many accesses of `kind` to a page were counted.
+    /// Reports how many accesses of `kind` to a page were counted.
     fn tell(&mut self, batch: &mut Batch, page: u64, kind: Kind) {
         if let Some(count) = self.counts.remove(&(page, kind as usize)) {
             let at = batch.len() as u32;
@@ -127,7 +128,7 @@ impl Asking {
         }
     }
 
-    /// Tells all that was counted.
+    /// Reports all accesses that were counted.
     fn settle(&mut self, batch: &mut Batch) {
         let counted: Vec<(u64, usize)> = self.counts.keys().copied().collect();
         counted.into_iter().for_each(|(page, kind)| self.tell(batch, page, Kind::ALL[kind]));

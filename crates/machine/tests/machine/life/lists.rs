@@ -1,4 +1,5 @@
-//! Which page leaves next, by the three policies of docs/machines/memory.md, as queues of names.
+//! The order in which pages are evicted, by the three policies of docs/machines/memory.md, as
+//! queues of page names.
 
 use std::collections::VecDeque;
 
@@ -11,16 +12,18 @@ pub(crate) enum Policy {
     TwoQueues,
 }
 
-/// All pages in memory that are not locked; the oldest of a queue is in front.
+/// All pages in memory that are not locked. The oldest page of a queue is in front.
 pub(crate) struct Lists {
     policy: Policy,
-    /// All (`clock`), the inactive ones (`lru`), those that were used once (`2q`).
+    /// All pages (`clock`), the inactive pages (`lru`), or the pages that were used once (`2q`).
     first: VecDeque<Key>,
-    /// None (`clock`), the active ones (`lru`), those that came back soon (`2q`).
+    /// Empty (`clock`), the active pages (`lru`), or the pages that came back soon after they were
+    /// evicted (`2q`).
     second: VecDeque<Key>,
-    /// The last that left `first` (`2q`): nothing where that page is back, or is no more.
+    /// The pages that were evicted last from `first` (`2q`). An element is `None` if its page is
+    /// back in memory or has been freed.
     left: VecDeque<Option<Key>>,
-    /// So many pages memory has.
+    /// The number of frames of memory.
     frames: usize,
 }
 
@@ -34,25 +37,26 @@ impl Lists {
         self.first.len() + self.second.len()
     }
 
-    /// A page came into memory, or is locked no more.
+    /// Adds a page that was loaded into memory or has been unlocked.
     pub(crate) fn enter(&mut self, key: Key) {
         let is_back = self.left.contains(&Some(key));
         self.forget(|left| left == key);
         if is_back { self.second.push_back(key) } else { self.first.push_back(key) }
     }
 
-    /// A page is locked, or is no more.
+    /// Removes a page that was locked or freed.
     pub(crate) fn remove(&mut self, key: Key) {
         self.first.retain(|other| *other != key);
         self.second.retain(|other| *other != key);
     }
 
-    /// Pages that left are no more: what has their place later is another page.
+    /// Removes freed pages from `left`: a later page under the same name is another page.
     pub(crate) fn forget(&mut self, gone: impl Fn(Key) -> bool) {
         self.left.iter_mut().for_each(|left| *left = left.filter(|key| !gone(*key)));
     }
 
-    /// The page that goes next. `used` says of one whether it was used since it was last asked of.
+    /// The next page to evict. `used` returns whether a page was used since the last call for this
+    /// page.
     pub(crate) fn victim(&mut self, mut used: impl FnMut(Key) -> bool) -> Option<Key> {
         match self.policy {
             Policy::Clock => second_chance(&mut self.first, used),
@@ -81,7 +85,8 @@ impl Lists {
     }
 }
 
-/// The oldest that was not used; those that were become the newest.
+/// Takes the oldest page that was not used. Older pages that were used are moved to the end of the
+/// queue.
 fn second_chance(queue: &mut VecDeque<Key>, mut used: impl FnMut(Key) -> bool) -> Option<Key> {
     loop {
         let oldest = queue.pop_front()?;

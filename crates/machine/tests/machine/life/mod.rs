@@ -1,5 +1,6 @@
-//! Memory that is managed, against a model of where every page is: swapping, forks, shared files, locks.
-//! `PAGEWALK_LIFE_SEEDS=4000` runs more streams than usual. Seed 161 sees that `2q` forgets what is no more.
+//! Compares managed memory with a model that records where every page is: swapping, forks, shared
+//! files, locks. `PAGEWALK_LIFE_SEEDS=4000` runs more streams than usual. Seed 161 tests that `2q`
+//! drops freed pages from its list of evicted pages.
 
 mod lists;
 mod model;
@@ -13,7 +14,7 @@ use trace::{Call, Descriptor, Event, FileId, FileKind};
 use crate::support::{Row, Rows, Stream, TABLES, process};
 
 const BASE: u64 = 0x4000_0000;
-/// All of them are in one table of the lowest level.
+/// The number of pages. The entries of all pages are in one table of the lowest level.
 const PAGES: u64 = 90;
 const SPACES: u32 = 3;
 
@@ -53,8 +54,8 @@ source = "none"
 const BITS: Machinery<'static> =
     Machinery { settings: &[], policy: Policy::Clock, has_bits: true, tables: Tables::Levels(4) };
 
-/// Each policy with reference bits of the hardware, and with faults in their place; tables of two, four
-/// and five levels.
+/// Each policy with reference bits that hardware sets, and with faults instead of such bits; tables
+/// of two, four and five levels.
 const MACHINES: [Machinery<'static>; 6] = [
     BITS,
     Machinery { policy: Policy::Lru, ..BITS },
@@ -86,10 +87,10 @@ fn file_id(file: u64) -> FileId {
     FileId { device: 1, inode: file, bytes: 1 << 20 }
 }
 
-/// First page, and how many.
+/// The number of the first page, and the number of pages.
 type Pages = (u64, u64);
 
-/// What happens. What cannot, where it comes, is left out.
+/// A step of a stream. A step that is impossible at its position is skipped.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Access(u64, bool),
@@ -97,14 +98,14 @@ enum Step {
     Unmap(Pages),
     Protect(Pages, (bool, bool)),
     Discard(Pages),
-    /// To this page, so many.
+    /// The pages, the new first page, and the new number of pages.
     Move(Pages, u64, u64),
     Lock(Pages),
     Unlock,
     Fork,
     Exit,
     Run(u32),
-    /// Of a file a page: whether it is written, and whether all of it is.
+    /// A file, its page, whether the page is written (or read), and whether all of the page is.
     Transfer(u64, u64, bool, bool),
 }
 
@@ -160,7 +161,7 @@ fn steps(stream: &mut Stream, count: u64) -> Vec<Step> {
     steps
 }
 
-/// What happens, to the rows of a trace and to the model at once.
+/// Applies the steps to the rows of a trace and to the model.
 struct Life<'a> {
     rows: Vec<Row>,
     model: Model<'a>,
@@ -278,7 +279,7 @@ fn mmap((start, bytes): (u64, u64), store: bool, behind: Behind) -> Event {
     }
 }
 
-/// A call that reads so many bytes of a file, or writes them.
+/// A call that reads or writes `bytes` bytes of a file.
 fn transfer(file: u64, offset: u64, write: bool, bytes: i64) -> Event {
     let kind = FileKind::Regular;
     let about = Descriptor { fd: 3, kind, file: file_id(file), nonblocking: false };
@@ -348,7 +349,8 @@ fn run(sizes: Sizes, machinery: Machinery<'_>, rows: &[Row]) -> Result<Results, 
     fast
 }
 
-/// The steps end with the same counts, and the same pages in memory; or in the same want of memory.
+/// Runs the steps. The run and the model must end with equal counts and equal numbers of pages in
+/// memory, or both must run out of memory.
 fn agree(sizes: Sizes, machinery: Machinery<'_>, steps: &[Step]) -> Result<(), String> {
     let model = Model::new(sizes, machinery);
     let mut life = Life { rows: Vec::new(), model, space: 0, forked: 0, last: u64::MAX };
@@ -369,7 +371,7 @@ fn agree(sizes: Sizes, machinery: Machinery<'_>, steps: &[Step]) -> Result<(), S
     if found == expected { Ok(()) } else { Err(format!("model {expected:?}\nfound {found:?}")) }
 }
 
-/// Leaves out what can be left out while the end still differs.
+/// Removes steps as long as the run and the model still differ at the end.
 fn shortest(sizes: Sizes, machinery: Machinery<'_>, mut steps: Vec<Step>) -> Vec<Step> {
     let mut part = steps.len() / 2;
     while part > 0 {
@@ -404,7 +406,7 @@ fn every_page_is_where_the_model_has_it() {
     }
 }
 
-/// Memory is plenty, so that it makes no difference what a table takes of it.
+/// Memory is so large that the frames of page tables have no effect.
 #[test]
 fn every_page_is_where_the_model_has_it_under_every_page_table() {
     const OTHERS: [&[&str]; 2] = [&["page_table.format=x86-32"], &["page_table.format=irix"]];
@@ -422,7 +424,7 @@ fn every_page_is_where_the_model_has_it_under_every_page_table() {
     }
 }
 
-/// The system and the model agree on these steps.
+/// Checks that the run and the model agree on these steps.
 fn live(seed: u64, sizes: Sizes, machinery: Machinery<'_>, steps: Vec<Step>) {
     if agree(sizes, machinery, &steps).is_err() {
         let steps = shortest(sizes, machinery, steps);

@@ -1,4 +1,5 @@
-//! Where every page is: an obvious model of memory that is managed, from docs/machines/memory.md.
+//! A simple model of managed memory, which records where every page is, after
+//! docs/machines/memory.md.
 //!
 //! ```text
 //!   space: page -> region, own page, translation        contents: in memory, or in swap
@@ -10,14 +11,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::lists::{Lists, Policy};
 
-/// What a page is the page of.
+/// The identity of a page.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Key {
-    /// Stored to by one space or, after a fork, by several that have not stored since.
+    /// A private page that was stored to. After a fork, several spaces have it until they store to
+    /// it.
     Own(u32),
-    /// A file's.
+    /// A page of a file, by file and index.
     File(u64, u64),
-    /// Of memory that forked children go on sharing.
+    /// A page of shared memory, which a process and its forked children continue to share.
     Memory(u64, u64),
 }
 
@@ -31,13 +33,13 @@ pub(crate) enum Behind {
 
 #[derive(Clone, Copy, Debug)]
 struct Region {
-    /// Whether it may be read, and stored to.
+    /// Whether the page may be read, and whether it may be stored to.
     rights: (bool, bool),
     behind: Behind,
     locked: bool,
 }
 
-/// A translation that hardware has.
+/// A translation that is loaded into a page table.
 #[derive(Clone, Copy, Debug)]
 struct Loaded {
     key: Key,
@@ -53,18 +55,18 @@ struct Space {
     locked: BTreeMap<u64, Key>,
 }
 
-/// A page that is somewhere.
+/// A page in memory or in swap.
 #[derive(Clone, Copy, Debug, Default)]
 struct Content {
     in_swap: bool,
     used: bool,
     dirty: bool,
     locks: u32,
-    /// Spaces that have it as their own.
+    /// The number of spaces that have the page as a private page.
     users: u32,
 }
 
-/// How a fault was answered, the later of several.
+/// The ways in which a fault is resolved. If several apply, the last of them counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum How {
     Minor,
@@ -78,7 +80,7 @@ pub(crate) enum How {
 
 pub(crate) const HOW: [&str; 7] = ["minor", "write", "cache", "zero", "copy", "disk", "swap"];
 
-/// Amounts in pages.
+/// Amounts of memory, in pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) frames: u64,
@@ -100,28 +102,29 @@ pub(crate) struct Counts {
     pub(crate) copied: u64,
 }
 
-/// A machine, as far as it makes a difference here.
+/// The properties of a machine that affect the model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machinery<'a> {
     pub(crate) settings: &'a [&'a str],
     pub(crate) policy: Policy,
-    /// Whether hardware says of a translation that it was used. Where it does not, a page that is looked
-    /// at is unloaded, so that its next use faults.
+    /// Whether hardware sets reference bits. Otherwise a page whose use is examined is unloaded, so
+    /// that its next use faults.
     pub(crate) has_bits: bool,
     pub(crate) tables: Tables,
 }
 
-/// Page tables, as far as the frames that they take make a difference.
+/// The page-table format, as far as it determines the number of frames of page tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Tables {
-    /// A tree of so many levels. All pages are in one table of the lowest level.
+    /// A tree with this number of levels. The entries of all pages are in one table of the lowest
+    /// level.
     Levels(u64),
-    /// Of any shape: memory is so large that what they take is not missed.
+    /// Any other format. Memory is so large that frames of page tables have no effect.
     Uncounted,
 }
 
 impl Tables {
-    /// The most frames that a space's take.
+    /// The largest number of frames of a space's page tables.
     pub(crate) fn frames_max(self) -> u64 {
         match self {
             Tables::Levels(levels) => levels,
@@ -130,7 +133,7 @@ impl Tables {
     }
 }
 
-/// No frame is to be had before others have left.
+/// There is no free frame until pages have been evicted.
 struct Full;
 
 pub(crate) struct Model<'a> {
@@ -142,7 +145,8 @@ pub(crate) struct Model<'a> {
     lists: Lists,
     owns: u32,
     scarce: bool,
-    /// Whether a page that was wanted did not come: all others are locked, or have nowhere to go.
+    /// Whether memory ran out: a requested page could not be loaded, because all other pages are
+    /// locked or cannot be written anywhere.
     pub(crate) is_out: bool,
     pub(crate) counts: Counts,
 }
@@ -163,7 +167,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Pages in memory that are of spaces' own, of files, and shared; and those in swap.
+    /// The numbers of private pages, file pages and shared pages in memory, and of pages in swap.
     pub(crate) fn pages(&self) -> [u64; 4] {
         let mut pages = [0; 4];
         for (key, content) in &self.contents {
@@ -178,8 +182,8 @@ impl<'a> Model<'a> {
         pages
     }
 
-    /// Frames of page tables: a root for each space and, while anything is loaded, a table of each level
-    /// below; none where they are not counted.
+    /// The number of frames of page tables: one root for each space and, while a page is loaded,
+    /// one table of each lower level; 0 if they are not counted.
     pub(crate) fn tables(&self) -> u64 {
         let Tables::Levels(levels) = self.machinery.tables else { return 0 };
         let of = |space: &Space| if space.loaded.is_empty() { 1 } else { levels };
@@ -195,7 +199,7 @@ impl<'a> Model<'a> {
         self.spaces.get_mut(&space).unwrap()
     }
 
-    /// What a daemon has done before anything else happens.
+    /// Does the work of the daemon, which runs before the next step.
     pub(crate) fn before(&mut self) {
         if std::mem::take(&mut self.scarce) {
             self.leave(self.sizes.high.saturating_sub(self.free()));
@@ -206,7 +210,7 @@ impl<'a> Model<'a> {
         self.scarce = self.free() < self.sizes.low;
     }
 
-    /// Has `wanted` pages leave memory.
+    /// Evicts up to `wanted` pages. Returns the number of evicted pages.
     fn leave(&mut self, wanted: u64) -> u64 {
         let [_, files, _, in_swap] = self.pages();
         let mut places = self.sizes.swap - in_swap;
@@ -251,7 +255,7 @@ impl<'a> Model<'a> {
         victim
     }
 
-    /// Whether the page was used since this was asked last.
+    /// Whether the page was used since the last call for this page.
     fn is_used(&mut self, key: Key) -> bool {
         let mut used = std::mem::take(&mut self.contents.get_mut(&key).unwrap().used);
         for space in self.spaces.values_mut().chain(&mut self.children) {
@@ -265,7 +269,7 @@ impl<'a> Model<'a> {
         used
     }
 
-    /// A file that nobody maps and that has no page in memory is forgotten.
+    /// Drops files that no space maps and that have no page in memory.
     fn forget_files(&mut self) {
         let spaces = self.spaces.values().chain(&self.children);
         let regions = spaces.flat_map(|space| space.regions.values());
@@ -284,7 +288,7 @@ impl<'a> Model<'a> {
         });
     }
 
-    /// No hardware has the page.
+    /// Removes all translations of the page.
     fn unload(&mut self, key: Key) {
         for space in self.spaces.values_mut().chain(&mut self.children) {
             space.loaded.retain(|_, loaded| loaded.key != key);
@@ -295,7 +299,7 @@ impl<'a> Model<'a> {
         if self.free() > self.sizes.min { Ok(()) } else { Err(Full) }
     }
 
-    /// The page is in memory from here on.
+    /// Loads the page into memory.
     fn comes(&mut self, key: Key, dirty: bool) {
         let content = self.contents.entry(key).or_default();
         (content.in_swap, content.used, content.dirty) = (false, true, dirty);
@@ -322,13 +326,14 @@ impl<'a> Model<'a> {
         self.space(space).loaded.get_mut(&page).unwrap().used = has_bits;
     }
 
-    /// Whether an access would be allowed by what is mapped.
+    /// Whether the region of the page allows the access.
     pub(crate) fn allows(&self, space: u32, page: u64, store: bool) -> bool {
         let region = self.spaces[&space].regions.get(&page);
         region.is_some_and(|region| if store { region.rights.1 } else { region.rights.0 })
     }
 
-    /// Has the page in memory and loaded. Says whether hardware had some page there.
+    /// Loads the page into memory and its translation into the page table. Returns how the fault
+    /// was resolved, and whether there was a translation before.
     fn bring(&mut self, space: u32, page: u64, store: bool) -> (How, bool) {
         let mut how = How::Minor;
         for _ in 0..64 {
@@ -409,7 +414,7 @@ impl<'a> Model<'a> {
         Ok(known.is_some())
     }
 
-    /// A page of a file or of shared memory is in memory. Says whether it was stored to.
+    /// Loads a page of a file or of shared memory. Returns whether the page was stored to.
     fn cached(&mut self, key: Key, uses: bool, store: bool, how: &mut How) -> Result<bool, Full> {
         let is_file = matches!(key, Key::File(..));
         match self.contents.get_mut(&key) {
@@ -519,7 +524,7 @@ impl<'a> Model<'a> {
         self.forget_files();
     }
 
-    /// Hardware has no page there; that it was used is not forgotten.
+    /// Removes a translation, and records in the page's content if it was used.
     fn forget(&mut self, space: u32, page: u64) {
         if let Some(loaded) = self.space(space).loaded.remove(&page) {
             self.contents.get_mut(&loaded.key).unwrap().used |= loaded.used;
@@ -573,7 +578,7 @@ impl<'a> Model<'a> {
         self.after();
     }
 
-    /// What was mapped moves, with all that is known of it.
+    /// Moves the regions and pages of a range.
     pub(crate) fn remap(&mut self, space: u32, (from, count): (u64, u64), to: u64, new: u64) {
         self.before();
         // What lies where a hole would go stays, if all of the destination has a source. Where nothing is known of
@@ -679,7 +684,7 @@ impl<'a> Model<'a> {
         self.after();
     }
 
-    /// The space runs; one that is new has what its parent had, or nothing.
+    /// Switches to the space. A new space has the contents of its parent, or is empty.
     pub(crate) fn enter(&mut self, space: u32) {
         self.before();
         if !self.spaces.contains_key(&space) {

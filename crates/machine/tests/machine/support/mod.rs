@@ -1,4 +1,5 @@
-//! What the tests of this crate share: a source of given accesses, and a seeded stream.
+//! Code that the tests of this crate share: a source of given accesses, and a seeded stream of
+//! numbers.
 
 // Each test file is a program of its own and uses a part of this.
 #![allow(dead_code)]
@@ -7,7 +8,7 @@ use addr::Kind;
 use machine::{Machine, Results, RunOptions};
 use trace::{Arch, Batch, Error, Event, Filter, Header, Meta, Origin, Process, Source};
 
-/// Settings of every page-table format that a manager with base pages can have.
+/// Settings of every page-table format that a manager with base pages supports.
 pub(crate) const TABLES: [&[&str]; 13] = [
     &["page_table.levels=4"],
     &["page_table.levels=5"],
@@ -27,15 +28,15 @@ pub(crate) const TABLES: [&[&str]; 13] = [
 /// One row of a test's trace.
 #[derive(Clone, Debug)]
 pub(crate) enum Row {
-    /// Kind, address and bytes of an access.
+    /// An access: kind, address and bytes.
     Access(Kind, u64, u32),
     /// An event before the next access.
     Event(Event),
-    /// What follows is done by this thread; before the first, by 0.
+    /// The rows that follow are from this thread. Before the first such row, the thread is 0.
     Thread(u32),
 }
 
-/// A source that gives rows in batches of a few, so that batch borders are crossed often.
+/// A source that returns rows in small batches, so that batches end at many places.
 pub(crate) struct Rows {
     header: Header,
     rows: Vec<Row>,
@@ -43,10 +44,11 @@ pub(crate) struct Rows {
     next: usize,
     batch_rows: usize,
     position: u64,
-    /// The physical address of a row, by its number and address, where rows have one.
+    /// A function that computes the physical address of a row from its number and address, if the
+    /// rows have physical addresses.
     physical: Option<fn(u64, u64) -> u64>,
     processes: Vec<Process>,
-    /// Whether it can be read twice.
+    /// Whether the source can be read twice.
     again: bool,
 }
 
@@ -87,13 +89,13 @@ impl Rows {
         Rows { again: true, ..self }
     }
 
-    /// Rows of these processes.
+    /// Rows of the given processes.
     pub(crate) fn of(self, processes: Vec<Process>) -> Rows {
         Rows { processes, ..self }
     }
 }
 
-/// A process that the one before it has forked, with 100 more as its number at the system.
+/// Process `number`, which the process before it has forked. Its process id is 100 plus `number`.
 pub(crate) fn process(number: u32) -> Process {
     Process {
         number,
@@ -143,7 +145,7 @@ impl Source for Rows {
     }
 }
 
-/// Where [`heap_program`] has its heap.
+/// The address of the heap in [`heap_program`].
 pub(crate) const HEAP: u64 = 0x4000_0000;
 const PAGE: u64 = 4096;
 
@@ -153,8 +155,8 @@ pub(crate) fn mapping(start: u64, bytes: u64) -> Row {
     Row::Event(Event::Mapping { start, bytes, rights: 3, origin, offset: None, file: None })
 }
 
-/// A heap of `pages` that is filled in order and then used at random; `moving`, parts of it are unmapped,
-/// lose rights, or another process runs.
+/// Accesses to a heap of `pages` pages: first to all pages in order, then at random. If `moving`,
+/// parts of the heap are unmapped or protected, or another process runs.
 pub(crate) fn heap_program(seed: u64, pages: u64, accesses: u64, moving: bool) -> Vec<Row> {
     let mut stream = Stream(seed);
     let mut rows = vec![mapping(HEAP, pages * PAGE)];
@@ -185,8 +187,8 @@ pub(crate) fn heap_program(seed: u64, pages: u64, accesses: u64, moving: bool) -
     rows
 }
 
-/// Runs `rows` on the machine `name` with `settings`, once checking every translation and once
-/// as fast as it goes, which must not change a count.
+/// Runs `rows` on the machine `name` with `settings`, with and without checks of every translation.
+/// Both runs must give equal counts.
 pub(crate) fn run(name: &str, settings: &[&str], rows: &[Row]) -> Results {
     let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
     let machine = Machine::load(name, &settings).unwrap_or_else(|error| panic!("{error}"));
@@ -201,7 +203,7 @@ pub(crate) fn run(name: &str, settings: &[&str], rows: &[Row]) -> Results {
     fast
 }
 
-/// A small generator for test streams; not for anything else.
+/// A small pseudo-random number generator for test streams only.
 pub(crate) struct Stream(pub(crate) u64);
 
 impl Stream {

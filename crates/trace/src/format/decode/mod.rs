@@ -37,9 +37,9 @@ struct Local {
     /// The first rows.
     metas: [Meta; SPARE],
     pc: u64,
-    /// The index of its first row in the templates.
+    /// The index of the shape's first row in the templates.
     template: u32,
-    /// The index of its first slot.
+    /// The index of the shape's first slot.
     slot: u32,
     trailing: u16,
     rows: u16,

@@ -160,7 +160,7 @@ pub(crate) struct Encoder {
     stamped_events: u32,
     physical: Option<PhysicalEncoder>,
     translations: TranslationsEncoder,
-    /// A buffer for sequence and codes as they are stored, which is reused.
+    /// A buffer, reused for each chunk, for the sequence and the codes in their stored form.
     packed: Vec<u8>,
 }
 
@@ -248,7 +248,8 @@ impl Encoder {
         self.context = 0;
     }
 
-    /// Begins another program: drops the usual shapes of the last program's blocks.
+    /// Called when the process executes another program: drops the usual shapes of the previous
+    /// program's blocks.
     pub(crate) fn begin_program(&mut self) {
         self.usual = Usual::default();
         self.present.ready.forget_all();

@@ -76,8 +76,9 @@ impl Encoder {
         self.present.ready.forget(number);
     }
 
-    /// Encodes those blocks at the beginning of `words` that behaved as usual and whose data are
-    /// ready in this chunk. Returns the number of words processed.
+    /// Encodes the blocks at the beginning of `words`, up to the first block that was not executed
+    /// with its usual shape or whose data are not ready in this chunk. Returns the number of words
+    /// processed.
     pub(crate) fn execute_words(&mut self, words: &[u64]) -> usize {
         let carry_max = u64::from(Rows::PLAIN_INSTRUCTIONS_MAX);
         if self.physical.is_some() || self.carry.now > carry_max || self.segment.is_none() {
@@ -112,8 +113,8 @@ impl Encoder {
         taken
     }
 
-    /// Encodes the block at the beginning of `words` if it behaved as usual, and makes its data
-    /// ready. Returns the number of its words.
+    /// Encodes the block at the beginning of `words` if it was executed with its usual shape, and
+    /// makes its data ready. Returns the number of its words.
     #[cold]
     pub(crate) fn execute_first(&mut self, words: &[u64]) -> Result<usize, Error> {
         let Some((known, addrs)) = self.usual.first(words) else { return Ok(0) };

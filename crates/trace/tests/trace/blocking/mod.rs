@@ -1,4 +1,4 @@
-//! The processes of a recording in blocking order: they wait for each other as on one processor.
+//! Tests recordings in blocking order: processes wait for each other as on one processor.
 
 mod model;
 
@@ -18,24 +18,24 @@ const CLONE_VM: u64 = trace::CLONE_VM;
 const CLONE_VFORK: u64 = 0x4000;
 const PIPE: u64 = 77;
 
-/// What a process does.
+/// An action of a process.
 #[derive(Clone, Copy)]
 enum Act {
-    /// So many accesses, of ten instructions each.
+    /// Makes this number of accesses, each with ten instructions.
     Run(u64),
     Fork(u32, u64),
     Execve,
     Read(u64, i64),
     Write(u64, i64),
     Wait(u32),
-    /// Sleeps for so many ns.
+    /// Sleeps for this number of nanoseconds.
     Sleep(u64),
 }
 
 use Act::{Execve, Fork, Read, Run, Sleep, Wait, Write};
 
-/// A recording of processes: parent, whether it shares its space, what it does. Each act takes
-/// 100 ns, beginning with `began`.
+/// Writes a recording of processes, each with its parent, whether it shares its parent's space, the
+/// time of its beginning, and its actions. Each action takes 100 ns.
 fn recorded(name: &str, processes: &[(Option<u32>, bool, u64, &[Act])]) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("blocking-{name}.pwt"));
     let _ = fs::remove_file(&path);
@@ -115,7 +115,8 @@ fn act(writer: &mut Writer, number: u32, mut ns: u64, acts: &[Act]) {
     }
 }
 
-/// Who ran one after the other, by number, with the accesses of each turn; and the switches.
+/// The turns, each with the number of its process and its number of accesses; and the counts of
+/// switches.
 fn order(spec: &str) -> (Vec<(u64, u64)>, Switches) {
     let mut mix = Mix::open(spec, &Options::default()).unwrap();
     let (mut turns, mut batch, mut more) = (Vec::<(u64, u64)>::new(), Batch::default(), true);
@@ -135,7 +136,8 @@ fn causes(blocked: u64, ended: u64, quantum: u64) -> BTreeMap<&'static str, u64>
     BTreeMap::from([("blocked", blocked), ("ended", ended), ("quantum", quantum)])
 }
 
-/// `producer | consumer`: so many writes and reads of these sizes; one access before each.
+/// A pipeline `producer | consumer` with these numbers and sizes of writes and reads. There is one
+/// access before each write and read.
 fn pipeline(name: &str, (writes, write): (u64, i64), (reads, read): (u64, i64)) -> PathBuf {
     let shell = [Run(10), Fork(1, 0), Fork(2, 0), Wait(1), Wait(2), Run(10)];
     let mut producer: Vec<Act> = (0..writes).flat_map(|_| [Run(1), Write(PIPE, write)]).collect();
@@ -151,8 +153,8 @@ fn pipeline(name: &str, (writes, write): (u64, i64), (reads, read): (u64, i64)) 
     recorded(name, &processes)
 }
 
-/// The producer waits each time the pipe is full and there is more to write, the consumer each
-/// time it is empty before the end.
+/// The producer waits whenever the pipe is full and it has more to write. The consumer waits
+/// whenever the pipe is empty before the end of the data.
 #[test]
 fn a_pipeline_switches_as_often_as_its_pipe_is_full_and_empty() {
     const K: u64 = 1024;
@@ -260,7 +262,7 @@ fn who_came_first_in_the_recording_is_let_go_first() {
     assert_eq!(switches.unexplained, 2);
 }
 
-/// Whoever comes after one that waits has a turn of its own, not the rest of that one's.
+/// When a process waits, the next process gets a whole turn, not the rest of the turn.
 #[test]
 fn a_wait_ends_the_turn() {
     let shell = [Run(8), Fork(1, 0), Fork(2, 0), Wait(1), Run(1)];
@@ -276,7 +278,7 @@ fn a_wait_ends_the_turn() {
     assert_eq!(switches.by_cause, causes(1, 2, 4));
 }
 
-/// A processor without work does not save up time.
+/// The time that a processor was idle gives it no longer turns later.
 #[test]
 fn a_processor_that_was_idle_runs_side_by_side_with_the_others() {
     let first = [Run(100), Fork(1, 0), Run(30)];

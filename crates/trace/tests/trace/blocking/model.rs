@@ -1,11 +1,12 @@
-//! Blocking order against a model: who can go on is asked of everybody after each act.
+//! Compares blocking order with a model. After each action, the model asks every process whether it
+//! can continue.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{Act, Execve, Fork, Read, Run, Sleep, Wait, Write, order, recorded};
 use crate::common::Stream;
 
-/// A process: what it does, how far it has come, and whether it has begun, waits or has ended.
+/// A process: its actions, its progress, and whether it has begun, waits or has ended.
 struct One<'a> {
     acts: &'a [Act],
     at: usize,
@@ -14,11 +15,11 @@ struct One<'a> {
     waits: bool,
 }
 
-/// One processor without a quantum.
+/// The model of one processor without a quantum.
 struct Model<'a> {
     all: Vec<One<'a>>,
     capacity: u64,
-    /// By pipe: the bytes in it, and the processes that have written to it.
+    /// For each pipe, the bytes in it, and the processes that have written to it.
     pipes: BTreeMap<u64, (u64, Vec<usize>)>,
     queue: VecDeque<usize>,
 }
@@ -28,8 +29,8 @@ impl Model<'_> {
         self.all[who].at == self.all[who].acts.len()
     }
 
-    /// What `who` does next goes as far as it can. Whether that was all of it; and whether
-    /// anything of it would go, where it is not to be `done`.
+    /// Advances the current action of `who` as far as possible, or only examines it if not `done`.
+    /// Returns whether the whole action is possible, and whether a part of it is.
     fn go(&mut self, who: usize, done: bool) -> (bool, bool) {
         let (act, moved) = (self.all[who].acts[self.all[who].at], self.all[who].moved);
         match act {
@@ -72,7 +73,7 @@ impl Model<'_> {
         }
     }
 
-    /// Those who wait and could do something go to the end of the queue.
+    /// Moves waiting processes that can continue to the end of the queue.
     fn wake(&mut self) {
         for who in 0..self.all.len() {
             if self.all[who].waits && self.go(who, false).1 {
@@ -82,7 +83,8 @@ impl Model<'_> {
         }
     }
 
-    /// Who ran, with the accesses of each turn; switches because a call waited, and at ends.
+    /// The turns, each with its process and its number of accesses; the number of switches because
+    /// a call waited; and the number of switches because a process ended.
     fn run(mut self) -> (Vec<(u64, u64)>, u64, u64) {
         let (mut turns, mut blocked, mut ended) = (Vec::<(u64, u64)>::new(), 0, 0);
         while let Some(who) = self.queue.pop_front() {
@@ -121,7 +123,7 @@ impl Model<'_> {
     }
 }
 
-/// `bytes` in random parts.
+/// `bytes`, divided into random parts.
 fn parts(stream: &mut Stream, mut bytes: u64, most: u64) -> Vec<i64> {
     let mut parts = Vec::new();
     while bytes > 0 {

@@ -1,5 +1,5 @@
-//! What the tests of the format share: scripts of what a recorder might say, and all of a
-//! source as one list of rows.
+//! Code that the tests of the format share: scripts of a recorder's calls, and the contents of a
+//! source as a list of rows.
 #![allow(dead_code)]
 
 use addr::Kind;
@@ -10,19 +10,21 @@ use trace::{
     WORD_SHIFT, When,
 };
 
-/// One call of a sink.
+/// A call of a sink.
 #[derive(Clone, Debug)]
 pub(crate) enum Call {
-    /// Execute the shape of this number with these addresses; more follow if it needs more.
+    /// Executes the shape with this number and these addresses. If the shape needs more addresses,
+    /// they are computed from these.
     Execute(usize, Vec<u64>),
-    /// Execute the shape of this number with these physical addresses; more follow if it needs more.
+    /// Executes the shape with this number and these physical addresses. If the shape needs more
+    /// addresses, they are computed from these.
     Physical(usize, Vec<u64>),
     Thread(u32),
     Advance(u64),
     Event(u32, Event),
 }
 
-/// Shapes and what is done with them.
+/// Shapes, and the calls that use them.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     pub(crate) shapes: Vec<Shape>,
@@ -30,7 +32,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Plays the script to `sink`.
+    /// Makes the calls of the script on `sink`.
     pub(crate) fn play(&self, sink: &mut dyn Sink) -> Result<(), Error> {
         let ids: Vec<_> = self.shapes.iter().map(|shape| sink.shape(shape)).collect();
         self.play_known(&ids, sink)
@@ -59,9 +61,9 @@ impl Script {
         Ok(())
     }
 
-    /// As [`Script::play`], with executions in a row told as a recorder's words where words hold
-    /// their addresses. Each shape is a block, every other one a fixed one, and some of its runs are
-    /// not usual.
+    /// Like [`Script::play`], but successive executions are passed as words of a recorder, if words
+    /// can hold their addresses. Each shape is a block, every other shape a block with a fixed
+    /// number of accesses, and some executions are unusual.
     pub(crate) fn play_as_words(&self, sink: &mut dyn Sink) -> Result<(), Error> {
         let ids: Vec<_> = self.shapes.iter().map(|shape| sink.shape(shape)).collect();
         let mut rest = self.calls.as_slice();
@@ -117,7 +119,8 @@ impl Script {
     }
 }
 
-/// Mostly a fixed map of pages; sometimes unknown, sometimes not a page's.
+/// A physical address: mostly by a fixed mapping of pages, sometimes unknown, and sometimes
+/// unrelated to a page.
 pub(crate) fn paddr(addr: u64) -> u64 {
     match addr % 7 {
         0 => 0,
@@ -139,17 +142,17 @@ pub(crate) fn header() -> Header {
     }
 }
 
-/// A whole source.
+/// The contents of a source.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Rows {
-    /// Thread, address, meta, physical address where the source has them.
+    /// Thread, address and meta of each row, and its physical address if the source has one.
     pub(crate) rows: Vec<(u32, u64, Meta, Option<u64>)>,
-    /// Position, thread, event.
+    /// Position, thread and event.
     pub(crate) events: Vec<(u64, u32, Event)>,
 }
 
 impl Rows {
-    /// Appends a batch, whose first access must be the next one.
+    /// Appends a batch, whose first access must follow the last one.
     pub(crate) fn extend(&mut self, batch: &Batch, begin: u64) {
         assert_eq!(batch.meta.len(), batch.len());
         assert!(batch.paddr.is_empty() || batch.paddr.len() == batch.len());
@@ -171,7 +174,7 @@ impl Rows {
         }
     }
 
-    /// All that `source` gives; its first access has the index `begin`.
+    /// Reads all of `source`, whose first access has the index `begin`.
     pub(crate) fn of(source: &mut dyn Source, begin: u64) -> Result<Rows, Error> {
         let (mut all, mut batch) = (Rows::default(), Batch::default());
         while source.next(&mut batch)? {
@@ -184,7 +187,8 @@ impl Rows {
         Ok(all)
     }
 
-    /// The accesses `from` to before `to`, with the events that come before one of them.
+    /// The accesses with indices of at least `from` and below `to`, and the events before each of
+    /// them.
     pub(crate) fn part(&self, from: u64, to: u64) -> Rows {
         let total = self.rows.len() as u64;
         let wanted = |at: u64| from <= at && (at < to || to == total);
@@ -194,7 +198,7 @@ impl Rows {
         }
     }
 
-    /// The sum of all instructions, in rows and in gaps.
+    /// The instructions of all rows and gaps.
     pub(crate) fn instructions(&self) -> u64 {
         let rows: u64 = self.rows.iter().map(|row| u64::from(row.2.instructions())).sum();
         let gap = |event: &Event| match event {
@@ -204,7 +208,8 @@ impl Rows {
         rows + self.events.iter().map(|event| gap(&event.2)).sum::<u64>()
     }
 
-    /// Without the difference between "not known" and "no array of physical addresses".
+    /// The rows with the physical address 0 replaced by `None`. The format does not distinguish an
+    /// unknown address from a source without physical addresses.
     pub(crate) fn with_known_paddrs(mut self) -> Rows {
         for row in &mut self.rows {
             row.3 = row.3.filter(|&paddr| paddr != 0);
@@ -284,7 +289,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Rows that come in batches of seven.
+/// A source that returns rows in batches of seven.
 struct Given {
     header: Header,
     all: Rows,
@@ -325,12 +330,12 @@ impl Source for Given {
     }
 }
 
-/// `all`, in batches of seven rows.
+/// A source of `all`, in batches of seven rows.
 pub(crate) fn in_sevens(all: &Rows) -> Box<dyn Source + Send> {
     Box::new(Given { header: header(), all: all.clone(), at: 0, is_over: false })
 }
 
-/// A small generator of numbers, from a seed that is not 0.
+/// A small pseudo-random number generator. The seed must not be 0.
 pub(crate) struct Stream(pub(crate) u64);
 
 impl Stream {
