@@ -156,11 +156,12 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     if room.is_err() || !change.has_room_for(before.len()) {
                         return Err(LoadError::NoMemory);
                     }
-                    // Tables of smaller pages go.
+                    // A merge removes the tables of the smaller pages, so copies of root entries are emptied.
                     if before.iter().any(|mapping| mapping.translation.page.size() < to) {
                         mmu.settle_tables(space);
                     }
-                    // Entered although the frame may be being unloaded: who unloads it looks again.
+                    // The pages are inserted even if another operation is unloading the frame: that
+                    // operation searches the frame's list again until it finds no page.
                     let number = |place: usize| self.number(after[place].translation.frame);
                     let page = |place: usize| mapped(space, 0, after[place].translation.page);
                     below.frames(after.len(), number, |place, frame| {

@@ -31,10 +31,11 @@ pub struct ContextLimit {
 /// Counts of how contexts were assigned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ContextCounts {
-    /// Times that a space was entered that had a context, without the lock.
+    /// The number of times that a processor entered a space that had a context, without acquiring
+    /// the lock of the contexts.
     pub unlisted: u64,
-    /// Times that a space was entered that had a context, with the lock, because the order of use
-    /// was kept.
+    /// The number of times that a processor entered a space that had a context and acquired the
+    /// lock of the contexts, which records the order of use.
     pub listed: u64,
     /// Contexts assigned to a space that had none.
     pub taken: u64,

@@ -105,7 +105,8 @@ const FIRST: u32 = 1;
 pub struct Frame {
     /// The only node, if there is one and there is no list.
     only: Node,
-    /// An array of one, since only arrays can be made without a panic if no memory is left.
+    /// The list of nodes, once the frame has had several. It is an array of one element, because an
+    /// array can be created without a panic if no memory is left; `Box::new` panics.
     list: Option<Box<[List; 1]>>,
     /// The number of operations that are unloading the frame. While it is not 0, loads of the frame
     /// wait.
@@ -154,8 +155,8 @@ impl Frame {
         self.find(other).map(|_| self.insert(mapped)).transpose()
     }
 
-    /// Inserts a page to which `parent` has been mapped, below it. Returns its name, or `None` if `parent` is not
-    /// in the list or the tree is too deep.
+    /// Inserts `mapped`, which was mapped from `parent`, as a child of `parent`. Returns the name
+    /// of its node, or `None` if `parent` is not in the list or the tree is too deep.
     pub(crate) fn insert_below(
         &mut self,
         parent: Noted,
@@ -168,8 +169,8 @@ impl Frame {
         Ok(Some(list.link(Node::of(mapped, depth), parent, next)))
     }
 
-    /// Inserts a page that takes the place of `giver`, which becomes its child. Returns its name, or `None`
-    /// if `giver` is not in the list or the tree is too deep.
+    /// Inserts `mapped` at the place of `giver`, which becomes its child. Returns the name of its
+    /// node, or `None` if `giver` is not in the list or the tree is too deep.
     pub(crate) fn insert_above(
         &mut self,
         giver: Noted,
@@ -178,7 +179,8 @@ impl Frame {
         let Some(giver) = self.find(giver) else { return Ok(None) };
         let list = self.list()?;
         let Linked { node, before, .. } = *list.at(giver);
-        // Its children are as deep as it now is itself, behind it.
+        // The giver's children stay behind the giver at their depth, which is now its own depth:
+        // they become its siblings.
         let Some(depth) = node.depth.checked_add(1) else { return Ok(None) };
         list.at(giver).node.depth = depth;
         Ok(Some(list.link(Node::of(mapped, node.depth), before, giver)))
@@ -242,7 +244,7 @@ impl Frame {
 
     fn strike_out(&mut self, name: u32) {
         let Some([list]) = self.list.as_deref_mut() else {
-            // It is the only one.
+            // Without a list, the node to remove is the single node in the descriptor.
             self.only = Node::default();
             return;
         };
@@ -293,7 +295,8 @@ impl Frame {
         iter::successors(Some(from).filter(is_name), next)
     }
 
-    /// The list, with room for one more node; a single node is moved into it.
+    /// Returns the list with capacity for one more node. If the list does not exist yet, it is
+    /// created, and the single node of the descriptor is moved into it.
     fn list(&mut self) -> Result<&mut List, NoMemory> {
         if self.list.is_none() {
             let mut made: Vec<List> = Vec::new();
@@ -302,7 +305,7 @@ impl Frame {
             let made: Result<Box<[List; 1]>, _> = made.into_boxed_slice().try_into();
             let mut made = made.unwrap_or_else(|_| unreachable!("one list was made"));
             if self.only.is_page() {
-                // The first nodes are in the list itself.
+                // This needs no memory: the list stores its first nodes in itself.
                 made[0].link(core::mem::take(&mut self.only), NONE, NONE);
             }
             self.list = Some(made);

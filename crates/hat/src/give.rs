@@ -61,7 +61,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         self.hand_on(from, range, to, at, Rights::ALL, Passing::Grant, room, platform)?;
         let each = &mut |gone: Mapping| {
             if gone.usage != Usage::default() {
-                // There is room for all pages that were granted.
+                // This cannot fail: `grant` has reserved room for all granted pages.
                 let _ = room::push(&mut used, gone);
             }
         };
@@ -108,7 +108,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         break;
                     }
                     if last.as_ref() == Some(&found.pages) {
-                        // Others are taking them back: one of them is struck out next.
+                        // The pages found are those of the previous round: other operations are
+                        // unmapping all of them, and each is removed from its list when its
+                        // operation finishes.
                         self.wait_below(held, space, &own);
                     }
                     let mut change = Change::default();
@@ -220,7 +222,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// The pages in `range`, and, if there is no memory for a list of all of them, the range of the others.
+    /// Returns the pages in `range`. If no memory is left for a list of all pages, returns the
+    /// first pages and the range of the remaining ones.
     fn pages_in(
         &self,
         held: &mut S::Held<'_>,
@@ -270,7 +273,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             platform.work(Step::Mapping, 1 + (found.len() - before) as u64);
             !is_short
         });
-        // Those of one MMU side by side, so that its descriptor is taken once; the last ones first.
+        // Pages of one MMU are adjacent, so that the MMU's descriptor is locked once. In each MMU,
+        // the pages that were found last come first.
         found.sort_unstable_by_key(|(at, page)| Reverse((page.space, page.mmu, *at)));
         let mut pages = SmallVec::new();
         if pages.try_reserve(found.len()).is_err() {
@@ -287,7 +291,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         for page in own {
             let parent = noted(space, 0, page);
             let number = self.number(page.translation.frame);
-            // Those that are being taken back go, and the first one at last.
+            // A removal changes the number of descendants, and a new child is inserted as the first
+            // descendant.
             let state =
                 |frame: &mut Frame| (frame.below(parent).count(), frame.below(parent).next());
             let known = held.frame(number, |frame| Some(state(frame)));
@@ -299,21 +304,22 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 }
 
-/// Pages that were mapped from others.
+/// The result of [`Hat::below`]: pages that were mapped from other pages.
 struct Descendants {
     pages: SmallVec<[Mapped; FEW]>,
-    /// Whether there are more pages, for which the list had no memory.
+    /// Whether `pages` is incomplete because no memory was left for a longer list.
     is_short: bool,
 }
 
-/// The part of `range` from this page on.
+/// The part of `range` that starts with this page.
 fn rest_from(range: VirtRange, page: Mapping) -> Option<VirtRange> {
     let start = page.translation.page.start().max(range.start());
     let bytes = (range.last().get() - start.get()).saturating_add(1);
     VirtRange::new(start, bytes).ok()
 }
 
-/// Keeps as many of these pages in `range` as fit into any list. Returns the range of the others.
+/// Shortens `pages` to [`FEW`] pages, for which other lists need no heap memory. Returns the part
+/// of `range` with the pages that were dropped.
 #[cold]
 fn rest_of(range: VirtRange, pages: &mut Mappings) -> Option<VirtRange> {
     let next = *pages.get(FEW)?;

@@ -60,7 +60,7 @@ pub enum Tables<T: Mounted + ?Sized> {
 /// Why translations were not loaded. Existing translations are unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LoadError {
-    /// No memory is left for a table. The pages can be loaded later: nothing is lost.
+    /// No memory is left for a page table. No data is lost: the pages can be loaded later.
     NoTableMemory,
     /// The page table has no entries for these pages, or other pages are already mapped at these
     /// addresses.
@@ -233,7 +233,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         Ok(MmuEntry { table: number, inner: inner?, limit: None })
     }
 
-    /// Ends the table of a space that has no page yet.
+    /// Destroys the page table of a space in which no page has been loaded yet.
     #[cold]
     fn end_mmu_of(
         &self,
@@ -245,7 +245,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         let mut change = Change::default();
         held.mmu(entry.table, |mmu, _| {
             let Some(table) = &mut mmu.table else { return };
-            // A space without pages has few tables.
+            // This cannot fail: the tables of a space without pages fit into the token without heap
+            // memory.
             if let Ok(flush) = table.destroy(entry.inner) {
                 change.flush(space, flush);
             }
@@ -278,7 +279,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             let mut change = Change::default();
             for (place, entry) in known.all() {
                 while !self.end_space(held, (space, place, entry), &mut change) {
-                    // There is no memory for a list of all pages: they go one after the other.
+                    // No memory is left for a list of all pages, so the pages are unmapped one by
+                    // one.
                     self.finish(held, &mut change, platform);
                 }
             }
@@ -294,8 +296,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         });
     }
 
-    /// Ends one page table of a space, or, if there is no memory for a list of its pages and tables, unmaps
-    /// one page of it. Returns whether the table has ended.
+    /// Destroys one page table of a space. If no memory is left for a list of its pages and tables,
+    /// unmaps one of its pages instead. Returns whether the table was destroyed.
     pub(crate) fn end_space(
         &self,
         held: &mut S::Held<'_>,
@@ -312,7 +314,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 first = first.or(Some(mapping.translation.page));
                 is_short = is_short || !change.try_removed(space, place, &mapping);
             });
-            // A space that was created can be destroyed, unless there is no memory for a list of its tables.
+            // The page table exists, so destroying it fails only if no memory is left for a list of
+            // its tables.
             let ended = if is_short { Err(Error::NoMemory) } else { table.destroy(entry.inner) };
             match (ended, first) {
                 (Ok(flush), _) => _ = change.flush(space, flush),
@@ -356,9 +359,10 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// Adds a token. Returns whether there is room for another one; if not, [`Hat::finish`] has to come first.
+    /// Adds a token, merged with the token of the same space if there is one. Returns whether
+    /// another token can be added; if not, [`Hat::finish`] must be called first.
     pub(crate) fn flush(&mut self, space: HatSpace, flush: Flush) -> bool {
-        // As at nearly every load: nothing to flush, and no frame to free.
+        // Nearly every load takes this path: there is nothing to flush and no frame to free.
         if flush.is_empty() {
             return true;
         }
@@ -381,18 +385,18 @@ impl Change {
         self.late.is_none()
     }
 
-    /// Adds a page that was removed. Returns whether there was room for it ([`Change::has_room`]).
+    /// Adds a removed page. Returns false, without adding it, if no memory is left for the list.
     pub(crate) fn try_removed(&mut self, space: HatSpace, mmu: u8, mapping: &Mapping) -> bool {
         room::push(&mut self.removed, (mapping.translation.frame, noted(space, mmu, mapping)))
             .is_ok()
     }
 
-    /// Whether the lists have room for one more page and its token.
+    /// Whether one more page and its token can be added. Reserves the memory for the page.
     pub(crate) fn has_room(&mut self) -> bool {
         self.late.is_none() && self.removed.try_reserve(1).is_ok()
     }
 
-    /// Whether there is room for `pages` more pages.
+    /// Whether `pages` more pages and a token can be added. Reserves the memory for the pages.
     pub(crate) fn has_room_for(&mut self, pages: usize) -> bool {
         self.late.is_none() && self.removed.try_reserve(pages).is_ok()
     }
@@ -401,7 +405,8 @@ impl Change {
         !self.removed.is_empty()
     }
 
-    /// Adds a page that was removed, for which room has been reserved.
+    /// Adds a removed page. The memory has been reserved by [`Change::has_room`] or
+    /// [`Change::has_room_for`].
     pub(crate) fn removed(&mut self, space: HatSpace, mmu: u8, mapping: &Mapping) {
         self.removed.push((mapping.translation.frame, noted(space, mmu, mapping)));
     }
@@ -432,7 +437,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         held.frames(removed.len(), number, |place, frame| {
             platform.work(Step::Mapping, 1);
             platform.touch(number(place), true);
-            // A frame with a page has a descriptor.
+            // This is always `Some`: a frame that is mapped has a descriptor.
             if let Some(frame) = frame {
                 frame.remove(removed[place].1);
             }

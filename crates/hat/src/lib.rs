@@ -89,15 +89,16 @@
 //!
 //! # If the heap has no memory left
 //!
-//! Operations that create translations reserve what they need first, and return [`LoadError::NoMemory`] with
-//! everything as it was; [`Hat::duplicate`] and [`Hat::map_from`] may have copied a part. Operations that only take
-//! away ([`Hat::unload`], [`Hat::unload_frames`], [`Hat::revoke`], [`Hat::destroy`], [`Hat::usage`]) go on
-//! without memory: they handle a few pages at a time, with more shootdowns. They rely on page tables that
-//! unmap one page without memory.
+//! Operations that create translations reserve memory before they change anything. If no memory is
+//! left, they return [`LoadError::NoMemory`] and have changed nothing, except [`Hat::duplicate`]
+//! and [`Hat::map_from`], which may have copied some of the pages. Operations that only remove
+//! translations or read usage bits ([`Hat::unload`], [`Hat::unload_frames`], [`Hat::revoke`],
+//! [`Hat::destroy`], [`Hat::usage`]) do not fail: without memory, they handle a few pages at a time
+//! and need more shootdowns. They require a page table that can unmap one page without memory.
 //!
-//! The following still panics without memory: [`Hat::with`] and the constructors of schemes, a [`MakeTable`]
-//! function, [`Hat::mapped`] and [`Hat::check`], the order of limited contexts, and copies of root entries
-//! ([`Hat::lend`]) with all of [`small`], which keep maps.
+//! The following still panics if no memory is left: [`Hat::with`], the constructors of locking
+//! schemes, a [`MakeTable`] function, [`Hat::mapped`], [`Hat::check`], the list that orders limited
+//! contexts by use, and everything that copies root entries ([`Hat::lend`] and [`small`]).
 #![no_std]
 #![forbid(unsafe_code)]
 

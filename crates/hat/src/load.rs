@@ -16,7 +16,7 @@ use crate::{
     table_frames::PoolFrames,
 };
 
-/// Pages that were found in a range.
+/// The pages found in a range.
 pub(crate) type Mappings = SmallVec<[Mapping; 1]>;
 
 /// The largest number of spaces that may lose their tables for one load. It is larger than the
@@ -312,7 +312,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     }
                     true
                 });
-                // Without memory no page is passed on.
+                // If no memory is left for a node, no page is passed on.
                 let entering = if result.is_ok() { &has[..] } else { &[] };
                 if result.is_err() {
                     done = 0;
@@ -335,7 +335,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     match entered {
                         Ok(flush) => {
                             if !change.flush(to, flush) {
-                                // The rest comes in another turn.
+                                // No further token can be added. The remaining pages are passed on
+                                // after the flush.
                                 platform.work(Step::TableWrite, 1);
                                 done = place + 1;
                                 break;
@@ -357,7 +358,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 };
                 let left = pages.len() - done;
                 let mut next = 0;
-                // Only frames with a page of an undone place are locked.
+                // Only the frames of pages whose node must be removed again are locked.
                 while let Some(first) = (next..left).find(|place| undone(*place).is_some()) {
                     let run = (first..left).take_while(|place| undone(*place).is_some()).count();
                     let number = |at: usize| number(done + first + at);
@@ -434,7 +435,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         let range = VirtRange::of_page(translation.page);
                         let edit = SubtreeEdit::Protect(rights);
                         let flush = part.edit(entry.inner, range, edit, &mut |_| ());
-                        // Nothing is removed, so that all tokens are one.
+                        // This cannot fail: no table is removed, so all tokens of the space merge
+                        // into one.
                         change.flush(space, flush.map_err(LoadError::Table)?);
                         platform.work(Step::TableWrite, 1);
                     }

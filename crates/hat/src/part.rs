@@ -136,11 +136,12 @@ impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
         }
     }
 
-    /// Makes room for the note that the space has loaded a page.
+    /// Reserves memory to record that the space has loaded a page.
     pub(crate) fn prepare_loaded(&mut self) -> Result<(), NoMemory> {
         match self {
             Part::Whole(mmu) => mmu.loaded.prepare(),
-            // Only a space that has loaded a page already holds a part.
+            // A part is locked only for a space that has loaded a page before, so the record
+            // exists.
             Part::Shared(..) => Ok(()),
         }
     }

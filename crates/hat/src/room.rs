@@ -1,4 +1,4 @@
-//! Lists that hold a limited number of elements in themselves. If the heap has no memory for more
+//! Lists that store a few elements without heap memory. If no heap memory is left for more
 //! elements, the list keeps those that it has.
 //!
 //! ```text
@@ -6,14 +6,14 @@
 //!   none is left       | the first few | --> done --> | the next few | --> ...     several passes
 //! ```
 //!
-//! An operation that only gives something up must not fail because no memory is left for a list. It then handles as
-//! many elements as there is room for, and looks again.
+//! An operation that only removes translations must not fail because no memory is left for a list.
+//! It then handles as many elements as fit into the list, and searches again.
 
 use alloc::collections::TryReserveError;
 
 use smallvec::{Array, SmallVec};
 
-/// No memory is left.
+/// The heap has no memory left for a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NoMemory;
 
@@ -23,14 +23,14 @@ impl From<TryReserveError> for NoMemory {
     }
 }
 
-/// Adds an element, or fails with the list as it was.
+/// Adds an element. If no memory is left, the list does not change.
 pub(crate) fn push<A: Array>(list: &mut SmallVec<A>, element: A::Item) -> Result<(), NoMemory> {
     list.try_reserve(1).map_err(|_| NoMemory)?;
     list.push(element);
     Ok(())
 }
 
-/// A list of elements that a callback gathers, and that cannot stop when no memory is left.
+/// A list for elements from a callback that cannot stop the search when no memory is left.
 pub(crate) struct Gathered<A: Array> {
     list: SmallVec<A>,
     is_short: bool,
@@ -45,7 +45,7 @@ impl<A: Array> Gathered<A> {
         self.is_short = self.is_short || push(&mut self.list, element).is_err();
     }
 
-    /// All elements, or an error if there was no memory for one of them.
+    /// Returns all elements, or an error if there was no memory for one of them.
     pub(crate) fn all(self) -> Result<SmallVec<A>, NoMemory> {
         if self.is_short { Err(NoMemory) } else { Ok(self.list) }
     }

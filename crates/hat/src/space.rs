@@ -152,7 +152,8 @@ pub struct Numbers {
     pub(crate) mmus: Series,
 }
 
-/// When each space last loaded a page, by the number of the space.
+/// For each space, the time at which it last loaded a page. The list is sorted by the space's
+/// number.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded(Vec<(u32, AtomicUsize)>);
 
@@ -165,12 +166,13 @@ impl Loaded {
         Some(&self.0[self.place(space).ok()?].1)
     }
 
-    /// Makes room for one more space.
+    /// Reserves memory for one more space.
     pub(crate) fn prepare(&mut self) -> Result<(), NoMemory> {
         Ok(self.0.try_reserve(1)?)
     }
 
-    /// Notes when a space has loaded a page. There is room for it ([`Loaded::prepare`]).
+    /// Records the time at which a space loaded a page. The memory has been reserved by
+    /// [`Loaded::prepare`].
     pub(crate) fn set(&mut self, space: u32, now: usize) {
         match self.place(space) {
             Ok(place) => *self.0[place].1.get_mut() = now,
@@ -189,12 +191,12 @@ impl Loaded {
     }
 }
 
-/// Numbers from 0 on, the lowest free one first.
+/// Allocates numbers from 0 upwards: always the lowest free number.
 #[derive(Debug, Default)]
 pub(crate) struct Series {
     /// A bit for each number below `next`, set if the number is free.
     free: Vec<u64>,
-    /// No word before this one has a free number.
+    /// The index of a word; no word before it has a free number.
     first: usize,
     next: u32,
 }

@@ -60,7 +60,7 @@ pub(crate) fn places(number: u64) -> [usize; 3] {
     [number / CHUNK / PART, number / CHUNK % PART, number % CHUNK]
 }
 
-/// The elements of a part, which are made now if they do not exist yet and there is memory.
+/// The elements of a part. If they do not exist yet, they are created. `None` if no memory is left.
 #[inline]
 fn made<D: Default>(part: &mut Option<Box<[D]>>, count: usize) -> Option<&mut [D]> {
     if part.is_none() {

@@ -17,13 +17,14 @@ use crate::{
     space::{AddressSpace, HatSpace, Mmu, MmuEntry, in_place},
 };
 
-/// The number of elements of a list for which no memory of the heap is needed.
+/// The number of elements that a list stores without heap memory.
 pub(crate) const FEW: usize = 4;
 
-/// The number of pages that are found at once if no memory is left.
+/// The number of pages that one search collects if no heap memory is left.
 const AT_ONCE: usize = 16;
 
-/// The number of pages in a table of all spaces up to which those of one space are not counted.
+/// Up to this number of pages in a table that all spaces share, the pages of one space are not
+/// counted: all pages of the table are the upper bound.
 const COUNTED: usize = 4096;
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
@@ -93,7 +94,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    /// The largest number of pages that can be mapped in `range`.
+    /// An upper bound of the number of pages that this space has in `range`.
     fn pages_max(
         &self,
         part: &Part<'_, Mmu<T>>,
@@ -109,7 +110,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         if most <= COUNTED || self.is_own(entry) {
             return most;
         }
-        // Nearly all pages of a table of all spaces may be in others.
+        // In a table that all spaces share, nearly all pages may belong to other spaces, so the
+        // pages of this space are counted.
         let mut pages = 0;
         if let Some(table) = part.table() {
             table.visit(entry.inner, range, &mut |_| pages += 1);
@@ -117,8 +119,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         pages
     }
 
-    /// Removes the mappings in `range` one after the other, each with a shootdown, because no memory is left for a
-    /// list of them. Returns their number.
+    /// Removes the mappings in `range` one by one, each with its own shootdown. It is called if no
+    /// memory is left for a list of the mappings. Returns their number.
     #[cold]
     fn unload_singly<P: Platform>(
         &self,
@@ -175,7 +177,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// When this returns, no processor can reach the frames, even through pages that another
     /// operation is unloading. A page that is larger than the frames is unmapped as a whole.
     ///
-    /// If no memory is left for lists of frames and pages, there are several shootdowns.
+    /// If no memory is left for lists of frames and pages, the operation needs several shootdowns.
     pub fn unload_frames(
         &self,
         frames: &[(PhysAddr, PageSize)],
@@ -188,7 +190,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         });
     }
 
-    /// Unloads the frames, as many at once as memory is left for lists of.
+    /// Unloads the frames together. If no memory is left for the lists, unloads each half
+    /// separately, down to single base frames, whose lists need no memory.
     fn unload_parts(
         &self,
         held: &mut S::Held<'_>,
@@ -217,7 +220,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         }
     }
 
-    /// Fails before anything has changed if no memory is left for the lists.
+    /// Unloads the frames with one set of lists. Fails before any mapping changes if no memory is
+    /// left for the lists.
     fn unload_listed(
         &self,
         held: &mut S::Held<'_>,
@@ -229,7 +233,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         let mut marked = Lists::new();
         let mut found = Found::new();
         loop {
-            // A page size that is loaded for the first time meanwhile has lists of its own.
+            // Another operation may load the first page of a size during this loop. The lists of
+            // that size must then be marked too.
             let more = self.more_lists(frames, &marked).and_then(|more| {
                 marked.try_reserve(more.len()).map(|()| more).map_err(|_| NoMemory)
             });
@@ -261,7 +266,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         Ok(())
     }
 
-    /// Ends the unloading of the frames of these lists, which has begun.
+    /// Records in the marked frames that this operation no longer unloads them.
     fn unmark(&self, held: &mut S::Held<'_>, marked: &[List]) {
         let number = |place: usize| marked[place].number;
         held.frames(marked.len(), number, |place, frame| {
@@ -272,9 +277,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         });
     }
 
-    /// Removes `pages` from their page tables, if they still map one of the frames. The descriptor of an
-    /// MMU is locked once for a run of consecutive pages in it. Ends early, with at least one page, if there is
-    /// no memory for the list of those that were removed.
+    /// Removes `pages` from their page tables, if they still map one of the frames. The descriptor
+    /// of an MMU is locked once for a run of consecutive pages in it. If no memory is left for the
+    /// list of removed pages, removes only some pages, at least one.
     pub(crate) fn clear(
         &self,
         held: &mut S::Held<'_>,
@@ -327,13 +332,14 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         }
     }
 
-    /// Called when other operations are unloading all remaining pages of these frames, which are
-    /// `known`: sleeps until one of the pages is removed from its list, or another page is
-    /// inserted.
+    /// Sleeps until a page is removed from one of these lists or another page is inserted. It is
+    /// called when all remaining pages of the requested frames (`known`) are being unloaded by
+    /// other operations.
     fn wait_for_change(&self, held: &mut S::Held<'_>, lists: &[List], known: &Found) {
         for list in lists {
             let counted = |mapped: &Mapped| list.counts(mapped.page.size());
-            // The number of pages, and the first of them, tell lists apart as long as the pages only go.
+            // A removal changes the number of pages, and a load inserts its page at the head of the
+            // list.
             let here = held.frame(list.number, |frame| {
                 let pages = frame.pages().filter(counted);
                 let is_new = pages.clone().any(|page| !known.is_known(&page));
@@ -354,7 +360,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         }
     }
 
-    /// The lists that may have pages which map these frames, without those that are in `known`.
+    /// The lists that may contain pages which map these frames, without the lists in `known`.
     fn more_lists(
         &self,
         frames: &[(PhysAddr, PageSize)],
@@ -369,7 +375,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             }
             for (number, of) in of {
                 let list = List { number, of, size, is_marked: false };
-                // They are mostly the same, in the same order.
+                // Usually the lists are those in `known`, in the same order, so the list at the
+                // same index is compared first.
                 let is_next = known.get(all).is_some_and(|known| known.is(&list));
                 all += 1;
                 if !is_next && !known.iter().any(|known| known.is(&list)) {
@@ -380,7 +387,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         Ok(lists)
     }
 
-    /// Calls `each` for the pages that map the frame, in order, each once.
+    /// Calls `each` once for each page that maps the frame, in ascending order.
     pub(crate) fn each_at(
         &self,
         held: &mut S::Held<'_>,
@@ -414,12 +421,13 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         }
     }
 
-    /// Adds the pages in these lists. With `marks`, unloading of the lists' frames begins.
+    /// Adds the pages in these lists to `found`. If `marks` is true, also marks the frames of the
+    /// lists as being unloaded.
     fn find_in(&self, held: &mut S::Held<'_>, lists: &mut [List], marks: bool, found: &mut Found) {
         let lists = Cell::from_mut(lists).as_slice_of_cells();
         let number = |place: usize| lists[place].get().number;
         held.frames(lists.len(), number, |place, frame| {
-            // A frame without a descriptor, for which there is no memory, has no page.
+            // A frame has no descriptor if no memory was left for one. It then has no page.
             let Some(frame) = frame else { return true };
             let list = lists[place].get();
             if marks {
@@ -433,11 +441,11 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 }
 
-/// Pages that map some frames. If no memory is left for a list of all of these pages, the list has
-/// only the first of them, in order.
+/// Pages that map the requested frames. If no memory is left for a list of all of them, the list
+/// has only the lowest pages in the order of [`Mapped`].
 pub(crate) struct Found {
     pub(crate) pages: SmallVec<[Mapped; FEW]>,
-    /// Whether there are more pages that map these frames.
+    /// Whether `pages` is incomplete because no memory was left.
     is_short: bool,
 }
 
@@ -456,36 +464,38 @@ impl Found {
         }
         let place = self.pages.binary_search(&page);
         if let Some(place) = place.err().filter(|place| *place < self.pages.capacity()) {
-            // The last ones are found next time.
+            // The highest page makes room; the next search finds it again.
             self.pages.truncate(self.pages.capacity() - 1);
             self.pages.insert(place, page);
         }
     }
 
-    /// Puts the pages in order. A large page is found once for each of its frames that was asked for.
+    /// Sorts the pages and removes duplicates: a large page is found once for each of its requested
+    /// frames.
     fn settle(&mut self) {
         self.pages.sort_unstable();
         self.pages.dedup();
     }
 
-    /// Whether the page is among them, or may be among those that there was no memory for.
+    /// Whether the page is in `pages`, or may be one of the pages for which no memory was left.
     fn is_known(&self, page: &Mapped) -> bool {
         let is_beyond = |last: &Mapped| self.is_short && page > last;
         self.pages.last().is_some_and(is_beyond) || self.pages.binary_search(page).is_ok()
     }
 }
 
-/// There is room for the lists of one base frame, one for each page size.
+/// Lists of frames. Without heap memory there is room for the lists of one base frame, one per page
+/// size.
 type Lists = SmallVec<[List; 16]>;
 
-/// The list of a base frame, and which of its pages map the requested frames.
+/// The list of a base frame, with the condition under which a page in it maps the requested frames.
 #[derive(Clone, Copy)]
 struct List {
     number: u64,
     /// If set, only pages of this size, which is larger than the requested frames, are relevant.
     of: Option<PageSize>,
     size: PageSize,
-    /// Whether the frame's unloading was begun for this list.
+    /// Whether the frame has been marked as being unloaded through this list.
     is_marked: bool,
 }
 

@@ -222,12 +222,12 @@ impl<X, L: Locks> Shared<X, L> {
     }
 }
 
-/// `count` elements, for what is made when the layer begins.
+/// Creates `count` elements when the layer is created. Panics if no memory is left.
 pub(super) fn many<X>(count: usize, make: impl Fn() -> X) -> Box<[X]> {
     try_many(count, make).expect("there is memory for a layer that begins")
 }
 
-/// `count` elements, if there is memory for them.
+/// Creates `count` elements. `None` if no memory is left.
 pub(super) fn try_many<X>(count: usize, make: impl Fn() -> X) -> Option<Box<[X]>> {
     let mut made = Vec::new();
     made.try_reserve_exact(count).ok()?;

@@ -68,7 +68,7 @@ enum Tried<R> {
     Done(R),
     /// The operation must lock a table of this level.
     Higher(u8),
-    /// There is no memory for a lock: the whole table is locked instead.
+    /// No memory is left for the lock's data; the operation locks the whole table instead.
     NoMemory,
 }
 

@@ -48,7 +48,8 @@ pub trait Held: Below {
         self.place_of_space(space, |place| f(place.unwrap_or(&mut None)))
     }
 
-    /// The place of a space's descriptor, for a writer; `None` if it has none yet, and no memory is left for it.
+    /// Calls `f` with the place of a space's descriptor, which `f` may fill or empty. `f` gets
+    /// `None` if the place does not exist yet and no memory is left for it.
     fn place_of_space<R>(
         &mut self,
         space: u32,
@@ -64,7 +65,8 @@ pub trait Held: Below {
         self.try_mmu(mmu, f).expect("an MMU that has begun has a descriptor")
     }
 
-    /// Like [`Held::mmu`], for an MMU that begins. `None` if no memory is left for its descriptor.
+    /// Like [`Held::mmu`], for an MMU that is created. Returns `None` if no memory is left for its
+    /// descriptor.
     fn try_mmu<R>(
         &mut self,
         mmu: u32,

@@ -271,7 +271,8 @@ pub trait Row<T> {
     /// Creates `count` locks, all free.
     fn new(class: Class, count: usize, make: impl Fn() -> T) -> Self;
 
-    /// Like [`Row::new`]. `None` if no memory is left; a row that cannot tell panics.
+    /// Like [`Row::new`], but returns `None` if no memory is left. The default implementation calls
+    /// [`Row::new`], which panics in this case.
     fn try_new(class: Class, count: usize, make: impl Fn() -> T) -> Option<Self>
     where
         Self: Sized,
@@ -279,7 +280,7 @@ pub trait Row<T> {
         Some(Self::new(class, count, make))
     }
 
-    /// [`Mutex::until`] for the lock at this place.
+    /// Calls [`Mutex::until`] of the lock at this place.
     fn until<R>(
         &self,
         place: usize,
@@ -344,8 +345,9 @@ pub trait Once<T> {
     /// The value, if it exists.
     fn made(&self) -> Option<&T>;
 
-    /// The value. If it does not exist yet, it is made by `make`, which returns `None` if no memory is left.
-    /// If several threads make the value at once, all but one of theirs are dropped.
+    /// Returns the value. If the value does not exist yet, creates it with `make`, which returns
+    /// `None` if no memory is left. If several threads create the value at the same time, one of
+    /// their values is kept and the others are dropped.
     #[inline]
     fn try_get(&self, make: impl FnOnce() -> Option<T>) -> Option<&T> {
         match self.made() {

@@ -134,7 +134,7 @@ impl<D: Default + Send, L: Locks> Array<D> for MonitorArray<D, L> {
             let mut taken = [const { None }; AT_ONCE];
             let after = first + self.take(site, first..end, &number, &mut taken);
             if after == first {
-                // There is no memory for its descriptor.
+                // No memory is left for the descriptor at this place.
                 goes_on = f(first, None);
                 first += 1;
                 continue;
@@ -160,8 +160,9 @@ impl<D: Default + Send, L: Locks> Array<D> for MonitorArray<D, L> {
 }
 
 impl<D: Default + Send, L: Locks> MonitorArray<D, L> {
-    /// Takes the descriptors of these places as far as they are free, at least the first one. Returns their
-    /// number, which is 0 if there is no memory for the first descriptor.
+    /// Takes the descriptors of these places out of the array, up to the first that another thread
+    /// has taken. Waits until the first descriptor is free. Returns the number of descriptors
+    /// taken, which is 0 if no memory is left for the first descriptor.
     fn take(
         &self,
         site: Site,

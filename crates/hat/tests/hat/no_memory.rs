@@ -111,8 +111,8 @@ impl<S: Scheme<Table = dyn Mounted>> World<S> {
         self.spaces.iter().map(of).collect()
     }
 
-    /// Runs an operation with each of its allocations refused in turn. If the operation is `whole`, it has
-    /// changed nothing when it fails.
+    /// Runs an operation once for each of its allocations, which is refused in this run. If `whole`
+    /// is true, a failed operation must have changed nothing.
     fn each_refused<R>(
         &mut self,
         whole: bool,
@@ -132,7 +132,8 @@ impl<S: Scheme<Table = dyn Mounted>> World<S> {
                         assert_eq!(self.machine.out.len(), frames);
                     }
                 }
-                // What is not necessary may have gone without memory.
+                // An operation may succeed although an allocation was refused, if it can do without
+                // the allocation.
                 done if done.is_err() || !was_refused || !whole => return done,
                 done => return done,
             }
