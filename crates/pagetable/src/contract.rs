@@ -164,8 +164,9 @@ pub trait PageTable {
     /// Ends a space. Frames that are still mapped in it remain with their owner; the frames of the
     /// space's tables are in the token, to be freed after the flush.
     ///
-    /// If the heap has no memory left for a list of the tables, the result may be [`Error::NoMemory`], with
-    /// nothing changed. A space without pages can be destroyed.
+    /// If the heap has no memory left for a list of the tables, the method may return
+    /// [`Error::NoMemory`] without having changed anything. A space without pages can always be
+    /// destroyed.
     fn destroy(&mut self, space: Space, memory: &mut impl Memory) -> Result<Flush, Error>;
 
     /// Maps `count` adjacent pages to adjacent frames, starting with `first`; all have the size and
@@ -223,8 +224,8 @@ pub trait PageTable {
     /// Unmaps every page in `range`, whose ends are base-page boundaries, and removes the tables
     /// that become empty. `each` gets the unmapped pages.
     ///
-    /// If the heap has no memory left for a list, the result may be [`Error::NoMemory`], with nothing changed.
-    /// The pages can then be unmapped one by one.
+    /// If the heap has no memory left for a list, the method may return [`Error::NoMemory`] without
+    /// having changed anything. The caller can then unmap the pages one by one.
     fn unmap(
         &mut self,
         space: Space,

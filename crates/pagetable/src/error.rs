@@ -40,7 +40,7 @@ pub enum Error {
     OutOfFrames(OutOfFrames),
     /// The space never existed or has ended.
     NoSpace(Space),
-    /// The heap has no memory left for the data that the table keeps outside its frames.
+    /// The heap has no memory left for data that the table keeps outside its frames.
     NoMemory,
 }
 

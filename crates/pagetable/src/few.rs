@@ -1,16 +1,17 @@
-//! A list whose first elements need no memory of the heap.
+//! A list that stores its first elements without heap memory.
 //!
 //! ```text
 //!   | a | b | c | d |   inside the list itself          | e | f | g |   on the heap, or an error
 //! ```
 //!
-//! Most operations need few elements. They can run when no memory is left, and the others return an
-//! error before they have changed anything.
+//! Most operations need few elements, so they can run when no heap memory is left. Other operations
+//! return an error before they have changed anything.
 
 use alloc::{collections::TryReserveError, vec::Vec};
 use core::cmp::Ordering;
 
-/// A list of `T`. The first `N` elements are in the list itself.
+/// A list of `T`. The first `N` elements are stored in the list itself, and further elements on the
+/// heap.
 #[derive(Debug)]
 pub(crate) struct Few<T, const N: usize> {
     first: [T; N],
@@ -19,12 +20,12 @@ pub(crate) struct Few<T, const N: usize> {
 }
 
 impl<T: Copy, const N: usize> Few<T, N> {
-    /// An empty list; `filler` is any value.
+    /// Creates an empty list. Unused places contain `filler`, which can be any value.
     pub(crate) const fn new(filler: T) -> Few<T, N> {
         Few { first: [filler; N], len: 0, more: Vec::new() }
     }
 
-    /// Makes room for one more element, so that the next [`Few::push`] cannot fail.
+    /// Reserves memory for one more element, so that the next [`Few::push`] cannot fail.
     #[inline]
     pub(crate) fn prepare(&mut self) -> Result<(), TryReserveError> {
         if self.len < N { Ok(()) } else { self.more.try_reserve(1) }
@@ -59,7 +60,8 @@ impl<T: Copy, const N: usize> Few<T, N> {
         }
     }
 
-    /// Whether a list in ascending order has an element that is `Equal`.
+    /// Whether the list, which is in ascending order, has an element for which `order` returns
+    /// `Equal`.
     pub(crate) fn has(&self, order: impl Fn(&T) -> Ordering) -> bool {
         self.first[..self.len.min(N)].binary_search_by(&order).is_ok()
             || self.more.binary_search_by(&order).is_ok()

@@ -37,7 +37,8 @@ pub struct Flush {
     /// Whether a table on the path to the pages was removed. The table's frame may remain
     /// allocated, because it holds other tables.
     unlinked: bool,
-    /// The addresses outside the flushed pages whose tables moved, if any.
+    /// The smallest range that holds all addresses whose tables moved although no page changed, if
+    /// there are any.
     moved: Option<VirtRange>,
     tables: Tables,
 }
@@ -49,16 +50,19 @@ pub struct Flush {
 #[derive(Debug)]
 enum Tables {
     Stay,
-    /// Frames in the order in which they are freed, then zeros.
+    /// Up to four frames, packed into words, in the order in which they are freed. Unused words are
+    /// 0.
     Few([u64; Flush::FEW]),
-    /// Frames in the order in which they are freed.
+    /// Any number of frames, in the order in which they are freed.
     Many(Vec<(PhysAddr, PageSize)>),
 }
 
-/// The bits of a word in which log2 of a frame's size is. They are zero in the frame's address.
+/// The bits of a packed word that hold log2 of the frame's size. These bits are zero in the address
+/// of a frame that can be packed.
 const LOW: u64 = 0x3f;
 
-/// A frame and its size in one word, if the frame is aligned.
+/// Packs the address of a frame and log2 of its size into one word. `None` if the address is not a
+/// multiple of 64.
 fn packed(frame: PhysAddr, size: PageSize) -> Option<u64> {
     let is_aligned = frame.get() & LOW == 0;
     is_aligned.then_some(frame.get() | u64::from(size.shift()))
@@ -99,7 +103,7 @@ impl Tables {
         }
     }
 
-    /// Makes room for `count` more frames.
+    /// Reserves memory for `count` more frames.
     fn reserve(&mut self, count: usize) -> Result<(), TryReserveError> {
         if let Tables::Many(tables) = self {
             return tables.try_reserve(count);
@@ -144,7 +148,7 @@ impl Tables {
         }
     }
 
-    /// Calls `each` for each frame, in the order in which they are freed.
+    /// Calls `each` with every frame, in the order in which the frames are freed.
     fn each(&self, each: &mut dyn FnMut(PhysAddr, PageSize)) {
         match self {
             Tables::Stay => {}
@@ -185,8 +189,8 @@ impl Scope {
 }
 
 impl Flush {
-    /// The number of frames of removed tables that a token holds without memory of the heap: as many as one
-    /// page can take with it in a tree of five levels.
+    /// The number of removed tables whose frames a token holds without heap memory. It is the
+    /// largest number of tables that unmapping one page can remove in a tree of five levels.
     pub(crate) const FEW: usize = 4;
 
     /// A token of `space` that requires no flush.
@@ -309,11 +313,11 @@ impl Flush {
         self.tables.push(frame, size);
     }
 
-    /// Makes room for `tables` more frames of removed tables, so that [`Flush::add_table`] needs no
-    /// memory for them. A new token has room for four.
+    /// Reserves memory for the frames of `tables` more removed tables, so that [`Flush::add_table`]
+    /// needs no memory for them. A new token has room for four frames.
     ///
     /// # Errors
-    /// Fails if no memory is left. The token is as it was.
+    /// Fails if no memory is left. The token does not change.
     pub fn try_reserve(&mut self, tables: usize) -> Result<(), TryReserveError> {
         self.tables.reserve(tables)
     }
@@ -325,11 +329,12 @@ impl Flush {
         Flush { unlinked: true, tables: Tables::of_one(frame, size), ..self }
     }
 
-    /// Merges `other`, a token of the same space, into this one, so that one flush serves both. Allocates
-    /// memory if both together have many removed tables; see [`Flush::try_merge`].
+    /// Merges `other`, a token of the same space, into this one, so that one flush serves both.
+    /// Allocates memory if the two tokens together have more than four removed tables;
+    /// [`Flush::try_merge`] reports if no memory is left.
     ///
     /// # Panics
-    /// If the tokens are of different spaces, or if no memory is left.
+    /// Panics if the tokens are of different spaces, or if no memory is left.
     pub fn merge(&mut self, other: Flush) {
         if let Err(other) = self.try_merge(other) {
             other.tables.each(&mut |frame, size| self.add_table(frame, size));
@@ -340,11 +345,12 @@ impl Flush {
     /// Merges `other`, a token of the same space, into this one, so that one flush serves both.
     ///
     /// # Errors
-    /// Returns `other` if there is no memory for the removed tables of both together. This token is as it
-    /// was. Carry out one of them, and call [`Flush::done`] for it.
+    /// Returns `other` if no memory is left for the removed tables of both tokens together. This
+    /// token does not change. The caller must then carry out one of the tokens, and call
+    /// [`Flush::done`] for it.
     ///
     /// # Panics
-    /// If the tokens are of different spaces.
+    /// Panics if the tokens are of different spaces.
     pub fn try_merge(&mut self, other: Flush) -> Result<(), Flush> {
         assert_eq!(self.space, other.space, "tokens of two spaces cannot be merged");
         if self.tables.reserve(other.tables.count()).is_err() {

@@ -17,7 +17,7 @@ pub enum Entry {
     Empty,
     /// A link to a table of the next lower level.
     Table(PhysAddr),
-    /// A page. For hardware the entry may be an entry that is not present.
+    /// A page. Hardware may treat the entry as not present ([`Format::present`]).
     Page,
 }
 

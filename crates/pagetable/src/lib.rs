@@ -316,16 +316,17 @@
 //!
 //! # If the heap has no memory left
 //!
-//! A table that keeps data outside its frames allocates it before an entry changes. An operation
-//! for which there is no memory returns [`Error::NoMemory`], and nothing has changed. To unmap one
-//! page needs no memory; to unmap a range or to destroy a space may need a list. A caller that must
-//! continue without memory unmaps the pages one after the other, and destroys the empty space. Only
-//! in trees of more than five levels (such as [`Mpt`]) and in the replicated form of hashed tables
-//! does one page need memory too.
+//! A table that keeps data outside its frames allocates this data before it changes an entry. If no
+//! memory is left, the operation returns [`Error::NoMemory`] and has changed nothing. Unmapping one
+//! page needs no memory; unmapping a range or destroying a space may need a list. A caller that
+//! must continue without memory unmaps the pages one by one, and then destroys the empty space.
+//! Unmapping one page may need memory only in trees of more than five levels (such as [`Mpt`]) and
+//! in replicated hashed tables.
 //!
-//! The following still panics without memory: constructors of tables that have data of their own (such as
-//! `Guarded::new` and `Hashed::new`), `Tree::shape`, [`Mounted`]'s walks, whose references are in a list,
-//! [`Flush::merge`] ([`Flush::try_merge`] does not), and [`SparseMemory`], which stands for physical memory.
+//! The following still panics if no memory is left: constructors of tables that have data of their
+//! own (such as `Guarded::new` and `Hashed::new`); `Tree::shape`; the walks of [`Mounted`], which
+//! collect references in a list; [`Flush::merge`], in contrast to [`Flush::try_merge`]; and
+//! [`SparseMemory`], which models physical memory.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -23,10 +23,10 @@ const WORDS: usize = (FRAME.bytes() / NODE_BYTES_MIN / 64) as usize;
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     node_bytes: u64,
-    /// The frames, by ascending address.
+    /// The pool's frames, by ascending address, with a bitmap of the allocated nodes of each frame.
     frames: Vec<(PhysAddr, Bitmap)>,
-    /// The frames that have a free node, by descending address. There is room for all frames, so that to
-    /// free a node needs no memory.
+    /// The frames that have a free node, by descending address. The capacity suffices for all
+    /// frames of the pool, so that freeing a node needs no memory.
     partial: Vec<PhysAddr>,
     nodes: u64,
 }
@@ -60,7 +60,7 @@ impl Pool {
         (self.frames.len() * self.per_frame()) as u64 - self.nodes
     }
 
-    /// The number of the pool's frames.
+    /// The number of frames in the pool.
     pub(crate) fn frames(&self) -> usize {
         self.frames.len()
     }
@@ -79,7 +79,7 @@ impl Pool {
         Ok(self.take_in(frame))
     }
 
-    /// Adds a frame to the pool, which has no free node.
+    /// Adds a new frame to the pool. It is called when no frame of the pool has a free node.
     fn add_frame(&mut self, frames: &mut impl Frames) -> Result<PhysAddr, Error> {
         self.frames.try_reserve(1)?;
         self.partial.try_reserve(self.frames.len() + 1)?;
@@ -90,13 +90,13 @@ impl Pool {
         Ok(frame)
     }
 
-    /// The place of `frame`, which is one of the pool's, in `frames`.
+    /// The index of `frame` in `frames`. The frame must belong to the pool.
     fn place_of(&self, frame: PhysAddr) -> usize {
         let place = self.frames.binary_search_by_key(&frame, |(frame, _)| *frame);
         place.expect("a node lies in a frame of its pool")
     }
 
-    /// Allocates a node in `frame`, which is the lowest one with a free node.
+    /// Allocates a node in `frame`, which must be the lowest frame with a free node.
     fn take_in(&mut self, frame: PhysAddr) -> PhysAddr {
         let (per_frame, place) = (self.per_frame(), self.place_of(frame));
         let bitmap = &mut self.frames[place].1;

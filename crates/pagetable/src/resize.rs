@@ -45,13 +45,15 @@ pub(crate) struct Pending {
 ///
 /// The request is refused if a larger page would have a hole, frames that are not adjacent and
 /// aligned, or parts that differ in rights or attributes. It is also refused if a page extends
-/// beyond an end of `range`, or if there is no memory for the list ([`Error::NoMemory`]).
+/// beyond an end of `range`, or if no memory is left for the list ([`Error::NoMemory`]).
 pub fn resized(before: &[Mapping], range: VirtRange, to: PageSize) -> Result<Vec<Mapping>, Error> {
     let mut after: Vec<Mapping> = Vec::new();
-    // At most this many: pages that are not split count as one.
+    // An upper bound of the length of the result: the parts of pages that are split, and one for
+    // each other page.
     let parts = |page: Page| if page.size() > to { page.size().count_of(to) as usize } else { 1 };
     after.try_reserve(before.iter().map(|mapping| parts(mapping.translation.page)).sum())?;
-    // Where the next part of a larger page must begin, until all of it is there.
+    // The address at which the next part of a larger page must begin, until all parts have been
+    // found.
     let mut missing: Option<VirtAddr> = None;
     for mapping in before {
         let Translation { page, frame, .. } = mapping.translation;

@@ -26,13 +26,13 @@ impl<T> Spaces<T> {
         Spaces { slots: Vec::new() }
     }
 
-    /// Makes room for one more space, so that the next [`Spaces::create`] cannot fail.
+    /// Reserves memory for one more space, so that the next [`Spaces::create`] cannot fail.
     pub(crate) fn prepare(&mut self) -> Result<(), TryReserveError> {
         self.slots.try_reserve(1)
     }
 
-    /// Creates a space whose table starts at `root` and whose data is `own`. There is room for it
-    /// ([`Spaces::prepare`]).
+    /// Creates a space whose table starts at `root` and whose data is `own`. The memory has been
+    /// reserved by [`Spaces::prepare`].
     pub(crate) fn create(&mut self, root: PhysAddr, own: T) -> Space {
         let free = self.slots.iter().position(Option::is_none);
         let id = free.unwrap_or_else(|| {

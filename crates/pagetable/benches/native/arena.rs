@@ -59,7 +59,7 @@ impl Arena {
         self.free.iter_mut().for_each(Vec::clear);
     }
 
-    /// The host's address of the arena's physical address 0.
+    /// The address in the host's memory at which the arena's physical address 0 lies.
     pub(crate) fn start(&self) -> *mut u8 {
         self.start
     }

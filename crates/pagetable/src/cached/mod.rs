@@ -99,7 +99,8 @@ impl Changed {
             Some(range) if range.last().checked_add(1) == Some(page.start()) => {
                 (range.hull(page), None)
             }
-            // Without memory for a list, the entries between the pages are dropped too.
+            // If no memory is left for another range, the two ranges become one. It also covers the
+            // pages between them, whose cached entries are then dropped without need.
             Some(range) if self.before.try_reserve(1).is_err() => (range.hull(page), None),
             other => (page, other),
         };
@@ -208,7 +209,7 @@ impl<T: PageTable> PageTable for Cached<T> {
         let mut flush = self.behind.destroy(space, memory)?;
         self.spaces -= 1;
         if let Some(base) = self.base {
-            // Without memory for the token the array stays for the next space.
+            // If no memory is left for the token, the array is kept for the next space.
             if self.spaces == 0 && flush.try_reserve(1).is_ok() {
                 flush.add_table(base, self.frame_size());
                 self.base = None;

@@ -28,7 +28,8 @@ impl Tags {
         self.of_space.get(space.id() as usize).copied().flatten()
     }
 
-    /// Makes room for one more space than these, so that neither its creation nor its end needs memory.
+    /// Reserves memory for `spaces + 1` spaces, so that neither the creation nor the end of the
+    /// next space needs memory.
     pub(super) fn prepare(&mut self, spaces: u64) -> Result<(), TryReserveError> {
         let (spaces, tags) = (spaces as usize + 1, self.unused_from as usize + 1);
         self.of_space.try_reserve(spaces.saturating_sub(self.of_space.len()))?;

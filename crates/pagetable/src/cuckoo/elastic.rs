@@ -22,7 +22,7 @@ use crate::pages::Run;
 use crate::pte::{Pte, Width};
 use crate::{Error, Flush, Translation};
 
-/// Lines that are missing for the pages of a run.
+/// The lines that must be added for the pages of a run.
 type Lines = Few<Line, 1>;
 
 const PAGES_SHIFT: u32 = PAGES.trailing_zeros();
@@ -70,7 +70,7 @@ impl Elastic {
         self.now.bytes() + self.next.as_ref().map_or(0, |(next, _)| next.bytes())
     }
 
-    /// The number of frames.
+    /// The number of frames that the table occupies.
     pub(super) fn frames(&self) -> usize {
         let each = self.now.bases().len();
         if self.next.is_some() { 2 * each } else { each }
@@ -191,7 +191,7 @@ impl Elastic {
             memory.write_u64(at, self.word(page));
             return Ok(());
         }
-        // Lines come complete: one without pages is nobody's.
+        // Lines are inserted complete, since a line without pages would never be removed.
         let mut missing = Lines::new(Line::of(0));
         for page in run.pages() {
             let cluster = self.cluster(page.page.start());

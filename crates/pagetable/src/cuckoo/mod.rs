@@ -146,7 +146,8 @@ impl Pages for ElasticCuckoo {
     }
 
     fn frees_max(&self, _space: Space, _pages: usize) -> usize {
-        // A removal makes room for the frames of a table, or keeps the table.
+        // `remove` itself reserves room for the frames of a table, and keeps the table if no memory
+        // is left.
         0
     }
 
@@ -192,7 +193,8 @@ impl Pages for ElasticCuckoo {
         let last = exchange(PTE, found, memory, |pte| Some(emptied(pte))).unwrap_or(found.pte);
         table.release(at, memory);
         let frames = table.frames();
-        // Without memory for the token the empty table stays, and the next page of its size is entered there.
+        // If no memory is left for the token, the empty table is kept. The next page of this size
+        // is entered in it.
         if table.is_empty() && page.size() != SIZES[0] && flush.try_reserve(frames).is_ok() {
             tables.remove(index).put_all(flush);
         }

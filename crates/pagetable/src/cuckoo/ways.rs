@@ -35,7 +35,7 @@ impl Ways {
         Ok(Ways { bases, count: ways, places })
     }
 
-    /// The frame of each way.
+    /// The address of each way's frame.
     pub(super) fn bases(&self) -> &[PhysAddr] {
         &self.bases[..self.count]
     }

@@ -42,7 +42,7 @@ struct Growth<'a> {
     nodes: Vec<Table>,
     /// New nodes for the remaining parts of nodes that are absorbed only in part.
     parts: Vec<Table>,
-    /// Whether no memory was left for one of the lists.
+    /// Whether one of the lists is incomplete because no memory was left.
     is_short: bool,
 }
 
@@ -64,8 +64,8 @@ impl Guarded {
         let Ok(places) = places(space, addr, memory) else { return };
         for (n, place) in places.iter().rev().enumerate() {
             let has_grown = self.grow_node(space, place, (&mut gone, flush), memory, frames);
-            // The new node and the one that holds it are new to each other; further up something
-            // is new only if the node below has grown.
+            // The lowest node is new, and the node above it has a new entry. A node further up can
+            // only grow if the node below it has grown.
             if !has_grown && n > 0 {
                 break;
             }
@@ -78,8 +78,9 @@ impl Guarded {
         }
     }
 
-    /// Lets the node behind the entry at `place` grow, if it should and there is memory for that. Adds the
-    /// nodes that it replaces to `gone`. Returns whether the node has grown.
+    /// Lets the node behind the entry at `place` grow, if the grown node satisfies the bound on
+    /// memory and if memory and frames are left. Adds the nodes that it replaces to `gone`. Returns
+    /// whether the node has grown.
     fn grow_node(
         &mut self,
         space: Space,
@@ -110,8 +111,9 @@ impl Guarded {
         false
     }
 
-    /// Replaces the node behind the entry at `place` by its grown version, unless no memory is left. Its
-    /// `nodes` are then no longer linked.
+    /// Replaces the node behind the entry at `place` by its grown version; the nodes in
+    /// `growth.nodes` are then no longer linked. Returns false, without a change, if no frame or
+    /// memory is left.
     fn replace(
         &mut self,
         space: Space,
@@ -252,7 +254,7 @@ impl<'a> Growth<'a> {
     }
 }
 
-/// The entries of a node, if there is memory for a list of them.
+/// The entries of a node as a list. `None` if no memory is left for the list.
 fn collected(table: Table, memory: &impl Memory) -> Option<Vec<Entry>> {
     let mut entries = Vec::new();
     entries.try_reserve_exact(table.entries(memory).count()).ok()?;
@@ -307,7 +309,7 @@ fn scatter<'a>(
     }
 }
 
-/// Splits `table` into parts. Each part lies under one entry of `grown`.
+/// Splits `table` into parts, each of which belongs below one entry of `grown`.
 fn parts(grown: Table, table: Table) -> impl Iterator<Item = Table> + use<> {
     let part = Table { shift: grown.low, ..table };
     let bytes = part.len() * ENTRY_BYTES;

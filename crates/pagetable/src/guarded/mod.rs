@@ -117,12 +117,12 @@ impl Guarded {
         self.spaces.own_mut(space)
     }
 
-    /// The root entry, represented as a node of one entry.
     /// The number of frames that hold nodes of `space`.
     fn frames_in_pools(&self, space: Space) -> usize {
         self.spaces.own(space).map_or(0, |pools| pools.iter().map(Pool::frames).sum())
     }
 
+    /// The root entry, represented as a node of one entry.
     const fn root_table(space: Space) -> Table {
         Table { start: space.root(), shift: ALL_SHIFT, low: ALL_SHIFT }
     }
@@ -262,8 +262,8 @@ impl Pages for Guarded {
 
     fn frees_max(&self, space: Space, pages: usize) -> usize {
         let frames = self.frames_in_pools(space);
-        // With a page its pair goes, the node above if one entry is left in it, and a node that is
-        // taken apart.
+        // The removal of a page can remove three nodes: the pair of the page, the node above if one
+        // entry is left in it, and a node that is split into nodes of two entries.
         frames.min(pages.saturating_mul(3))
     }
 

@@ -42,7 +42,7 @@ struct Prepared {
     taken: Vec<(PhysAddr, u32)>,
 }
 
-/// Adds an element to a list, or fails with the list as it was.
+/// Adds an element to a list. If no memory is left, the list does not change.
 fn add<T>(list: &mut Vec<T>, element: T) -> Result<(), Error> {
     list.try_reserve(1)?;
     list.push(element);
@@ -203,7 +203,7 @@ impl Guarded {
             }
         }
         let is_inside = |entry: &Entry| range.covers(entry.range());
-        // A node with one entry does not stay.
+        // The new page would be the only entry of this node, and nodes with one entry are removed.
         if table.entries(memory).all(|entry| is_inside(&entry)) {
             if let Some(entry) = Entry::read(from, memory) {
                 add(&mut prepared.gone, entry)?;

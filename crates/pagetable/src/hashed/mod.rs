@@ -102,13 +102,14 @@ impl Hashed {
         store.expect("a space has a store of its own or shares one")
     }
 
-    /// The ways to hash an address for which the table has entries, in the order in which a walk
-    /// tries them.
-    /// The store of a space, if the space exists.
+    /// The store of `space`, or the store that all spaces share. `None` if the space does not
+    /// exist.
     fn store_of(&self, space: Space) -> Option<&Store> {
         self.shared.as_ref().or_else(|| self.spaces.own(space)?.as_ref())
     }
 
+    /// The ways to hash an address for which the table has entries, in the order in which a walk
+    /// tries them.
     #[inline]
     fn probes(&self, space: Space) -> impl Iterator<Item = usize> + use<> {
         let used = self.store_of(space).map_or([false; _], Store::probes);

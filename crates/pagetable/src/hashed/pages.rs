@@ -88,7 +88,8 @@ impl Hashed {
 }
 
 impl Hashed {
-    /// Removes all entries of `space`, one after the other, without memory for a list of them.
+    /// Removes all entries of `space` without memory for a list of them: searches for the last
+    /// entry and removes it until no entry is left.
     #[cold]
     fn release_all(&mut self, space: Space, memory: &mut impl Memory, flush: &mut Flush) {
         loop {
@@ -176,7 +177,8 @@ impl Pages for Hashed {
             if is_short {
                 return self.release_all(space, memory, flush);
             }
-            // From the end, so that what comes before an entry is still there.
+            // The last entries are removed first, so that the predecessor of each entry in its
+            // chain still exists.
             for link in of_space.into_iter().rev() {
                 self.release(space, link, memory, flush);
             }
@@ -212,7 +214,7 @@ impl Pages for Hashed {
 
     fn frees_max(&self, space: Space, pages: usize) -> usize {
         let frames = self.store_of(space).map_or(0, Store::frames);
-        // A page has one entry in a frame, unless it has copies.
+        // Without replication, a page has one entry, so its removal frees at most one frame.
         if self.shape.replicated { frames } else { frames.min(pages) }
     }
 

@@ -51,12 +51,12 @@ impl Store {
         })
     }
 
-    /// Frees all entries of overflow chains; their frames are in `flush`.
-    /// The number of frames with nodes.
+    /// The number of frames that hold entries of overflow chains.
     pub(super) fn frames(&self) -> usize {
         self.pools.iter().map(Pool::frames).sum()
     }
 
+    /// Frees all entries of overflow chains, and adds their frames to `flush`.
     pub(super) fn put_all(self, flush: &mut Flush) {
         self.pools.into_iter().for_each(|pool| pool.put_all(flush));
     }

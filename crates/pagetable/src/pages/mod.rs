@@ -137,7 +137,7 @@ pub(crate) trait Pages {
     /// The entry of the page that holds `addr`.
     fn find(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Found>;
 
-    /// Appends to `found` every page that overlaps `range`, in any order.
+    /// Calls `each` with every page that overlaps `range`, in any order.
     fn gather(
         &self,
         space: Space,
@@ -146,20 +146,22 @@ pub(crate) trait Pages {
         each: &mut impl FnMut(Found),
     );
 
-    /// Whether [`Pages::gather`] finds a page several times, once for each of its entries.
+    /// Whether [`Pages::gather`] reports a page several times, once for each of its entries.
     fn repeats(&self) -> bool {
         false
     }
 
-    /// A page that [`Pages::gather`] has found, with the usage of all its entries.
+    /// Returns `found`, a page that [`Pages::gather`] has reported, with the usage bits of all of
+    /// its entries combined.
     fn with_all_usage(&self, _space: Space, found: Found, _memory: &impl Memory) -> Found {
         found
     }
 
-    /// The largest number of frames that are free after `pages` pages of the space have been removed.
+    /// An upper bound of the number of frames that the removal of `pages` pages of the space frees.
     fn frees_max(&self, space: Space, pages: usize) -> usize;
 
-    /// The number of frames that are free after the space, which exists, has been closed.
+    /// An upper bound of the number of frames that [`Pages::close`] frees for the space, which must
+    /// exist.
     fn frames_of(&self, space: Space, memory: &impl Memory) -> usize;
 
     /// Maps the pages of `run`: all of them or, after an error, none. The table supports their size

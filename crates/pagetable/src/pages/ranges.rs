@@ -36,7 +36,7 @@ fn sorted<P: Pages>(
     Ok(found)
 }
 
-/// The first page that overlaps `range`.
+/// Finds the page with the lowest address that overlaps `range`, without a list.
 fn first_page<P: Pages>(
     table: &P,
     space: Space,
@@ -52,11 +52,13 @@ fn first_page<P: Pages>(
     first.map(|found| table.with_all_usage(space, found, memory))
 }
 
-/// The pages of a range, by ascending address. For a single base page, the usual case, no list is allocated.
+/// The pages of a range, by ascending address. For a range of one base page, the usual case, no
+/// list is allocated.
 enum Gathered {
     One(Option<Found>),
     Many(vec::IntoIter<Found>),
-    /// The part of the range that is left. There is no memory for a list, so each page is searched for.
+    /// The remaining part of the range. No memory was left for a list, so each next page is
+    /// searched for.
     Sought(Option<VirtRange>),
 }
 
@@ -68,7 +70,7 @@ impl Gathered {
         }
     }
 
-    /// The next page. The pages before it may have been removed meanwhile.
+    /// Returns the next page. The caller may have removed the previous pages.
     #[inline]
     fn next<P: Pages>(&mut self, table: &P, space: Space, memory: &impl Memory) -> Option<Found> {
         match self {
@@ -87,7 +89,7 @@ impl Gathered {
         }
     }
 
-    /// The largest number of pages, if it is known.
+    /// An upper bound of the number of remaining pages; `usize::MAX` if it is not known.
     fn count(&self) -> usize {
         match self {
             Gathered::One(_) => 1,
@@ -267,7 +269,7 @@ impl<P: Pages> PageTable for P {
         let mut pages = whole(self, space, range, memory)?;
         flush.try_reserve(self.frees_max(space, pages.count()))?;
         while let Some(found) = pages.next(self, space, memory) {
-            // Before the entry is another page's.
+            // The note is read before the entry can be reused for another page.
             let note = noted(self, &found, memory).note;
             let pte = self.remove(space, found.page, memory, &mut flush);
             flush.add(found.page, pte.global());

@@ -32,16 +32,17 @@ struct Survey<'a, M, A> {
     stock: Stock,
 }
 
-/// Frames for tables, in the order in which they are needed. One page needs at most one for each level below
-/// the root, so that most maps need no memory of the heap.
+/// Frames for tables, in the order in which the tables are created. A page needs at most one frame
+/// per level below the root, so most calls that map pages need no heap memory.
 pub(super) type Stock = Few<(PhysAddr, PageSize), 4>;
 
-/// An empty stock.
+/// Returns an empty stock.
 pub(super) const fn no_stock() -> Stock {
     Few::new((PhysAddr::new(0), PageSize::SIZE_4K))
 }
 
-/// The state of a fill, which takes tables from `stock`, of which `used` are in use.
+/// The state while a run of pages is entered in the tree. New tables get the frames of `stock`; the
+/// first `used` frames have been used.
 struct Fill<'a, M> {
     run: &'a Run<'a>,
     space: Space,

@@ -94,13 +94,14 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// The largest number of tables, with the root, in this memory.
+    /// An upper bound of the number of tables, including the root, that occupy the memory `taken`.
     fn tables_max(&self, taken: Footprint) -> usize {
         let root = self.frame_size(self.format.levels()).bytes();
         1 + (taken.frame_bytes.saturating_sub(root) / self.format.page_size(1).bytes()) as usize
     }
 
-    /// Makes room in `flush` for all tables that may become empty when the pages of `range` are unmapped.
+    /// Reserves memory in `flush` for all tables that may become empty when the pages of `range`
+    /// are unmapped.
     #[inline]
     fn reserve_tables(
         &self,

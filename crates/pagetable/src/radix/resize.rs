@@ -115,8 +115,8 @@ impl<F: Format> Radix<F> {
         Ok(Exchanged { flush, mapped, pending })
     }
 
-    /// The largest number of entries that have to be completed if these pages get the size `to`: the entries
-    /// of each page that changes.
+    /// An upper bound of the number of entries that [`Radix::complete`] has to complete if these
+    /// pages get the size `to`: the sum of the entries of each page whose size changes.
     fn pending_max(&self, before: &[Mapping], to: PageSize) -> usize {
         let pages = before.iter().map(|mapping| mapping.translation.page.size());
         let entries = pages.filter(|size| *size != to).map(|size| {

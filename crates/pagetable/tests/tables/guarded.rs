@@ -131,8 +131,8 @@ fn nodes_come_and_go_with_what_parts_there() {
     }
 }
 
-/// A walk that begins at a node makes the last references of the whole walk. An MMU cache relies on
-/// this property, for every node that a walk passes.
+/// A walk that begins at a node makes exactly the last references of the walk from the root. An MMU
+/// cache relies on this property for every node that a walk passes.
 #[test]
 fn a_walk_from_a_node_is_the_tail_of_the_whole_walk() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);

@@ -124,13 +124,14 @@ const USED: Usage = Usage { referenced: true, dirty: true, marked: false };
 /// Trees with more than five levels.
 const DEEP: [&str; 1] = ["mpt"];
 
-/// Pages that need many tables, and a page that needs a table at each level.
+/// Runs the operations on pages that need many tables, and on a page that needs a table at each
+/// level.
 #[test]
 fn each_allocation_is_refused_once() {
     check(|name| !SLOW.contains(&name));
 }
 
-/// Tables whose data are in many allocations, each of which is refused once.
+/// Tables that make many allocations, each of which is refused once.
 const SLOW: [&str; 5] = ["adaptive", "hashed", "clustered", "cuckoo", "cached"];
 
 #[test]
