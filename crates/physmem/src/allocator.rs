@@ -19,36 +19,28 @@ use crate::{
 ///
 /// # Memory that the allocator itself needs
 ///
-/// No method panics if the heap has no memory left. A request fails then, with everything as it was, and
-/// [`crate::Physmem::is_short_of_memory`] tells why. To free frames needs no memory. A request can cause the
-/// following allocations:
+/// No method panics if the heap has no memory left. The request then fails and changes nothing, and
+/// [`crate::Physmem::is_short_of_memory`] returns true. Freeing frames needs no memory. A request
+/// can cause the following allocations:
 ///
-/// * [`crate::FrameTable`], below every allocator: room for the descriptors of 512 frames (16 KiB) when one of
-///   them is first allocated.
-/// * [`crate::SizeLists`]: a part of its bitmap, for 32768 frames, when one of these is first allocated (4 KiB).
-/// * [`crate::Reservations`]: a reservation with its bitmap when it is made; room in the list of reservations of
-///   its size, and in the list of broken ones. Without memory the page gets a frame without a reservation.
+/// * [`crate::FrameTable`], below every allocator: the descriptors of 512 frames when one of these
+///   frames is first allocated (16 KiB).
+/// * [`crate::SizeLists`]: a part of its bitmap, for 32768 frames, when one of these frames is
+///   first allocated (4 KiB).
+/// * [`crate::Reservations`]: a reservation with its bitmap when it is made, and an entry in the
+///   list of reservations of its size and in the list of broken reservations. If no memory is left
+///   for them, the page gets a frame without a reservation.
 /// * [`crate::Physmem::set_zeroed`]: an entry for the block in a list.
 ///
-/// A kernel whose heap gets its pages from a [`crate::Physmem`] must not allocate from the heap while it
-/// holds that memory's lock. It therefore sets memory aside for the following list, which has all
-/// allocations that a request can cause:
+/// A kernel whose heap gets its pages from a [`crate::Physmem`] must not allocate from the heap
+/// while it holds that memory's lock. It therefore calls [`crate::Physmem::reserve_descriptors`]
+/// when it starts. Requests to [`crate::Buddy`], [`crate::PageBlocks`], [`crate::Magazine`],
+/// [`crate::Apart`], [`crate::Restrictive`], [`crate::Contiguous`], [`crate::Scattered`] and
+/// [`crate::Nodes`] then cause no allocation.
 ///
-/// * [`crate::FrameTable`], below every allocator: the descriptors of 512 frames when one of them is
-///   first changed on its own (16 KiB), and a list of chunks that grows with the highest frame in use.
-/// * [`crate::SizeLists`]: a part of its bitmap, for 32768 frames, when one of these frames is
-///   first taken (4 KiB).
-/// * [`crate::Reservations`]: a reservation with its bitmap when it is made; the list of reservations of
-///   its size, which grows with the highest block; and an entry in the list of broken reservations.
-/// * [`crate::Contiguous::place`](crate::Places::place): a list of the free runs, during the search.
-/// * [`crate::Physmem::set_zeroed`]: an entry for the block in an ordered set. A request that takes a part
-///   of such a block collects the numbers of these blocks.
-///
-/// [`crate::Buddy`], [`crate::PageBlocks`], [`crate::Magazine`], [`crate::Apart`], [`crate::Restrictive`],
-/// [`crate::Contiguous`], [`crate::Scattered`] and [`crate::Nodes`]: no request to these allocates then.
-///
-/// Infallible is what is done once or for reports: the creation of the allocators themselves,
-/// [`crate::Aging`], [`crate::Coalesced::new`], [`crate::Reserver::orders`] and [`crate::Reserver::counts`].
+/// The following still panics if no memory is left: the constructors of allocators,
+/// [`crate::Aging`], [`crate::Coalesced::new`], [`crate::Reserver::orders`] and
+/// [`crate::Reserver::counts`].
 pub trait Allocator {
     /// Allocates a block of `2^request.order` free frames.
     fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId>;

@@ -19,7 +19,8 @@ impl Bitmap {
     /// number.
     pub(crate) fn set(&mut self, first: FrameId, order: u32, free: bool) {
         let (at, bits) = (first.0 as usize, 1usize << order);
-        // Frames that were never in use are free.
+        // The frames of a part that does not exist have never been in use, so they count as free
+        // already.
         if free && bits <= CHUNK_BITS && !self.has(at / CHUNK_BITS) {
             return;
         }
@@ -40,13 +41,13 @@ impl Bitmap {
         }
     }
 
-    /// Whether a part of the map exists.
+    /// Whether the part with this number exists.
     fn has(&self, number: usize) -> bool {
         self.chunks.get(number).is_some_and(Option::is_some)
     }
 
-    /// Makes the parts of the map for `2^order` frames from `first`, so that they can be set without memory.
-    /// Returns whether there was enough memory.
+    /// Allocates the parts of the map for `2^order` frames from `first`, so that setting their bits
+    /// needs no memory. Returns whether there was enough memory.
     pub(crate) fn reserve(&mut self, first: FrameId, order: u32) -> bool {
         let (at, bits) = (first.0 as usize, 1usize << order);
         (at / CHUNK_BITS..(at + bits).div_ceil(CHUNK_BITS))
@@ -66,7 +67,7 @@ impl Bitmap {
         Ok(())
     }
 
-    /// A part of the map, which exists.
+    /// The part with this number, which must exist.
     fn chunk(&mut self, number: usize) -> &mut [u64] {
         self.chunks[number].as_mut().expect("the part was made when a frame in it was first used")
     }

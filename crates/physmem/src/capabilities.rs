@@ -166,11 +166,11 @@ pub trait Reserver {
     /// which it belongs, and the page of the object for which its first frame is reserved.
     fn reservation(&self, frame: FrameId) -> Option<(FrameId, u32, u32, u64)>;
 
-    /// The next reservation that was broken, and has not been returned yet: its first frame and log2 of its
-    /// frames.
+    /// Returns the next broken reservation that has not been returned yet: its first frame and log2
+    /// of its number of frames.
     fn next_broken(&mut self) -> Option<(FrameId, u32)>;
 
-    /// The largest size of the allocator's reservations, as log2 of its frames.
+    /// The largest size of the allocator's reservations, as log2 of the number of frames.
     fn largest_order(&self) -> Option<u32>;
 }
 

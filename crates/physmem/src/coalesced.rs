@@ -85,10 +85,10 @@ impl Coalesced {
         made.expect("there is memory for a list of page sizes")
     }
 
-    /// See [`Coalesced::new`].
+    /// Like [`Coalesced::new`], but returns an error if no memory is left.
     ///
     /// # Errors
-    /// Fails if no memory is left.
+    /// Fails if no memory is left for the list of page sizes.
     pub fn try_new(
         frames: Range<u32>,
         thresholds: &[(u32, u64)],
@@ -98,7 +98,8 @@ impl Coalesced {
         let mut classes: Vec<Class> = Vec::new();
         classes.try_reserve_exact(thresholds.len())?;
         for class in thresholds.iter().map(class) {
-            // A large page that is found needs no smaller ones.
+            // The largest size comes first: if a large page is found, its parts need not be
+            // searched for smaller pages.
             let place = classes.partition_point(|other| other.order >= class.order);
             classes.insert(place, class);
         }

@@ -38,7 +38,7 @@ impl<A: Allocator> Places for Contiguous<A> {
         let first = table.frames().start.next_multiple_of(step);
         let end = table.frames().end >> self.order << self.order;
         let wanted = u32::try_from(frames).unwrap_or(u32::MAX).checked_next_multiple_of(step)?;
-        // What lies before the rover comes last.
+        // The search starts at the rover and continues with the frames before it.
         let rover = self.rover.clamp(first, end.max(first));
         let mut largest: Option<(u32, u32)> = None;
         let mut found = None;

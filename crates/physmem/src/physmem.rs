@@ -24,8 +24,8 @@ use crate::{
 pub struct Physmem<A = Buddy> {
     table: FrameTable,
     allocator: A,
-    /// The free blocks that have been filled with zeros, as the numbers of their first frames, and
-    /// log2 of their number of frames.
+    /// The free blocks that have been filled with zeros, as the numbers of their first frames. The
+    /// next field has log2 of their number of frames.
     zeroed: Vec<u32>,
     zeroed_order: u32,
     /// Whether the block that was allocated last had been filled with zeros.
@@ -47,7 +47,7 @@ pub enum GeometryError {
         /// The base frame's size.
         base: PageSize,
     },
-    /// No memory is left for the descriptors.
+    /// The heap has no memory left for the descriptors.
     NoMemory,
 }
 
@@ -150,19 +150,21 @@ impl<A: Allocator> Physmem<A> {
         self.table.get_mut(frame)
     }
 
-    /// Reserves memory for the descriptors of all frames. Without this, the memory for 512 descriptors is
-    /// reserved when a frame of theirs is first allocated, and a request fails if there is none. A kernel
-    /// whose heap takes its pages from this memory calls this when it starts: it must not allocate from the
-    /// heap under the lock of this memory.
+    /// Reserves memory for the descriptors of all frames. Without this call, memory for 512
+    /// descriptors is reserved when one of their frames is first allocated, and the request fails
+    /// if no memory is left. A kernel whose heap gets its pages from this memory calls the function
+    /// when it starts, because it must not allocate from the heap while it holds the lock of this
+    /// memory.
     ///
     /// # Errors
-    /// Fails if no memory is left. A later call continues.
+    /// Fails if no memory is left. The descriptors that have been reserved stay reserved, and a
+    /// later call reserves the others.
     pub fn reserve_descriptors(&mut self) -> Result<(), GeometryError> {
         if self.table.reserve_all() { Ok(()) } else { Err(GeometryError::NoMemory) }
     }
 
-    /// Whether the heap had no memory for descriptors, or for other data of the allocator, that the last request
-    /// needed. If that request failed, there may be free frames nevertheless.
+    /// Whether the last request found no heap memory for descriptors or for other data of the
+    /// allocator. If that request failed, there may still be free frames.
     pub const fn is_short_of_memory(&self) -> bool {
         self.table.is_short()
     }
@@ -336,10 +338,11 @@ impl<A: Allocator> Physmem<A> {
     /// such blocks must have the same order.
     ///
     /// # Panics
-    /// If the block is in use.
+    /// Panics if the block is in use.
     ///
     /// # Errors
-    /// Fails if no memory is left for the record. The block counts as not filled.
+    /// Fails if no memory is left for the record. The block then does not count as filled with
+    /// zeros.
     pub fn set_zeroed(&mut self, first: FrameId, order: u32) -> Result<(), TryReserveError> {
         let frames = first.0..first.0 + (1 << order);
         let mut states = frames.map(|number| self.table.get(FrameId(number)).state());
@@ -383,7 +386,8 @@ impl<A: Allocator> Physmem<A> {
         let mut first = frames.start;
         while first < frames.end {
             let order = (frames.end - first).ilog2().min(first.trailing_zeros()).min(31);
-            // The first descriptor of a chunk is in no chunk.
+            // The descriptor of the first frame of a chunk is stored outside the chunk, so it needs
+            // no reservation.
             if !first.is_multiple_of(1 << CHUNK_SHIFT) && !self.table.reserve(FrameId(first), 0) {
                 return Err(GeometryError::NoMemory);
             }

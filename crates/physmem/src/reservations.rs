@@ -36,11 +36,11 @@ pub struct Reservations<A> {
     inner: A,
     /// The reservations of each size, the largest first.
     levels: Vec<Level>,
-    /// The reservations broken since the last [`Reserver::take_broken`]: first frame and log2 of
-    /// the number of frames.
-    /// There is room for all reservations, so that to break one needs no memory.
+    /// The broken reservations that [`Reserver::next_broken`] has not returned yet, each with its
+    /// first frame and log2 of its number of frames. The list has capacity for all reservations, so
+    /// that breaking a reservation needs no memory.
     broken: VecDeque<(FrameId, u32)>,
-    /// The number of reservations.
+    /// The number of reservations that are not broken.
     live: usize,
 }
 
@@ -58,11 +58,11 @@ struct Level {
     counts: ReservationCounts,
 }
 
-/// A reservation: a block that is held for pages of one object.
-/// A value in memory of its own: an array of one, since only arrays can be made without a panic if no memory is
-/// left.
+/// A value on the heap. It is an array of one element, because an array can be created without a
+/// panic if no memory is left; `Box::new` panics.
 type One<T> = Box<[T; 1]>;
 
+/// A reservation: a block that is held for pages of one object.
 struct Reservation {
     object: u32,
     /// The page of the object for which the block's first frame is reserved.
@@ -266,7 +266,7 @@ impl Level {
         self.counts.unplaced[why as usize] += 1;
     }
 
-    /// Makes room for a reservation of any of the first `blocks` blocks.
+    /// Reserves memory so that each of the first `blocks` blocks can have a reservation.
     fn prepare(&mut self, blocks: u32) -> Result<(), TryReserveError> {
         let all = (blocks - self.first_block) as usize;
         self.blocks.try_reserve_exact(all.saturating_sub(self.blocks.len()))
@@ -339,7 +339,8 @@ impl Level {
 }
 
 impl Reservation {
-    /// A reservation of `2^order` frames, none of which is taken.
+    /// Creates a reservation of `2^order` frames, none of which is taken. Fails if no memory is
+    /// left.
     fn new(order: u32, object: u32, index: u64) -> Result<One<Reservation>, TryReserveError> {
         let mut map = Vec::new();
         let words = (1usize << order).div_ceil(64);
@@ -436,7 +437,7 @@ impl<A: Allocator> Allocator for Reservations<A> {
             if let Some(first) = self.inner.allocate(table, request) {
                 return Some(first);
             }
-            // To break a reservation gives no memory for descriptors.
+            // If memory for descriptors is missing, breaking a reservation does not help.
             if table.is_short() || !self.break_for(table, request.order) {
                 return None;
             }

@@ -121,8 +121,9 @@ impl SizeLists {
         true
     }
 
-    /// Reserves all memory that frames of a free block of `2^from` frames need while they are in use. Returns
-    /// whether there was enough.
+    /// Reserves all memory that the allocation of the `2^order` frames from `first`, which are part
+    /// of a free block of `2^from` frames, and their later return need. Returns whether there was
+    /// enough memory.
     fn reserve(
         &mut self,
         table: &mut FrameTable,
@@ -133,7 +134,9 @@ impl SizeLists {
         if !has_bits {
             table.set_short();
         }
-        // What is left of a page is divided into smaller ones, which may begin inside all its chunks.
+        // The rest of the block is divided into smaller free blocks. These can begin in every chunk
+        // of the smallest page that contains the frames and has at least one chunk, so all of these
+        // descriptors are reserved.
         let mut divided = self.classes.iter().map(|class| class.order);
         let divided = divided.find(|&of| of >= order.max(CHUNK_SHIFT) && of <= from);
         let divided = divided.unwrap_or(order);

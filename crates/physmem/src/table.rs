@@ -5,12 +5,12 @@ use addr::{PageSize, PhysAddr};
 
 use crate::frame::{FrameId, Pfdat, State};
 
-/// A chunk is 512 base frames: a page of 2M with base frames of 4K, the most frequent size of a
-/// large allocation.
+/// log2 of the base frames per chunk. A chunk has 512 base frames, which with frames of 4K is a
+/// page of 2M, the most frequent size of a large allocation.
 pub(crate) const CHUNK_SHIFT: u32 = 9;
 const CHUNK_FRAMES: usize = 1 << CHUNK_SHIFT;
 
-/// A node has a number of eight bits.
+/// The largest number of NUMA nodes: a descriptor stores the node's number in eight bits.
 const NODES_MAX: usize = 256;
 
 /// The page-frame descriptors of a range of physical memory: the array of *pfdats* of G98 section
@@ -40,7 +40,7 @@ pub struct FrameTable {
     nodes: Vec<u32>,
     firsts: Vec<Pfdat>,
     others: Vec<Others>,
-    /// Whether no memory was left for data of the last request.
+    /// Whether the last request found no memory for its data.
     is_short: bool,
     /// The number of base frames in each state.
     counts: [u64; State::ALL.len()],
@@ -49,8 +49,8 @@ pub struct FrameTable {
 /// The descriptors of a chunk except the first.
 enum Others {
     /// All these descriptors are equal: they have this state and no other contents. The memory for
-    /// storing them separately is reserved when a frame of the chunk is first in use. It is not
-    /// touched before it is needed.
+    /// storing them separately is reserved when a frame of the chunk is first in use, and written
+    /// only when the descriptors become different.
     Alike(State, Option<Vec<Pfdat>>),
     /// Each descriptor is stored separately.
     Written(Box<Chunk>),
@@ -63,7 +63,8 @@ impl FrameTable {
     /// Descriptors of `frames`, all free, on one node.
     pub(crate) fn new(base: PageSize, frames: Range<u32>) -> Result<FrameTable, TryReserveError> {
         let mut counts = [0; State::ALL.len()];
-        // Memory that is not touched before a frame there is used.
+        // The lists only reserve memory here. They are filled when a frame of the chunk is first
+        // used.
         let chunks = (frames.end as usize).div_ceil(CHUNK_FRAMES);
         let (mut firsts, mut others, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
         firsts.try_reserve_exact(chunks)?;
@@ -74,8 +75,8 @@ impl FrameTable {
         Ok(FrameTable { base, nodes, frames, firsts, others, is_short: false, counts })
     }
 
-    /// Reserves the memory for all descriptors of `2^order` frames from `first`, so that neither their use nor
-    /// their return needs memory. Returns whether there was enough.
+    /// Reserves the memory for all descriptors of `2^order` frames from `first`, so that neither
+    /// allocating nor freeing the frames needs memory. Returns whether there was enough memory.
     #[inline]
     pub(crate) fn reserve(&mut self, first: FrameId, order: u32) -> bool {
         let (number, _) = split(first.0);
@@ -105,24 +106,25 @@ impl FrameTable {
         true
     }
 
-    /// Reserves the memory for the descriptors of all frames.
+    /// Reserves the memory for the descriptors of all frames. Returns whether there was enough
+    /// memory.
     pub(crate) fn reserve_all(&mut self) -> bool {
         let (first, last) =
             (self.frames.start >> CHUNK_SHIFT, self.frames.end.div_ceil(CHUNK_FRAMES as u32));
         (first..last).all(|number| self.reserve(FrameId(number << CHUNK_SHIFT), 0))
     }
 
-    /// Records that no memory was left for the data of an allocator.
+    /// Records that the current request found no memory for data of an allocator.
     pub(crate) fn set_short(&mut self) {
         self.is_short = true;
     }
 
-    /// Whether no memory was left for the request that runs, or ran last.
+    /// Whether the current request, or else the last one, found no memory for its data.
     pub(crate) const fn is_short(&self) -> bool {
         self.is_short
     }
 
-    /// A request begins.
+    /// Records that a new request begins, for which no memory has been missing yet.
     #[inline]
     pub(crate) fn begin(&mut self) {
         self.is_short = false;
@@ -132,7 +134,8 @@ impl FrameTable {
     /// each node.
     pub(crate) fn set_nodes(&mut self, ends: &[u32]) {
         debug_assert!(self.firsts.is_empty(), "nodes are set before any frame is used");
-        // There is room for as many nodes as have numbers.
+        // This needs no memory: the constructor has reserved memory for the largest number of
+        // nodes.
         self.nodes.clear();
         self.nodes.extend_from_slice(ends);
     }
@@ -432,7 +435,8 @@ impl FrameTable {
         let (state, kept) = (*state, kept.take());
         let first = number << CHUNK_SHIFT;
         let node = |place: usize| self.node_of(FrameId((first + place) as u32));
-        // Nothing is allocated for a frame that was in use: its memory has been kept since.
+        // A frame of the chunk has been in use, so the memory was reserved then and nothing is
+        // allocated here.
         let mut chunk = kept.unwrap_or_default();
         chunk.clear();
         chunk.extend((0..CHUNK_FRAMES).map(|place| Pfdat::free(node(place)).handed_over(state)));

@@ -20,7 +20,7 @@ fn state<A: Allocator>(memory: &Physmem<A>, moves_free: bool) -> (Vec<Pfdat>, u6
     let mut all: Vec<Pfdat> = frames.map(|frame| memory.table().get(FrameId(frame))).collect();
     let orders = if moves_free { 0 } else { 20 };
     if moves_free {
-        // Frames that are free may change places in the free lists.
+        // Free frames may have moved between free lists, so their descriptors are not compared.
         all.retain(|pfdat| pfdat.state() != State::Free);
     }
     let blocks = (0..orders).map(|order| memory.allocator().free_blocks(order)).collect();
@@ -40,7 +40,7 @@ fn check<A: Allocator>(name: &str, moves_free: bool, mut memory: Physmem<A>) {
         let states = [State::Movable, State::Kernel, State::Table];
         let mut request = Request::new(order, states[rng.random_range(0..3)]);
         if order == 0 && rng.random_bool(0.7) {
-            // The next page of an object, for reservations.
+            // The request is for the next page of an object, so that it uses reservations.
             let (object, index, end) = (1, step, 1 << 20);
             let (before, after) = (None, None);
             let place = ObjectPage { object, index, first: 0, end, grows: true, before, after };

@@ -1,12 +1,12 @@
-//! The allocator of a test program, which refuses single allocations as if no memory were left.
+//! The heap allocator of a test program. It refuses single allocations as if no memory were left.
 //!
 //! ```text
 //!   refusing(3, operation)     its third allocation: no memory     it must return an error, or do without
 //!   without(operation)         each allocation: no memory          what frees memory must need none
 //! ```
 //!
-//! An operation that relies on an allocation ends the program: the standard library aborts if an allocation
-//! fails that has no error. Data of the tests themselves is allocated by [`unrefused`].
+//! If an operation uses an allocation that cannot report an error, the refusal ends the program,
+//! because the standard library aborts. Data of the tests themselves is allocated in [`unrefused`].
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -14,11 +14,11 @@ use std::{
     ptr,
 };
 
-/// The allocations of a thread that are refused.
+/// Which allocations of a thread are refused.
 #[derive(Clone, Copy)]
 enum Refused {
     None,
-    /// The allocation after this number of successful ones.
+    /// The allocation that follows this number of successful allocations.
     After(u64),
     All,
 }
@@ -33,7 +33,7 @@ struct Heap;
 static HEAP: Heap = Heap;
 
 fn is_refused() -> bool {
-    // A panic needs memory for its message.
+    // A panicking thread is never refused memory, because the panic message needs memory.
     if std::thread::panicking() {
         return false;
     }
@@ -52,10 +52,10 @@ fn is_refused() -> bool {
     refused.unwrap_or(false)
 }
 
-// SAFETY: every block is one of the system's allocator.
+// SAFETY: every block is allocated and freed by the system's allocator, which keeps the contract.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of `alloc`.
+        // SAFETY: the caller fulfils the contract of `alloc`, which is passed on unchanged.
         if is_refused() { ptr::null_mut() } else { unsafe { System.alloc(layout) } }
     }
 
@@ -70,7 +70,7 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// Restores what is refused, also after a panic.
+/// Restores the previous setting when it is dropped, also after a panic.
 struct Back(Refused);
 
 impl Drop for Back {
@@ -85,8 +85,8 @@ fn with<R>(refused: Refused, f: impl FnOnce() -> R) -> (R, Refused) {
     (done, REFUSED.get())
 }
 
-/// Runs `f` and refuses its allocation with this number, from 1 on. Returns whether there was such an
-/// allocation.
+/// Runs `f` and refuses the `number`-th allocation, counted from 1. Returns whether there was such
+/// an allocation.
 pub(crate) fn refusing<R>(number: u64, f: impl FnOnce() -> R) -> (R, bool) {
     let (done, left) = with(Refused::After(number - 1), f);
     (done, matches!(left, Refused::None))
