@@ -32,7 +32,7 @@ impl Histogram {
         self.buckets[bucket] += 1;
     }
 
-    /// The mean duration; 0 if no durations were counted.
+    /// The mean duration in cycles; 0 if no durations were counted.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.cycles as f64 / self.count as f64 }
     }

@@ -60,8 +60,8 @@ const TURNS_BATCHES_MIN: usize = 4;
 pub(crate) enum Pace {
     /// All threads run at the same time.
     Free,
-    /// Threads in turn, one operation each. Only the operation is timed, not the waiting for the
-    /// other threads.
+    /// The threads run in turn, one operation each. Only the operation is timed, not the waiting
+    /// for the other threads.
     InTurn,
 }
 

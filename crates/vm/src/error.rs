@@ -122,7 +122,7 @@ impl fmt::Display for Error {
 impl core::error::Error for Error {}
 
 impl Error {
-    /// The error of an operation that a page table refused.
+    /// The error of an operation that a page table has refused with `error`.
     pub(crate) fn of_table(error: pagetable::Error) -> Error {
         match error {
             pagetable::Error::NoMemory => Error::NoMemory,

@@ -79,7 +79,8 @@ impl<H: Host> Kernel<'_, H> {
         let frame = self.frames(|memory| {
             let is_enough = free_pages(memory, base) > min;
             let frame = if is_enough { memory.allocate(&request).ok() } else { None };
-            // There may be frames, but no memory for their descriptors: evicting pages does not help.
+            // If frames are free and only memory for their descriptors is missing, evicting pages
+            // does not help.
             frame.ok_or_else(|| match is_enough && memory.is_short_of_memory() {
                 true => Error::NoMemory.into(),
                 false => Stop::Full,

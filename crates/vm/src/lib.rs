@@ -132,17 +132,24 @@
 //!
 //! # If the kernel's allocator has no memory left
 //!
-//! Faults, calls on regions, [`Kernel::create`] and [`Kernel::fork`] return [`Error::NoMemory`]. Regions and
-//! translations are then as they were; a page that a fault has brought in may stay in memory, where the next
-//! fault finds it. A failed fork leaves a child to be ended. Pages and spaces go without memory: eviction takes a
-//! few pages at a time, and [`Kernel::exit`] and the unmapping of whole regions need none.
+//! Faults, calls on regions, [`Kernel::create`] and [`Kernel::fork`] return [`Error::NoMemory`].
+//! Regions and translations are then unchanged. A page that a fault has read may stay in memory,
+//! where the next fault finds it. After a failed fork, the caller must end the child. Operations
+//! that free memory need none themselves: eviction handles a few pages at a time, and
+//! [`Kernel::exit`] and the unmapping of whole regions need no memory.
 //!
-//! The following still panics without memory: [`Vm::new`]; what only shows or checks the state
-//! ([`Kernel::check`], [`Vm::regions`], [`Vm::decisions`], views of a [`Pin`]); locking ([`Kernel::lock`] and
-//! faults in locked regions, which list wired pages); moves of pages ([`Kernel::coalesce`], upgrades, NUMA
-//! migration); faults for pages larger than base pages, where pages of several sizes are mixed;
-//! reservations of a fork's new objects; write-back; eager population; and everything of
-//! Linux's model ([`Settings::thp`]).
+//! The following still panics if no memory is left:
+//!
+//! * [`Vm::new`];
+//! * everything that only shows or checks the state ([`Kernel::check`], [`Vm::regions`],
+//!   [`Vm::decisions`], views of a [`Pin`]);
+//! * locking of pages ([`Kernel::lock`] and faults in locked regions, which list wired pages);
+//! * moves of pages ([`Kernel::coalesce`], upgrades, NUMA migration);
+//! * faults that load a large page where pages of several sizes are mapped;
+//! * reservations for the new objects of a fork;
+//! * write-back;
+//! * eager population;
+//! * the whole model of Linux ([`Settings::thp`]).
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -283,7 +283,7 @@ impl<H: Host> Kernel<'_, H> {
     pub(crate) fn remove(&mut self, at: &mut Within<'_>, pages: Range<u64>) -> Result<(), Error> {
         match self.remove_at_once(at, pages.clone()) {
             Err(Error::NoMemory) => {
-                // There is no memory for a list of the regions: one goes after the other.
+                // No memory is left for a list of the regions, so they are removed one by one.
                 at.known.regions.cut_ends(&pages)?;
                 while let Some(region) = at.known.regions.first_in(&pages) {
                     let part = region.pages.clone();

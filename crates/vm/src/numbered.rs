@@ -25,8 +25,8 @@ impl<X, L: Locks> Numbered<X, L> {
         Numbered { chunks: (0..CHUNKS).map(|_| L::Once::new()).collect() }
     }
 
-    /// An element. If its chunk does not exist yet, `make` creates the chunk's elements. `None` if there is no
-    /// memory for them.
+    /// Returns an element. If its chunk does not exist yet, `make` creates the chunk's elements.
+    /// `None` if no memory is left for them.
     pub(crate) fn get(&self, number: u32, make: impl Fn() -> X) -> Option<&X> {
         let (chunk, place) = place(number);
         let elements = self.chunks[chunk].try_get(|| {

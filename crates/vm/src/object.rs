@@ -84,7 +84,7 @@ struct Directory {
 }
 
 impl Directory {
-    /// The number that the next new object gets.
+    /// The number that the next new object will get.
     fn next(&self) -> ObjectId {
         ObjectId(self.unused.last().copied().unwrap_or(self.fresh))
     }
@@ -129,7 +129,8 @@ impl<L: Locks> Objects<L> {
         self.directory.with(site, |directory| {
             let new = directory.next();
             let make = || L::Mutex::new(Class::VmObject, None);
-            // A known object has its place, and a new one gets it before anything names the object.
+            // A known object already has a slot. The slot of a new object is created before its
+            // number is recorded anywhere.
             let id = match file.and_then(|key| directory.files.get(&key)) {
                 Some(known) => *known,
                 None => {

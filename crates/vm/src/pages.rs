@@ -19,10 +19,10 @@ use crate::{
 pub(crate) struct PageLists {
     pub(crate) policy: Box<dyn Replacement>,
     pub(crate) resident: Resident,
-    /// Idle large pages, which are unloaded, so that a fault shows whether they are used. For
-    /// each, by its first frame: log2 of its number of base frames.
+    /// Idle large pages, which are unloaded, so that a fault shows whether they are used. For each
+    /// of them, by its first frame, log2 of its number of base frames.
     pub(crate) idle: SortedMap<u32, u32>,
-    /// The number of spaces' pages that are wired.
+    /// The number of wired pages of all spaces.
     pub(crate) wired: u64,
     /// Frames that were allocated together, if Linux's folios are modelled.
     pub(crate) folios: Folios,

@@ -39,7 +39,8 @@ use crate::{
 impl<L: Locks> Vm<L> {
     /// Takes over a space of the HAT layer in which nothing is loaded.
     ///
-    /// If no memory is left for it, the layer still has the space, and the caller ends it there.
+    /// If no memory is left for the manager's data about the space, this fails. The space then
+    /// still exists in the HAT layer, and the caller must destroy it there.
     pub fn adopt(&self, space: HatSpace) -> Result<(), Error> {
         let empty = AddressSpace {
             regions: Regions::default(),
@@ -229,7 +230,8 @@ impl<H: Host> Kernel<'_, H> {
             match hat.duplicate(at.space, child, range, &mut below) {
                 // Faults load the pages that the child did not get.
                 Ok(()) | Err(LoadError::NoTableMemory) => {}
-                // Neither may keep the right to write. Faults load the pages of the parent again, too.
+                // No page of either space may stay writable, so the parent's pages are unloaded.
+                // Faults load the pages of both spaces again.
                 Err(LoadError::NoMemory) => {
                     let (memory, site, base) = (self.memory, self.site, self.vm.base);
                     let (hat, mut below) = self.hat();

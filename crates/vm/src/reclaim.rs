@@ -41,7 +41,7 @@ use crate::{
     sorted::SortedMap,
 };
 
-/// The number of pages that are evicted together if there is no memory for a list.
+/// The number of pages that are evicted together if no memory is left for a longer list.
 const FEW: usize = 16;
 
 /// The number of pages evicted together if a frame is needed immediately: Linux's
@@ -125,7 +125,8 @@ impl<H: Host> Kernel<'_, H> {
             if self.vm.sizes.len() > 1
                 && !whole.clone().all(|part| looked_at.insert(part, ()).is_ok())
             {
-                // It could be seen once more, as a part of a large page.
+                // The frame cannot be recorded as examined, so it could be examined again as a part
+                // of a large page.
                 self.enter_again([frame].into_iter());
                 break;
             }
@@ -179,7 +180,8 @@ impl<H: Host> Kernel<'_, H> {
         split + leaving.len() as u64 - failed
     }
 
-    /// Puts frames that the policy has chosen, and that stay, back into its lists.
+    /// Puts frames that the policy has chosen for eviction, but that stay in memory, back into the
+    /// policy's lists.
     fn enter_again(&self, frames: impl Iterator<Item = FrameId>) {
         for frame in frames {
             self.lists(|lists, memory| lists.enter(memory.allocator_mut().1, frame));
@@ -272,7 +274,8 @@ impl<H: Host> Kernel<'_, H> {
         }
     }
 
-    /// Removes all translations to these frames: with one shootdown, if there is memory for a list of them.
+    /// Removes all translations to these frames, with a single shootdown if there is memory for a
+    /// list of them.
     pub(crate) fn unload_frames(&mut self, frames: impl ExactSizeIterator<Item = FrameId>) {
         let (base, memory) = (self.vm.base, self.memory);
         let mut frames = frames.map(|frame| (memory.address(frame), base));
@@ -314,7 +317,7 @@ impl<H: Host> Kernel<'_, H> {
     }
 }
 
-/// Only this frame.
+/// The range that contains only this frame.
 fn only(FrameId(frame): FrameId) -> StepBy<Range<u32>> {
     (frame..frame + 1).step_by(1)
 }
@@ -378,7 +381,7 @@ impl<H: Host> Pages for Scan<'_, H> {
                 if known {
                     if let Some(first) = self.large_frames(at).next() {
                         let order = self.large_frames(at).count().ilog2();
-                        // Without memory for a note, the page is evicted in parts.
+                        // If no memory is left for the record, the page is later evicted in parts.
                         let _ = self.idle.insert(first.0, order + memory.order(self.base));
                     }
                     self.hat.unload_frames(&[(at, self.base)], &mut |_, _| (), &mut self.below);

@@ -135,7 +135,7 @@ impl Backing {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Regions(SortedMap<u64, Region>);
 
-/// Regions that were taken out; for one of them no memory is needed.
+/// A list of removed regions. A list of one region needs no heap memory.
 pub(crate) type Taken = SmallVec<[Region; 1]>;
 
 impl Regions {
@@ -186,7 +186,7 @@ impl Regions {
         before.take_while(move |region| region.pages.end > start)
     }
 
-    /// The first region with one of these pages.
+    /// The first region that contains one of these pages.
     pub(crate) fn first_in(&self, pages: &Range<u64>) -> Option<&Region> {
         if pages.is_empty() {
             return None;
@@ -386,8 +386,8 @@ impl Regions {
         }
     }
 
-    /// Cuts the regions at both ends of `pages`. If no region extends beyond an end, this needs no
-    /// memory. After an error nothing has changed.
+    /// Splits the regions that extend beyond an end of `pages` at that end. If there is no such
+    /// region, the function needs no memory. If it fails, nothing has changed.
     pub(crate) fn cut_ends(&mut self, pages: &Range<u64>) -> Result<(), TryReserveError> {
         let is_across = |page: u64| {
             let before = page.checked_sub(1).and_then(|before| self.0.up_to(&before));

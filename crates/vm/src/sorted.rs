@@ -17,7 +17,7 @@ use core::{
     ops::{Bound, RangeBounds},
 };
 
-/// No memory is left for data of the manager.
+/// The heap has no memory left for data of the memory manager.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoMemory;
 

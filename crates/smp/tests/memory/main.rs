@@ -9,7 +9,7 @@ extern crate alloc;
 #[path = "../../../vm/tests/vm/board.rs"]
 mod board;
 
-/// No memory is refused here.
+/// Replaces the test allocator's module: here no allocation is refused.
 mod heap {
     pub(crate) fn unrefused<R>(f: impl FnOnce() -> R) -> R {
         f()

@@ -301,7 +301,7 @@ impl<H: Host> Kernel<'_, H> {
                 self.platform.zero(self.address(FrameId(frame)), self.vm.base.bytes());
             }
             if self.frames(|memory| memory.set_zeroed(first, order)).is_err() {
-                // There is no memory for a note of it.
+                // No memory is left to record that the block is zeroed.
                 return;
             }
             self.work.zeroed_ahead += 1 << order;

@@ -23,7 +23,7 @@ fn at(page: u64) -> VirtAddr {
     VirtAddr::new(page << BASE.shift())
 }
 
-/// A space with one region, in which faults make large pages even if no call requests them.
+/// A space with one region, in which faults load large pages even if no call requests them.
 fn one(range: Range<u64>) -> (Small, HatSpace) {
     let mut world = Small::new(1 << 13, ALWAYS);
     let space = world.kernel().create().unwrap();

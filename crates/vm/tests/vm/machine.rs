@@ -104,7 +104,7 @@ impl Machine {
         }
     }
 
-    /// Stores to enough other pages that all pages which may be evicted are evicted.
+    /// Stores to so many other pages that every page that may be evicted is evicted.
     pub(crate) fn crowd(&mut self) {
         let space = self.space();
         let bytes = self.memory.get_mut().bytes() * 2;

@@ -34,7 +34,7 @@ use tables::TABLES;
 use vm::POLICIES;
 use world::World;
 
-/// The number of frames: so few that pages are evicted all the time.
+/// The number of frames. It is so small that pages are evicted all the time.
 const FRAMES: u64 = 150;
 const PLENTY: u64 = 1 << 15;
 

@@ -76,8 +76,8 @@ fn each_refused<R>(
     each_refused_of(true, prepare, act)
 }
 
-/// Like [`each_refused`]. If the operation is not `is_whole`, it may have done a part when it fails: a fault
-/// leaves a page in memory that it could not load, and the next one finds it there.
+/// Like [`each_refused`]. If `is_whole` is false, a failed operation may have been done in part: a
+/// fault may read a page into memory that it cannot load, and the next fault finds the page there.
 fn each_refused_of<R>(
     is_whole: bool,
     prepare: impl Fn() -> (Machine, Vec<HatSpace>),
@@ -202,7 +202,7 @@ fn faults() {
     ] {
         refused += each_refused_of(false, few, fault(at, kind));
     }
-    // A page comes back from disk, and others leave.
+    // A fault reads a page from disk, and other pages are evicted for it.
     refused += each_refused_of(false, used, fault(AT, Kind::Load));
     refused += each_refused_of(false, used, fault(AT, Kind::Store));
     refused += each_refused_of(false, used, fault(AT + 290 * PAGE, Kind::Store));
