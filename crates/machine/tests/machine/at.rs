@@ -38,7 +38,7 @@ fn a_price_and_marks_change_when_their_time_comes() {
     assert!(plain.changed_settings.is_empty());
     let never = [&OWN[..], &["os.at=[{time=100000000000, key=\"swap.io_cycles\", value=1}]"]];
     assert!(run("epyc-9005", &never.concat(), &rounds(4)).manager == plain.manager);
-    // Given in no order; both come.
+    // The changes are given in no particular order, and both take effect.
     let at = "os.at=[{time=1900, key=\"os.marks\", value={min=\"1M\", low=\"1M\", high=\"1M\"}}, \
               {time=100, key=\"os.replacement\", value=\"2q\"}]";
     let results = run("epyc-9005", &[&OWN[..], &[at]].concat(), &rounds(4));
@@ -167,7 +167,7 @@ fn at_each_miss(second_level: bool, walk_cycles: u64, at: &str, rows: Vec<Row>) 
 fn the_clock_has_each_lookup_and_each_walk() {
     for (second_level, walk_cycles) in [(true, 0), (true, 30), (false, 0), (false, 30)] {
         let step = 1 + if second_level { 7 } else { 0 } + walk_cycles;
-        // Whatever the first round costs, it is over by then.
+        // The first change is due after the first round, whatever the cost of this round.
         let first = 4000 * step;
         let at = format!(
             "os.at=[{{time={first}, key=\"os.replacement\", value=\"lru\"}}, \

@@ -94,7 +94,8 @@ fn every_page_table_and_policy_under_pressure() {
         let settings = [&small[..], table, &own].concat();
         let rows = life(seed, 3000);
         let tables = run("r4700", &settings, &rows).memory.table_bytes;
-        // All memory is kept for tables but for what they take and fewer pages than there are.
+        // The low mark reserves all memory except the tables' size and 40 pages, which is less than
+        // the number of pages.
         let kept = (32 << 20) - tables - (128 << 10) - 40 * 4096;
         let marks = marks(kept >> 10);
         let results = run("r4700", &[&settings[..], &[&marks]].concat(), &rows);
@@ -189,7 +190,8 @@ fn calls_fill_the_page_cache() {
         Row::Event(mmap(0, 100, 2, Some(7))),
         Row::Access(Kind::Load, addr(3), 8),
         Row::Access(Kind::Load, addr(4), 8),
-        // Whole pages need not be read first, parts of pages must be.
+        // Before a write, a page that is written in part must be read; a page that is written as a
+        // whole need not be.
         call("pwrite64", 10 * 4096, 2 * 4096, FileKind::Regular),
         call("write", 20 * 4096 + 1, 8, FileKind::Regular),
     ];
@@ -197,7 +199,7 @@ fn calls_fill_the_page_cache() {
     assert_eq!((count(&results, "cache"), count(&results, "disk")), (1, 1));
     assert_eq!((work(&results, "reads"), work(&results, "writes")), (4 + 1 + 1, 0));
     assert_eq!(results.manager.unwrap().bytes.file, 8 * 4096);
-    // Dirty pages are written when they leave.
+    // Dirty pages are written to disk when they are evicted.
     let mut rows = rows.to_vec();
     rows.extend(rounds(1000, 1));
     let small = ["os.manager=base", "memory.size=2400K", "swap.size=4M", "swap.io_cycles=1"];
@@ -275,7 +277,7 @@ fn what_was_mapped_before_the_first_access_is_a_file_or_zeros() {
         mapping(8, Origin::Stack, None),
         Row::Access(Kind::Fetch, addr(1), 4),
         Row::Access(Kind::Store, addr(9), 8),
-        // Nothing explains it; it happened.
+        // No mapping explains this access, but the program made it, so it is run.
         Row::Access(Kind::Load, addr(40), 8),
     ];
     let results = run("epyc-9005", &["os.manager=base"], &rows);
@@ -305,7 +307,7 @@ fn work_is_priced() {
         "zeroed",
         "copied",
     ];
-    // A different price for each, so that no two can be taken for each other.
+    // Each kind of work has a different price, so that no two kinds can be confused.
     let prices = || (0..).zip(kinds).map(|(place, kind)| (kind, 3 + 7 * place));
     let given: Vec<String> =
         prices().map(|(kind, price)| format!("os.costs.work.{kind}={price}")).collect();
@@ -335,7 +337,7 @@ fn work_is_priced() {
     let io_cycles = requests * 1000 + transfers * 10;
     assert_eq!((kernel.io_cycles, manager.io_cycles), (io_cycles, io_cycles));
     assert!(kernel.share.lo > 0.5 && kernel.share.hi <= 1.0, "{:?}", kernel.share);
-    // Without prices of the work, each fault has one.
+    // If the kinds of work have no prices, each fault has one price.
     let keys = ["shootdown_send", "shootdown_receive", "flush_page", "flush_space", "walk"];
     let rest = ["fault", "switch"];
     let costs = keys.into_iter().chain(rest).map(|key| format!("os.costs.{key}_cycles=700"));

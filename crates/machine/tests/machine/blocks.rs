@@ -47,7 +47,7 @@ fn translations_are_right_whatever_moves() {
         ] {
             let both = run(&[&[first.as_str(), &second][..], more].concat(), &rows);
             assert!(of(&both).fills > 100, "{kind} {more:?}");
-            // One level with blocks, beside one without.
+            // Runs the machine with one TLB level that has blocks.
             run(&[&[first.as_str()][..], more].concat(), &rows);
             run(&[&[second.as_str()][..], more].concat(), &rows);
         }
@@ -64,7 +64,8 @@ fn each_kind_takes_what_the_manager_gives() {
         run(&[manager, &setting].concat(), &rows)
     };
     let per_entry = |results: &Results| of(results).pages_filled as f64 / of(results).fills as f64;
-    // Frames at random: only an entry with a frame for each page covers more than one.
+    // The frames are placed at random, so only an entry with a frame for each page covers more than
+    // one page.
     let scattered = &["os.manager=base", "memory.placement=3"][..];
     let plain = misses(&under(scattered, None));
     for kind in ["partial-subblock", "coalesced", "whole"] {
@@ -73,7 +74,8 @@ fn each_kind_takes_what_the_manager_gives() {
     }
     let complete = under(scattered, Some("complete-subblock"));
     assert!(per_entry(&complete) > 3.0 && misses(&complete) * 2 < plain);
-    // Reservations, which do not fill, give each page its place.
+    // The manager reserves blocks, which are never filled completely. So each page lies at its
+    // place in an aligned block.
     let reserved = &["os.manager=freebsd"][..];
     let plain = misses(&under(reserved, None));
     for kind in KINDS {
@@ -81,7 +83,8 @@ fn each_kind_takes_what_the_manager_gives() {
         assert!(per_entry(&results) > 2.5, "{kind}: {}", per_entry(&results));
         assert!(misses(&results) * 2 < plain, "{kind}: {} for {plain}", misses(&results));
     }
-    // First touches in order get runs of frames that need not be aligned.
+    // First touches in the order of addresses get runs of adjacent frames, which need not be
+    // aligned.
     let in_order = &["os.manager=base"][..];
     let coalesced = under(in_order, Some("coalesced"));
     let whole = under(in_order, Some("whole"));
@@ -102,7 +105,7 @@ fn pages_come_in_one_by_one_without_prefetch() {
             format!("tlb.l2d.blocks={{kind=\"partial-subblock\",pages=8,prefetch={prefetch}}}");
         run(&["os.manager=freebsd", &blocks], &rows)
     });
-    // 96 pages are 12 blocks.
+    // The 96 pages are 12 blocks, each of which misses once.
     assert_eq!(misses(&without) - misses(&with), 96 - 12);
     assert_eq!(of(&without).tag_hits - of(&with).tag_hits, 96 - 12);
 }
@@ -112,7 +115,7 @@ fn pages_come_in_one_by_one_without_prefetch() {
 #[test]
 fn hits_are_told_by_region_within_a_block() {
     let mut stream = Stream(9);
-    // Regions of three pages side by side: blocks of four have parts of two.
+    // Regions of three pages are adjacent, so some blocks of four pages have parts of two regions.
     let mut rows: Vec<Row> = (0..8).map(|at| mapping(HEAP + at * 3 * PAGE, 3 * PAGE)).collect();
     let accesses: Vec<u64> = (0..4000).map(|_| stream.below(24)).collect();
     rows.extend(accesses.iter().map(|page| Row::Access(Kind::Load, HEAP + page * PAGE, 8)));

@@ -140,7 +140,7 @@ fn rights_that_are_there_split_nothing() {
         rows.push(advice(at, 32 << 10, HUGEPAGE));
     }
     rows.extend(stores(AREA, 8 * MIB));
-    // The advice is there already: given again, it splits nothing.
+    // The regions have this advice already, so giving it again splits no region.
     let mut advised = rows.clone();
     advised.insert(1, advice(AREA, 8 * MIB, HUGEPAGE));
     assert_eq!(mapped(&run(advised)), (8, 8));
@@ -179,7 +179,7 @@ fn calls_that_fail_have_done_a_part() {
     rows.push(advice(AREA, 6 * MIB, HUGEPAGE));
     rows.push(advice_with(AREA, 6 * MIB, COLLAPSE, EINVAL));
     assert_eq!(mapped(&run(rows.clone())), (2, 4));
-    // A kernel before Linux 6.1 refuses every such call, and has done nothing.
+    // A kernel before Linux 6.1 refuses every call with this advice and changes nothing.
     let mut old = rows.clone();
     old.pop();
     old.push(advice_with(AREA, 2 * MIB, COLLAPSE, EINVAL));
@@ -190,19 +190,21 @@ fn calls_that_fail_have_done_a_part() {
     discarded.push(Row::Event(hole.clone()));
     discarded.push(advice_with(AREA + MIB, 4 * MIB, DONTNEED, ENOMEM));
     assert_eq!(mapped(&run(discarded)), (0, 2));
-    // The second half of the first block is another region from here on, and the third block is what it was.
+    // From here on, the second half of the first block is a separate region, and the third block is
+    // unchanged.
     forbidden.push(Row::Event(hole));
     forbidden.push(protect(AREA + MIB, 4 * MIB, 1, ENOMEM));
     forbidden.push(advice(AREA, 6 * MIB, COLLAPSE));
     assert_eq!(mapped(&run(forbidden)), (0, 4));
 
-    // Up to the first locked page.
+    // The call discards the pages before the first locked page.
     let mut rows = vec![anonymous(AREA, 6 * MIB)];
     rows.extend(stores(AREA, 6 * MIB));
     rows.push(Row::Event(Event::Mlock { addr: AREA + 4 * MIB, bytes: PAGE, flags: 0, result: 0 }));
     rows.push(advice_with(AREA, 6 * MIB, DONTNEED, EINVAL));
     assert_eq!(mapped(&run(rows)), (0, 2));
-    // What is not possible at all does nothing.
+    // A call with invalid arguments, or for memory that cannot be discarded at all, changes
+    // nothing.
     let mut rows = vec![anonymous(AREA, 6 * MIB)];
     rows.extend(stores(AREA, 6 * MIB));
     rows.push(advice_with(AREA + 1, 6 * MIB, DONTNEED, EINVAL));
@@ -220,11 +222,11 @@ fn what_is_populated_is_in_memory() {
         (vec![map(AREA, 4 * MIB, 3, flags | POPULATE, None)], (4, 4), 4 * MIB),
         (vec![map(AREA, MIB, 3, flags | POPULATE, None)], (0, 1), MIB),
         (vec![anonymous(AREA, 4 * MIB), advice(AREA, 4 * MIB, POPULATE_WRITE)], (4, 4), 4 * MIB),
-        // The large page of zeros counts as no memory of the program's.
+        // The large page of zeros does not count as memory of the program.
         (vec![anonymous(AREA, 4 * MIB), advice(AREA, 4 * MIB, POPULATE_READ)], (0, 0), 0),
         (vec![anonymous(AREA, 4 * MIB)], (0, 0), 0),
     ] {
-        // An access elsewhere, so that something runs.
+        // One access to another mapping ensures that the trace has an access.
         let (mut rows, reads) = (rows.clone(), expected == (0, 0) && rows.len() > 1);
         rows.extend([anonymous(AREA + 64 * MIB, PAGE)]);
         rows.extend(touches(Kind::Load, AREA + 64 * MIB, PAGE));

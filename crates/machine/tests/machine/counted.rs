@@ -326,7 +326,7 @@ fn counted_accesses_are_as_good_as_told_ones() {
         Machine::parse("unified", UNIFIED, "unified", &[]).unwrap(),
     ];
     assert_eq!(machines.len(), TLBS);
-    // What walks page tables hears of misses alone.
+    // Hardware that walks page tables is notified only of misses.
     for format in machine::page_table_formats() {
         let table = format!("page_table.format={format}");
         for kind in ["hardware", "software"] {
@@ -346,14 +346,14 @@ fn counted_accesses_are_as_good_as_told_ones() {
     for seed in 1..=40 {
         let mut stream = Stream(seed);
         let rows = program(&mut stream);
-        // Those with page tables take turns.
+        // Of the machines with page tables, each seed runs a twentieth.
         let turn = |&(index, _): &(usize, _)| index < TLBS || index as u64 % 20 == seed % 20;
         for (_, machine) in machines.iter().enumerate().filter(turn) {
             let run = |source: &mut dyn Source| -> Results {
                 let options = RunOptions { check: false, progress: &mut |_| true };
                 let results = machine.run(source, options);
                 let failed = |error| panic!("seed {seed}, {:?}: {error}", machine.settings());
-                // Rows by themselves are of no block.
+                // The rows in this form belong to no block, so they have no origins to compare.
                 Results { origins: None, ..results.unwrap_or_else(failed) }
             };
             let told = run(&mut Rows::new(rows.clone()));

@@ -176,7 +176,7 @@ fn phases(seed: u64, few: u64, many: u64, skew: u32) -> Vec<Row> {
         rows.push(Row::Access(Kind::Store, stream.below(few) << 12, 8));
     }
     for _ in 0..900_000 {
-        // The least of several numbers is small more often.
+        // The smallest of several random numbers is usually low, so low pages are used more often.
         let page = (0..skew).map(|_| stream.below(many)).min().unwrap();
         rows.push(Row::Access(Kind::Load, (1 << 40) | page << 12 | 8, 8));
         rows.push(Row::Access(Kind::Load, stream.below(4) << 12, 8));
@@ -229,7 +229,7 @@ fn a_warm_up_is_not_counted_by_a_sample() {
 /// accesses in its period, divided by the number of accesses that are read.
 fn model(rows: &[Row], windows: Windows) -> (f64, f64, Vec<f64>) {
     let Windows { whole, window, period } = windows;
-    // The period of an access, and whether it is looked at.
+    // Returns the period in which an access lies, and whether the access is read.
     let place = |at: u64| match at.checked_sub(whole) {
         None => (0, true),
         Some(after) => (1 + (after / period) as usize, after % period < window),
@@ -292,7 +292,7 @@ fn windows_are_worth_their_periods_and_the_open_one_what_it_has() {
         let rows = wandering(&mut stream, count);
         let found = in_windows(&rows, &[PageSize::SIZE_4K], windows).remove(0);
         let (total, cold, misses) = model(&rows, windows);
-        // Each of up to 70 depths has its count rounded down once in each period.
+        // The count of each of at most 70 depths is rounded down once in each period.
         let off = 2.0 + count as f64 / windows.period as f64;
         let near = |found: u64, expected: f64| (found as f64 - expected).abs() <= 70.0 * off;
         assert!(near(found.curve.total, total), "seed {seed}: {} for {total}", found.curve.total);
@@ -331,7 +331,8 @@ fn a_window_begins_where_a_warm_up_ends_in_a_gap() {
         let found = in_windows(&rows, &sizes, windows).remove(0);
         let curve = &found.curve;
         assert_eq!((curve.total, curve.cold), (450, 10), "after {before}");
-        // The 40 pages of the warm-up are in the stack: 10 pages are new, and then all 50 are needed.
+        // The 40 pages of the warm-up are already in the stack. The 10 other pages are new;
+        // afterwards all 50 pages are needed.
         let misses: Vec<u64> = curve.misses().collect();
         assert_eq!((misses[48], misses[49]), (410, 10), "after {before}");
         assert_eq!(found.gaps, None, "after {before}");
@@ -360,7 +361,7 @@ fn windows_say_nearly_what_all_accesses_would() {
         }
         for (found, exact) in in_windows(&rows, &sizes, windows).iter().zip(exact(&rows, &sizes)) {
             let found = &found.curve;
-            // Each access is to one page, and the sample knows how many accesses there are.
+            // Each access is to one page, and the sampler counts all accesses.
             assert_eq!(found.total, exact.total, "seed {seed}");
             let miss_again = |curve: &Curve, entries: usize| {
                 (curve.misses().nth(entries - 1).unwrap() - curve.cold) as f64 / curve.total as f64
@@ -411,7 +412,7 @@ fn a_short_phase_of_a_long_run_is_seen() {
     while sampled.next(&mut batch).unwrap() {}
     let found = sampled.curves(&[PageSize::SIZE_4K]).remove(0);
     assert_eq!(found.gaps, Some(Gaps { after: 50_000_000, one_in: 8 }));
-    // With so many of the 12,000 pages, a hundredth of all accesses miss.
+    // With this number of entries for the 12,000 pages, a hundredth of all accesses miss.
     let expected = 12_000.0 * (1.0 - 0.74 / 6.0);
     let entries = enough(&found.curve, 10).unwrap() as f64;
     assert!((entries / expected - 1.0).abs() < 0.15, "{entries} for {expected}");

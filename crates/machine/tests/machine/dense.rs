@@ -37,7 +37,7 @@ fn dense_misses_are_counted_as_a_checked_run_counts_them() {
         ("tlb-only", "tlb.l1d", &[]),
         ("tlb-only", "tlb.l1d", &["tlb.l2.entries=96", "tlb.l2.ways=6"]),
         ("opteron-2008", "tlb.l1d", &["memory.size=1G"]),
-        // So large that what it knows is fetched ahead.
+        // The cache is so large that the simulator prefetches its own data about it.
         ("epyc-9005", "tlb.l1d", &["memory.size=1G", "cache.l3.size=8M"]),
         ("r4700", "tlb.l1", &["memory.size=1G"]),
         ("r4700", "tlb.l1", &["memory.size=1G", "tlb.l1.paired=false"]),
@@ -73,11 +73,11 @@ fn walks_among_dense_misses_are_those_of_a_checked_run() {
     ];
     let managers: [&[&str]; 4] =
         [&[], &["os.populated=true"], &["os.page_size=2M"], &["os.manager=linux"]];
-    // So few that large pages miss too.
+    // The TLBs have so few entries that large pages miss too.
     let small = ["memory.size=1G", "tlb.l1d.entries=8", "tlb.l2d.entries=16"];
     let mut ran = 0;
     for (seed, table) in (1..).zip(TABLES) {
-        // A large page in the middle of the first megabytes has two regions.
+        // The border between the two regions lies inside an aligned 2M block.
         let regions = STARTS.into_iter().flat_map(|start| {
             [mapping(start, 0x18_0000), mapping(start + 0x18_0000, 0x100_0000 - 0x18_0000)]
         });

@@ -17,7 +17,8 @@ fn tlb_only() -> String {
 
 #[test]
 fn a_wrong_file_is_refused_at_its_line() {
-    // What is replaced, by what, at which line's text the error points, and what it says.
+    // The replaced text, its replacement, the text of the line that the error must name, and a part
+    // of the error.
     for (from, to, at, what) in [
         ("entries = 1024", "entires = 1024", "entires", "entires"),
         ("entries = 1024", "entries = 1023", "ways = 4", "1023 entries do not divide into sets"),
@@ -123,7 +124,7 @@ fn settings_are_judged_together() {
     let digest = load(&cache).unwrap();
     let reversed: Vec<&str> = cache.iter().rev().copied().collect();
     assert_eq!(load(&reversed).unwrap(), digest);
-    // What is wrong is said of the setting that makes it so, wherever it stands.
+    // The error names the setting that causes it, wherever this setting stands among the others.
     for (settings, blamed, what) in [
         (&cache[..1], cache[0], "missing field `line`"),
         (&[cache[0], cache[1], "cache.l1d.wags=4"], "cache.l1d.wags=4", "no key `wags`"),
@@ -298,11 +299,11 @@ fn a_built_in_machine_that_settings_contradict_is_named_with_them() {
     assert!(error.starts_with(begins), "{error}");
     let builtin = BUILTIN.iter().find(|builtin| builtin.name == "epyc-9005").unwrap();
     let table = builtin.text.lines().position(|line| line == "[mmu_cache]").unwrap();
-    // Its first key is the design, in the line below.
+    // The first key of the table is `design`, in the line below its header.
     let line = table + 2;
     let ends = format!(" (line {line} of the output of `pagewalk machines epyc-9005`)");
     assert!(error.ends_with(&ends), "{error}");
-    // One that is on the disk keeps its path and its line.
+    // A machine file on the disk is named by its path and the line.
     let error = Machine::parse("mine", builtin.text, "mine.toml", &settings).unwrap_err();
     assert!(error.to_string().starts_with(&format!("mine.toml:{line}: mmu_cache")), "{error}");
 }

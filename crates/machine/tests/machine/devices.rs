@@ -19,7 +19,7 @@ fn rows(seed: u64, heaps: u64, accesses: u64) -> Vec<Row> {
     let heap = |heap: u64| mapping(HEAP + heap * 4 * MIB, 2 * MIB);
     let mut rows: Vec<Row> = (0..heaps).map(heap).collect();
     rows.extend((0..accesses).map(|access| {
-        // The first heaps alone, and later all of them.
+        // In the first quarter only the first half of the heaps is used, later all heaps.
         let some = if access < accesses / 4 { heaps / 2 } else { heaps };
         let page = stream.below(some) * 4 * MIB + stream.below(512) * 4096;
         Row::Access([Kind::Load, Kind::Store][stream.below(2) as usize], HEAP + page, 8)

@@ -54,7 +54,8 @@ fn life(seed: u64, steps: u64) -> (Vec<Row>, u64) {
             4 => Event::Madvise { addr: start, bytes, advice: 14, result: 0 },
             5 => Event::Munmap { addr: start, bytes, result: -22 },
             6 => {
-                // Moves out of the arena and back, as a growing array does, a page shorter.
+                // The region moves out of the arena and back, as a growing array does, and becomes
+                // one page shorter.
                 let away = BASE + (1 << 32) + stream.below(1 << 16) * 4096;
                 let kept = count - u64::from(count > 1);
                 rows.push(Row::Event(remap(start, bytes, away, kept * 4096)));

@@ -209,10 +209,10 @@ fn a_flush_takes_what_it_names_and_no_more() {
         (Event::Madvise { addr, bytes, advice: 4, result: 0 }, 3),
         (Event::Madvise { addr, bytes, advice: 14, result: 0 }, 0),
         (protect(1), 3),
-        // The pages allow all: nothing is taken from them.
+        // The pages have all rights already, so no right is withdrawn.
         (protect(7), 0),
         (remap(at(100)), 3),
-        // What was there goes too.
+        // The pages that were mapped at the destination are unmapped too.
         (remap(at(5)), 6),
     ] {
         let mut rows: Vec<Row> = touches().collect();
@@ -223,7 +223,7 @@ fn a_flush_takes_what_it_names_and_no_more() {
             assert_eq!(of(name).flushed, flushed, "{name}: {event:?}");
         }
     }
-    // A switch without ASIDs takes all eight, one with them none.
+    // Without ASIDs a switch flushes all eight entries; with ASIDs it flushes none.
     for (asid_bits, flushed) in [("core.asid_bits=0", 8), ("core.asid_bits=8", 0)] {
         let mut rows: Vec<Row> = touches().collect();
         rows.push(Row::Event(Event::Run { cpu: None, space: 1 }));
@@ -271,7 +271,7 @@ fn an_address_that_is_too_long_has_the_setting_that_holds_it() {
         ("neoverse-n1", "page_table.format=aarch64", 52, Some("page_table.address_bits=52")),
         ("neoverse-n1", "page_table.format=aarch64", 57, Some("--arch aarch64")),
     ] {
-        // The address has its highest one at bit `bits - 1`.
+        // The highest set bit of the address is bit `bits - 1`.
         let long = || Rows::new(vec![Row::Access(Kind::Load, 1 << (bits - 1), 8)]);
         let with = |settings: &[&str]| {
             let settings: Vec<String> = settings.iter().map(|&one| one.to_owned()).collect();

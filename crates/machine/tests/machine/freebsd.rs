@@ -52,7 +52,7 @@ fn work(results: &Results, kind: &str) -> u64 {
 
 #[test]
 fn reservations_fill_and_become_large_pages() {
-    // Each page of 8 MiB is stored to in the end.
+    // At the end, the program stores once to each page of the 8 MiB.
     let mut rows = program(1, 8 * MIB, 20_000);
     rows.extend((0..2048).map(|page| Row::Access(Kind::Store, HEAP + page * 4096, 8)));
     let results = run(&[], &rows);
@@ -69,7 +69,8 @@ fn reservations_fill_and_become_large_pages() {
 
 #[test]
 fn under_pressure_reservations_are_broken_before_pages_leave() {
-    // 16 heaps of 2 MiB of which a few pages are used, in a memory of half that size.
+    // There are 16 heaps of 2 MiB, of which only a few pages are used. Memory has half the size of
+    // all heaps.
     let mut rows: Vec<Row> =
         (0..16).map(|heap| mapping(HEAP + heap * 4 * MIB, 2 * MIB, Origin::Heap)).collect();
     let mut stream = Stream(2);
@@ -83,7 +84,8 @@ fn under_pressure_reservations_are_broken_before_pages_leave() {
     let [of] = reservations(&results) else { panic!("{:?}", reservations(&results)) };
     assert!(of.unplaced["no-block"] > 0 && of.made >= 6, "{of:?}");
     assert_eq!(work(&results, "writes"), 0, "nothing had to go to the disk");
-    // More than memory: all are broken, and then pages leave.
+    // The stores need more than all memory: all reservations are broken, and then pages are
+    // evicted.
     rows.extend(
         (0..16 * 512).map(|page| {
             Row::Access(Kind::Store, HEAP + page / 512 * 4 * MIB + page % 512 * 4096, 8)

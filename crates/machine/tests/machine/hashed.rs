@@ -140,7 +140,8 @@ fn forks_share_frames_that_the_childs_addresses_do_not_allow() {
             machine.run(&mut rows, RunOptions { check, progress: &mut |_| true }).unwrap()
         });
         assert_eq!(Results { checked: true, ..fast.clone() }, checked, "{settings:?}");
-        // Of pages that both store to, the second is alone with what the first has left.
+        // When both processes have stored to a shared page, only the first store makes a copy; the
+        // second process is then the only user.
         assert_eq!(work(&fast, "copied"), 110, "{settings:?}");
         let placed = work(&fast, "hashed") + work(&fast, "unhashed");
         assert_eq!(placed, if is_hashed { 310 } else { 0 }, "{settings:?}");
@@ -182,7 +183,7 @@ fn lookups_in_segments_do_what_a_model_does() {
             known
         };
         let (mut hashed, mut before) = (0, None);
-        // Where the arrays lie: right below the segment, at the end of memory.
+        // The arrays lie directly below the segment, at the end of memory.
         let bytes = sets.next_multiple_of(64) + sets * ways * 8;
         let array = (64 << 20) - size * 1024 - bytes.next_multiple_of(PAGE);
         let tag_array = array + sets.next_multiple_of(64);
@@ -226,7 +227,7 @@ fn lookups_in_segments_do_what_a_model_does() {
         let results = run(&[&one[..], &utopia].concat(), &rows);
         assert_eq!(work(&results, "hashed"), hashed, "seed {seed}");
         assert_eq!(*restseg(&results), expected, "seed {seed}");
-        // What is found there takes no other reference.
+        // A page that is found in the segment needs no other reference.
         let level = results.walks.by_level.iter().find(|level| level.level == 1).unwrap();
         assert!(level.references <= 2 * expected.misses, "seed {seed}");
     }
@@ -249,7 +250,7 @@ fn large_pages_have_a_segment_too() {
     assert_eq!(all.memory.pages_by_size["2M"], 8);
     assert_eq!((work(&all, "hashed"), work(&all, "unhashed")), (8, 0));
     assert_eq!(restseg(&all).hits, restseg(&all).lookups - 8, "all but the first touches");
-    // Two sets of two: four of eight blocks have room.
+    // Two sets of two ways have room for four of the eight blocks.
     let some = of(&["os.utopia={large_size=\"8M\",large_ways=2}", "restseg={}"]);
     assert_eq!((work(&some, "hashed"), some.memory.pages_by_size["2M"]), (4, 8));
     assert!(restseg(&some).hits > 100 && restseg(&some).misses > 100);
@@ -272,7 +273,7 @@ fn a_sweep_is_as_many_runs() {
     for (machine, swept) in machines.iter().zip(swept) {
         let options = RunOptions { check: false, progress: &mut |_| true };
         let alone = machine.run(&mut Rows::new(rows.clone()), options).unwrap();
-        // A sweep does not ask which code it is that misses.
+        // A sweep does not record which code misses, so origins are not compared.
         assert!(swept.unwrap() == Results { origins: None, ..alone });
     }
 }

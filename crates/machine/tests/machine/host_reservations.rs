@@ -58,11 +58,11 @@ fn a_very_small_spec_tlb_holds_all_of_a_guest() {
     let critical = nested.critical_references.unwrap();
     let host = nested.references - of.overlapped.values().sum::<u64>();
     assert_eq!(critical, results.walks.references - nested.references + host);
-    // 24 references of a walk, of which 20 are overlapped.
+    // A walk makes 24 references, of which 20 overlap with the predicted access.
     assert!(
         critical * 24 < 5 * results.walks.references && critical * 6 > results.walks.references
     );
-    // A prediction changes nothing.
+    // Predictions do not change any other result.
     let without = with(None);
     assert_eq!(results.walks, without.walks);
     assert_eq!(without.nested.as_ref().unwrap().critical_references, None);
@@ -120,7 +120,7 @@ fn holes_are_no_memory() {
     let nested = results.nested.as_ref().unwrap();
     let room = &nested.reservations.as_ref().unwrap().sizes;
     assert_eq!((room[0].made, said(&results).none), (1, 1));
-    // A guest with 1M alone has all frames but those of the hole.
+    // A guest with only 1M of memory has all frames except those of the hole.
     let settings = ["memory.size=1M", "nested.memory=16M", holes];
     let settings: Vec<String> = settings.map(str::to_owned).into();
     let machine = Machine::load("opteron-2008", &settings).unwrap();
@@ -132,7 +132,8 @@ fn holes_are_no_memory() {
 
 #[test]
 fn host_places_are_a_bijection() {
-    // Each page of the guest's has a place of its own: as many bytes are used as pages were backed.
+    // Each page of the guest has its own place in the host, so the used bytes equal the backed
+    // pages.
     let rows = rows(5, 800, 1000);
     let results = on(&[ROOM], &rows);
     let nested = results.nested.as_ref().unwrap();

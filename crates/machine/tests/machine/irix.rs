@@ -146,7 +146,7 @@ fn first_touch_has_large_pages_where_they_are_wished() {
     assert_eq!(pages(&["os.place=heap=2M"]), [of(16), 4]);
     assert_eq!(pages(&["os.place=heap=2M,mmap=2M,stack=4K"]), [of(8), 8]);
     assert_eq!(pages(&["os.page_size=2M", "os.place=stack=4K"]), [of(8), 8]);
-    // A block of which a part is meant is small.
+    // A block that the range covers only in part gets base pages.
     assert_eq!(pages(&["os.place=range 0x40000000..0x40300000=2M"]), [of(22), 1]);
     assert_eq!(pages(&["os.place=heap=2M,range 0x40000000..0x40100000=4K"]), [of(18), 3]);
     for (settings, expected) in [
@@ -189,7 +189,8 @@ fn sites() -> Vec<Row> {
 #[test]
 fn a_rule_may_name_the_line_that_allocates() {
     let rows = sites();
-    // The program's code at 10 is of line 1 of `table.c`, and so on.
+    // The code at offset 10 belongs to line 1 of `table.c`, at 20 to line 2 of `list.c`, and at 30
+    // to line 3 of `main.c`.
     let find = |place: &CodePlace, is_return: bool| {
         assert!(is_return && place.object.as_deref() == Some("/bin/program"));
         let (file, line) =
@@ -207,7 +208,7 @@ fn a_rule_may_name_the_line_that_allocates() {
     for (place, pages) in [
         ("site table.c:1=1M", 8),
         ("site one/list.c:2=1M", 8),
-        // Both were allocated by what line 3 calls.
+        // Both blocks were allocated by functions that line 3 calls.
         ("site main.c:3=1M", 16),
         // A range wins over a site, and a site over a region.
         ("site main.c:3=1M,range 0x40400000..0x40600000=16K", 14),
@@ -338,7 +339,7 @@ fn advice_in_a_trace_is_a_wish() {
     let results = run("origin-2000", &[], &rows).unwrap();
     let [row] = &manager(&results).sizes[..] else { panic!("{:?}", manager(&results).sizes) };
     assert_eq!((row.got.as_str(), row.pages), ("1M", 8));
-    // MADV_COLLAPSE, when all is there in base pages.
+    // The program calls MADV_COLLAPSE (25) when all pages are in memory as base pages.
     let mut rows = program(8, 5_000);
     rows.push(advise(25));
     rows.extend(program(9, 2_000).into_iter().skip(3));

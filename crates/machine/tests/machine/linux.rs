@@ -77,7 +77,7 @@ fn large_pages_waste_no_less_than_reservations_and_base_pages() {
             let addr = HEAP + at * 8 * MIB + stream.below((at + 1) * 256) * 4096;
             rows.push(Row::Access(Kind::Store, addr, 8));
         }
-        // Two of them are full.
+        // The fourth heap is filled in its first 4 MiB, which are two blocks.
         rows.extend(stores(HEAP + 3 * 8 * MIB, 4 * MIB, 4096));
         let of = ["os.manager=base", "os.manager=freebsd", "os.manager=linux"]
             .map(|manager| anonymous(&run(&[manager], &rows)));
@@ -101,7 +101,7 @@ fn advice_is_heard() {
     assert_eq!(large(&["os.linux.enabled=madvise"]), 2);
     assert_eq!(large(&["os.linux.enabled=never"]), 0);
     assert_eq!(large(&["os.linux.enabled=never", "os.linux.hugepages-2048kB.enabled=always"]), 4);
-    // What is there becomes large where that is asked for, whatever the knobs.
+    // MADV_COLLAPSE makes large pages of existing pages, whatever the settings are.
     rows.push(advice(HEAP + 4 * MIB, 2 * MIB, COLLAPSE));
     let results = run(&["os.linux.enabled=madvise"], &rows);
     assert_eq!(results.memory.pages_by_size["2M"], 3);
@@ -134,7 +134,7 @@ fn a_sweep_over_the_speed_of_instructions_is_as_many_runs() {
         let options = RunOptions { check: false, progress: &mut |_| true };
         let alone = machine.run(&mut Rows::new(grown()), options).unwrap();
         large.push(alone.memory.pages_by_size.get("2M").copied().unwrap_or(0));
-        // A sweep does not ask which code it is that misses.
+        // A sweep does not record which code misses, so origins are not compared.
         assert!(swept.unwrap() == Results { origins: None, ..alone });
     }
     assert_eq!((large[0], large[2]), (0, 1));

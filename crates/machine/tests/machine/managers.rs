@@ -121,7 +121,8 @@ fn every_manager_over_every_page_table() {
             let results = run(&settings, &rows).unwrap();
             assert_eq!(results.faults.first_touch, model.faults);
             let memory = results.memory;
-            // Spaces share what lies at one physical address of a trace.
+            // Under `recorded`, spaces share a frame if the trace gives the same physical address
+            // for their pages.
             let frames = match manager {
                 "recorded" => {
                     model.touched.iter().map(|(_, page)| page).collect::<BTreeSet<_>>().len()

@@ -38,7 +38,7 @@ fn neighbouring_pages_need_one_reference() {
             let results = with(design, &[&levels], &rounds(pages, 4096));
             let (single, walks) = results.walks.references_per_walk[0];
             assert_eq!(single, 1, "{design}");
-            // A new table of the lowest level every 512 pages is the only other reference.
+            // The only other reference is to a new table of the lowest level, once per 512 pages.
             assert!(walks >= pages - 4, "{design}: {walks}");
             let cache = results.mmu_cache.unwrap();
             let least = searches * results.walks.walks;
@@ -77,7 +77,7 @@ fn a_split_cache_of_its_own_size_a_level() {
         *cache.by_level.iter().find(|counts| counts.level == level).unwrap()
     };
     let few = with("stc", &small, &far);
-    // The first round has no entries to find: 29 of the 30 count.
+    // In the first round no entries are cached yet, so 29 of the 30 rounds count.
     assert_eq!(few.walks.walks, 1200);
     let missed = |results: &Results, of: u8| {
         let MmuCacheLevel { needed, held, .. } = level(results, of);
@@ -243,7 +243,7 @@ fn nodes_that_go_without_their_frame_are_forgotten() {
     for nodes in ["page_table.nodes=16", "page_table.nodes=4"] {
         let gone = Event::Munmap { addr: BASE, bytes: 20 << 20, result: 0 };
         let rows = [touches(1 << 20), vec![Row::Event(gone)], touches(1 << 19)].concat();
-        // It runs with checks too, which stop at a walk that begins at a stale entry.
+        // The run has checks too, which fail if a walk begins at a stale entry.
         with("utc", &["page_table.format=guarded", nodes], &rows);
     }
 }

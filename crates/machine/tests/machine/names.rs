@@ -51,7 +51,7 @@ fn results_have_their_names_and_one_row_for_what_looks_the_same() {
     let inlined = [("pick", "pick.h", 7), ("choose", "choose.h", 8), ("fill", "table.c", 12)];
     results.name_origins(&mut |place, returns| match (place.object.as_deref(), place.offset) {
         (None, _) | (_, 0x20) => Vec::new(),
-        // Before the call, or where it returns to.
+        // A return address is named by the call before it; other addresses are named as they are.
         _ if returns => vec![frame("reserve", "", 0), frame("fill", "table.c", 14)],
         _ => inlined.map(|(function, file, line)| frame(function, file, line)).to_vec(),
     });

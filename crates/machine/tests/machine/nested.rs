@@ -15,7 +15,7 @@ fn rounds(pages: u64, bytes: u64) -> Vec<Row> {
 }
 
 fn on(settings: &[&str], rows: &[Row]) -> Results {
-    // One entry of each TLB, so that every access but repeats walks.
+    // The first-level TLB has one entry, so that every access to another page misses in it.
     let tiny = ["tlb.l1d.entries=1", "tlb.l2d.entries=4", "memory.size=1T", "nested.memory=4T"];
     run("opteron-2008", &[&tiny[..], settings].concat(), rows)
 }
@@ -47,7 +47,7 @@ fn a_walk_has_references_in_two_dimensions() {
         let pages = 40;
         let results = on(&settings, &rounds(pages, bytes));
         assert_eq!(results.walks.references_per_walk, vec![(references, pages)], "{settings:?}");
-        // What the TLB holds is the smaller of the two pages.
+        // An entry of the TLB has the smaller of the two page sizes.
         let smaller = bytes.min(host_size.parse::<addr::PageSize>().unwrap().bytes());
         let held = addr::PageSize::from_bytes(smaller).unwrap().to_string();
         assert_eq!(results.tlbs[0].by_page_size.keys().collect::<Vec<_>>(), [&held]);
@@ -67,14 +67,16 @@ fn a_nested_tlb_and_mmu_caches_shorten_each_dimension() {
     assert_eq!(tlb.walks.references_per_walk, vec![(4, pages)]);
     let both = of(&[nested_tlb, "mmu_cache.entries=24", "mmu_cache.design=utc"]);
     assert_eq!(both.walks.references_per_walk, vec![(1, pages)]);
-    // Page-table caches know the host's addresses: an entry is found once it is placed.
+    // Page-table caches are tagged with addresses of the host, so an entry is found only after the
+    // host has translated its address.
     let tagged = of(&[nested_tlb, "mmu_cache.entries=24", "mmu_cache.design=uptc"]);
     assert_eq!(tagged.walks.references_per_walk, vec![(1, pages)]);
     assert_eq!(tagged.nested.as_ref().unwrap().tlb, tlb.nested.as_ref().unwrap().tlb);
     for design in ["uptc", "sptc", "utc", "stc", "tpc"] {
         let design = format!("nested.mmu_cache.design={design}");
         let host = of(&[&design, "nested.mmu_cache.entries=24"]);
-        // Four references of the guest, and of each of five walks of the host the last.
+        // The walk makes the guest's four references and the last reference of each of five host
+        // walks.
         assert_eq!(host.walks.references_per_walk[0].0, 4 + 5, "{design}");
         let counts = host.nested.unwrap();
         assert!(counts.mmu_cache.unwrap().by_level.iter().all(|level| level.held > 0));
@@ -131,17 +133,18 @@ fn guest_and_host_share_a_cache() {
             }
         }
     }
-    // The lowest level of the guest and of its two host walks.
+    // The references to the lowest level of the guest's table and of its two host walks remain.
     let alone = ["nested.mmu_cache.design=utc", "nested.mmu_cache.entries=24"];
     let alone = [&alone[..], &["mmu_cache.design=utc", "mmu_cache.entries=24"]].concat();
     let alone = on(&alone, &rounds(pages, 4096));
     let shared = of(&["mmu_cache.design=utc"]);
     assert_eq!(shared.walks.references_per_walk, alone.walks.references_per_walk);
     assert_eq!(shared.walks.references_per_walk, vec![(3, pages)]);
-    // Levels of both tables may differ.
+    // The two tables may have different numbers of levels.
     for (guest, host, sptc) in [("4", "5", 6), ("5", "4", 7)] {
         let levels = [format!("page_table.levels={guest}"), format!("nested.levels={host}")];
-        // A page-table cache has each entry of the guest placed by the host first.
+        // Before each lookup in a page-table cache, the host translates the address of the guest's
+        // entry.
         for (design, references) in [("stc", 3), ("sptc", sptc), ("tpc", 3)] {
             let design = format!("mmu_cache.design={design}");
             let results = of(&[&design, &levels[0], &levels[1]]);
@@ -169,20 +172,20 @@ fn a_shared_cache_is_the_nested_tlb_or_the_last_tlb() {
         on(&settings.iter().map(String::as_str).collect::<Vec<_>>(), rows)
     };
     let rows = rounds(pages, 4096);
-    // The host's pages that hold the guest's tables and data: all of them are held.
+    // The cache holds translations of all host pages that hold the guest's tables and data.
     assert_eq!(of("nested-tlb", 256, &rows).walks.references_per_walk, vec![(1, pages)]);
     let tlb = of("tlb", 512, &rows);
     assert_eq!(tlb.walks.references_per_walk, vec![(0, pages)]);
     let pages_held = *tlb.mmu_cache.unwrap().by_level.last().unwrap();
     assert_eq!((pages_held.level, pages_held.needed, pages_held.held), (0, pages, pages));
-    // A page that is mapped anew is walked for anew.
+    // A page that is mapped again needs a new walk.
     let load = |page: u64| Row::Access(Kind::Load, BASE + page * 4096, 8);
     let gone = trace::Event::Madvise { addr: BASE, bytes: 4096, advice: 4, result: 0 };
     let rows: Vec<Row> = (0..8).chain(0..8).map(load).collect();
     let again = [rows.clone(), vec![Row::Event(gone)], (0..8).map(load).collect()].concat();
     let results = of("tlb", 512, &again);
     assert_eq!((results.walks.cold, results.walks.references_per_walk), (9, vec![(0, 15)]));
-    // A store to a page that loads have brought in sets its dirty bit by a walk.
+    // A store to a page that a load has put into the TLB sets the page's dirty bit by a walk.
     let store = Row::Access(Kind::Store, BASE, 8);
     let results = of("tlb", 512, &[rows, vec![store]].concat());
     let walked = results.walks.references_per_walk;

@@ -72,7 +72,7 @@ impl Model {
             *references = [0; 2];
             self.home.insert(page, from);
             self.moved += 1;
-            // It is shot down everywhere.
+            // The page's translation is flushed on all processors.
             self.held.retain(|_, held| *held != page);
         }
     }
@@ -139,7 +139,8 @@ fn rules_say_it_for_their_range() {
     assert_eq!((migration.pages, migration.base_pages), (2, 8), "64K of 16K");
     assert_eq!(migration.refused, BTreeMap::new());
     assert_eq!(results.memory.pages_by_size["64K"], 4);
-    // Node 0 has referred to each 16 times: two are due after 36 references, two never.
+    // Node 0 has accessed each page 16 times. Two pages become due after 36 accesses by node 1, and
+    // two pages never.
     assert_eq!(misses(&results)[1], [50 + 50 + 36 + 36, 14 + 14]);
 }
 
@@ -157,7 +158,8 @@ fn a_remote_reference_takes_as_much_more_as_it_is_farther() {
         (near.walks.clone(), near.numa.as_ref().map(|numa| numa.remote_misses)),
         (far.walks.clone(), far.numa.as_ref().map(|numa| numa.remote_misses))
     );
-    // 61 cycles to memory: 122 more from node 0, 30 from node 1.
+    // A local access to memory takes 61 cycles; a remote one takes 122 more from node 0 and 30 more
+    // from node 1.
     let more = |of: fn(&machine::results::NodeCounts) -> &Vec<u64>| {
         let nodes = &numa(&far).nodes;
         of(&nodes[0])[1] * 122 + of(&nodes[1])[0] * 30
@@ -216,7 +218,7 @@ fn borrow_or_stay() {
         .into_iter()
         .chain((0..384).map(|n| Row::Access(Kind::Store, HEAP + n * (64 << 10), 8)))
         .collect();
-    // 16M each: node 0 has no room for all.
+    // Each node has 16M of memory, so node 0 has no room for all pages.
     let machine = [
         "core.count=2",
         "memory.size=32M",

@@ -218,7 +218,7 @@ fn life(seed: u64, large: u64, steps: usize) -> (Vec<Row>, Model) {
 
 fn agree(results: &Results, model: &Model, context: &str) {
     assert_eq!(results.faults.first_touch, model.first_touches, "{context}");
-    // A host that keeps memory in base pages leaves no larger ones to the TLB.
+    // If the host maps memory by base pages, entries of the TLB are base pages too.
     let splintered = results.nested.as_ref().is_some_and(|nested| nested.page_size == "4K");
     let crossings = if splintered { model.straddling } else { model.crossings };
     assert_eq!(results.page_crossings, crossings, "{context}");
@@ -311,7 +311,7 @@ fn what_no_event_tells_and_what_is_uniform() {
     assert_eq!(pages(&gigantic, &touched), some("4K", 8));
     let uniform = [&gigantic[..], &["os.uniform=true"]].concat();
     assert_eq!(pages(&uniform, &touched), some("1G", 1));
-    // A mapping of 3 MiB and then some that none explains.
+    // The trace has a mapping of 3 MiB, and then accesses that no mapping explains.
     let rows = [&[Row::Event(mmap(0, 768))], &touched[..]].concat();
     let mut sizes = some("2M", 1);
     sizes.extend(some("4K", 6));
@@ -332,7 +332,7 @@ fn what_no_event_tells_and_what_is_uniform() {
 #[test]
 fn an_unexplained_address_gets_one_page_size_before_and_after_the_first_mapping() {
     const UNEXPLAINED: u64 = 0x7fff_0000_0000;
-    // The accesses that are looked through for an event.
+    // The number of accesses that are searched for an event.
     const SEARCHED: u64 = 1 << 20;
     let access = |addr| Row::Access(Kind::Store, addr, 8);
     let touched: Vec<Row> =
@@ -349,7 +349,8 @@ fn an_unexplained_address_gets_one_page_size_before_and_after_the_first_mapping(
         told().into(),
         touched[1..].into(),
     ]);
-    // By manager: which pages a mapping of two blocks is given at its first access, and a block without one.
+    // For each manager: the page sizes that a mapping of two blocks gets at its first access, and
+    // those of a block without a mapping.
     for settings in [&["os.page_size=2M"][..], &["os.manager=linux"]] {
         let machine =
             |rows: &[Row]| run("epyc-9005", settings, rows).memory.pages_by_size.get("2M").copied();
@@ -449,7 +450,7 @@ fn a_forgotten_shootdown_is_found() {
                 let settings =
                     [format!("os.page_size={size}"), format!("os.inject=skip-shootdown:{number}")];
                 match checked(machine, &settings) {
-                    // It named nothing that any TLB held.
+                    // The skipped shootdown concerned no entry that a TLB held.
                     Ok(_) => continue,
                     Err(error) => {
                         let error = error.to_string();

@@ -91,7 +91,7 @@ fn a_thread_has_one_processor() {
             let looked_up = one.tlbs.iter().filter(|tlb| tlb.level == 1);
             assert_eq!(looked_up.map(|tlb| tlb.total.lookups).sum::<u64>(), own, "{setting}");
         }
-        // Each page is touched first once, whoever does it.
+        // Each page has one first touch, whichever processor makes it.
         let alone = run("epyc-9005", &[], &rows);
         assert_eq!(results.faults, alone.faults);
         assert!(alone.processors.is_empty());
@@ -108,7 +108,7 @@ fn half_filled_heaps(seed: u64) -> Vec<Row> {
         if access % 50 == 0 {
             rows.push(Row::Thread(stream.below(6) as u32));
         }
-        // The first heaps alone, and later all of them.
+        // At first only the first half of the heaps is used, later all heaps.
         let heap = stream.below(if access < 5000 { 12 } else { 24 });
         let kind = [Kind::Load, Kind::Store][stream.below(2) as usize];
         rows.push(Row::Access(kind, start(heap) + (stream.below(512) << 12), 8));
@@ -172,7 +172,8 @@ fn adds_up(total: &Value, parts: &[&Value], place: &str, counted: &mut BTreeSet<
             {
                 assert!(fields.contains_key(key), "{place} has no {key}");
             }
-            // What a shootdown drops is counted, the entries of a structure are not.
+            // The entries that a shootdown drops are a count. The number of entries of a structure
+            // is not.
             let is_count = |name: &str| !GEOMETRY.contains(&name) || place == "shootdowns";
             for (name, field) in fields.iter().filter(|(name, _)| is_count(name)) {
                 below(
@@ -183,7 +184,7 @@ fn adds_up(total: &Value, parts: &[&Value], place: &str, counted: &mut BTreeSet<
                 );
             }
         }
-        // By a name or a level, or pairs of a key and a count.
+        // Elements are matched by a name or a level, or they are pairs of a key and a count.
         Value::Array(items) => {
             let key = |item: &Value| {
                 let names = ["name", "level", "outcome"];
@@ -249,7 +250,7 @@ fn what_all_count_is_the_sum_of_what_each_does() {
         let parts = ["tlbs", "walks", "mmu_cache", "spec_tlb", "range_tlb", "caches", "shootdowns"];
         for part in parts {
             let mut total = results[part].clone();
-            // One for all: no processor has it.
+            // The last-level cache is shared, so it is in no processor's results.
             if let (Value::Array(caches), "caches") = (&mut total, part) {
                 caches.retain(|cache| cache["name"] != "l3");
             }
@@ -351,7 +352,8 @@ fn each_program_of_a_mix_misses_as_it_does_alone() {
             assert_eq!((one.accesses, one.switches), (alone.accesses, 0));
         }
     }
-    // On one of two processors: the schedule says so, whatever the threads are called.
+    // All programs run on one of the two processors, as the schedule says, whatever the numbers of
+    // their threads are.
     let two = machine("epyc-9005", &["core.count=2"]);
     let one = run_trace(&two, &format!("mix:cpus=1,quantum=10k,{a},{b}")).unwrap();
     assert_eq!(one.processors[1].accesses, Default::default());
@@ -397,7 +399,7 @@ fn a_shootdown_reaches_those_who_may_hold_the_page() {
         let results = run("opteron-2008", &[&costs[..], &[setting]].concat(), &rows);
         let counts = results.shootdowns;
         assert_eq!((counts.made, counts.asked, counts.received), (1, asked, asked), "{setting}");
-        // Three pages in both levels, of each processor that has touched them.
+        // Three pages are dropped from both TLB levels of each processor that has touched them.
         assert_eq!(counts.entries, 6 * (1 + asked), "{setting}");
         let answer = asked * (1000 + 30);
         assert_eq!(counts.receiver_cycles, Some(answer), "{setting}");
@@ -406,7 +408,8 @@ fn a_shootdown_reaches_those_who_may_hold_the_page() {
     let results = run("opteron-2008", &["core.count=2"], &rows);
     assert_eq!(results.shootdowns.sender_cycles, None);
     assert!(results.not_modelled.iter().any(|note| note.contains("[os.costs]")));
-    // The same threads one after the other in another space: nobody else may hold anything.
+    // The second thread runs in another space, so no other processor can hold entries of the first
+    // space.
     let other = Row::Event(Event::Run { cpu: None, space: 1 });
     let rows: Vec<Row> =
         touch(0).chain([Row::Thread(1), other]).chain(touch(1)).chain([Row::Event(gone)]).collect();
@@ -430,7 +433,7 @@ fn what_a_switch_costs_two_processes_that_take_turns() {
         (misses("l1i"), misses("l1d"))
     };
     let pentium = machine("pentium4", &[]);
-    // The call's page is one more.
+    // The page of the call adds one miss to those of the jumps.
     assert_eq!(count(&pentium, 32), (turns * (jumps + 1), turns * reads));
     let tagged = machine("epyc-9005", &["core.asid_bits=4"]);
     assert_eq!(count(&tagged, 47), (2 * (jumps + 1), 2 * reads));

@@ -197,14 +197,15 @@ fn both_pages_of_a_pair_become_larger_together() {
     let asked = "os.promotion={sizes=[\"64K\"],page_cycles=20,miss_cycles=40}";
     let results = run("origin-2000", &["tlb.l1.entries=16", asked], &rows);
     let [of] = promotion(&results).sizes.as_slice() else { panic!() };
-    // 8 base pages of 16K at 20 cycles each are 160, and misses 40.
+    // Promoting a pair of pages of 64K (8 base pages of 16K) at 20 cycles each takes 160 cycles,
+    // which are 4 misses of 40 cycles.
     assert_eq!(of.threshold_misses, 4);
     assert!(of.promoted > 20 && of.promoted % 2 == 0, "{of:?}");
 }
 
 #[test]
 fn what_is_unmapped_has_no_charge_and_what_is_scarce_stays_small() {
-    // Two pages beside each other that push each other out, one time less than would promote them.
+    // Two adjacent pages evict each other, one time less often than would promote them.
     let settings = [
         "os.manager=base",
         "tlb.l1.entries=2",
@@ -216,7 +217,8 @@ fn what_is_unmapped_has_no_charge_and_what_is_scarce_stays_small() {
         let pages = (0..times).flat_map(|_| [0u64, 1, 2]);
         pages.map(|page| Row::Access(Kind::Store, HEAP + page * 16384, 8)).collect::<Vec<Row>>()
     };
-    // 3 first touches, then 3 misses per round; 400 cycles are 10 misses.
+    // The first round has 3 first touches, and each other round 3 misses. The cost of 400 cycles
+    // equals 10 misses.
     let mut rows = vec![heap(MIB)];
     rows.extend(round(4));
     assert_eq!(promoted(&run("origin-2000", &settings, &rows)), 0);
@@ -228,7 +230,8 @@ fn what_is_unmapped_has_no_charge_and_what_is_scarce_stays_small() {
     rows.extend(round(4));
     assert_eq!(promoted(&run("origin-2000", &settings, &rows)), 0);
 
-    // After the first page of 4M, of 8 MiB nothing is left for another one above the high mark.
+    // After the first page of 4M, the rest of the 8 MiB has no room for another such page above the
+    // high mark.
     let little = [
         "os.manager=base",
         "memory.size=8M",

@@ -32,7 +32,7 @@ fn ranges_are_right_whatever_moves() {
         &["tlb.l1d.blocks={kind=\"coalesced\",pages=4}"],
     ] {
         for from in ["range_tlb.from=table", "range_tlb.from=line"] {
-            // Entries for base pages alone have nothing of pages of 2M.
+            // Ranges that are read from lines of base-page entries contain no pages of 2M.
             let hits_min =
                 if (from, more) == ("range_tlb.from=line", &["os.page_size=2M"]) { 0 } else { 5 };
             let results = run(&[&["range_tlb.entries=4", from][..], more].concat(), &rows);
@@ -53,12 +53,12 @@ fn a_range_has_all_pages_of_a_heap() {
         "it is asked where a walk would be"
     );
     assert!(ranges.walks.walks < 2100 && plain.walks.walks > 10_000, "{}", ranges.walks.walks);
-    // Frames at random make no ranges: each walk is made.
+    // Frames that are placed at random make no ranges, so nearly every walk is made.
     let scattered = run(&["os.manager=base", "memory.placement=5", "range_tlb={}"], &rows);
     assert!(of(&scattered).hits * 20 < of(&scattered).lookups, "{:?}", of(&scattered));
     assert!(of(&scattered).ranges > 1500 && of(&ranges).ranges < 20);
     assert_eq!(of(&ranges).range_bytes, 2000 * PAGE);
-    // A range must have so many pages.
+    // No range has this minimum number of pages.
     let long = run(&["os.manager=base", "range_tlb={pages_min=100000}"], &rows);
     assert_eq!((of(&long).hits, of(&long).fills), (0, 0));
 }
@@ -67,7 +67,8 @@ fn a_range_has_all_pages_of_a_heap() {
 #[test]
 fn the_first_store_to_a_page_walks_where_dirty_pages_are_tracked() {
     const PAGES: u64 = 64;
-    // A hit of the range TLB fills the first level alone, so that the last pages that were walked for stay in the second.
+    // A hit of the range TLB fills only the first level, so the pages of the last walks stay in the
+    // second level.
     const IN_SECOND_LEVEL: u64 = 16;
     let pages = |kind| (0..PAGES).map(move |page| Row::Access(kind, HEAP + page * PAGE, 8));
     let mut rows = vec![mapping(HEAP, PAGES * PAGE)];
@@ -97,10 +98,11 @@ fn runs_out_of_lines_grow_together() {
         (results.walks.walks, of(&results).clone())
     };
     let (walks, counts) = line(&[]);
-    // Each page misses once when it is touched in order, and then all is in one entry.
+    // Each page misses once while the pages are touched in order; afterwards one entry covers all
+    // of them.
     assert!(walks < 140 && plain.walks.walks > 2000, "{walks} of {}", plain.walks.walks);
     assert_eq!((counts.from.as_str(), counts.ranges, counts.range_bytes), ("line", 0, 0));
-    // Where frames lie anywhere there is nothing to grow.
+    // If frames are placed at random, no range can be extended.
     let (walks, counts) = line(&["memory.placement=5"]);
     assert!(walks * 10 > plain.walks.walks * 9, "{walks}, {counts:?}");
 }

@@ -50,7 +50,7 @@ fn sizes(results: &Results) -> (u64, u64) {
 
 #[test]
 fn pages_lie_where_the_trace_has_them() {
-    // Caches are physical: lines of pages that share frames are found again.
+    // Caches are physically addressed, so lines of pages that share a frame hit.
     let rows = [pages(100), pages(100)].concat();
     let apart = attempt(&[], &rows, |_, addr| addr - BASE + (1 << 20)).unwrap();
     assert_eq!(apart.memory.mapped_bytes, 100 * 4096);
@@ -62,7 +62,8 @@ fn pages_lie_where_the_trace_has_them() {
 
 #[test]
 fn a_page_that_moves_is_found_where_it_went() {
-    // Row 3 on has every page 1 MiB higher: one fault more for each that is touched again.
+    // From row 3 on, the frame of every page is 1 MiB higher. Each page that is touched again then
+    // faults once more.
     let rows = [pages(3), pages(3), pages(3)].concat();
     let moved = |row: u64, addr: u64| addr - BASE + (1 << 20) + if row < 3 { 0 } else { 1 << 20 };
     let results = attempt(&[], &rows, moved).unwrap();
@@ -79,7 +80,8 @@ fn large_pages_where_both_addresses_agree() {
     assert_eq!((sizes(&agrees), agrees.faults.first_touch), ((0, 2), 2));
     let off = attempt(&large, &rows, |_, addr| addr - BASE + (4 << 20) + 4096).unwrap();
     assert_eq!((sizes(&off), off.faults.first_touch), ((600, 0), 600));
-    // Page 7 lies elsewhere: the page that was taken for large is made small when that is seen.
+    // The frame of page 7 is not adjacent to the others. The large page is split when an access
+    // shows this.
     let one = |_, addr: u64| {
         let at = addr - BASE;
         if at >> 12 == 7 { (100 << 20) + at % 4096 } else { at + (4 << 20) }
@@ -131,7 +133,7 @@ fn random_lives() {
 #[test]
 fn accesses_cross_into_pages_that_no_row_has() {
     let (count, size) = (300, 3 * 4096);
-    // Every fourth page has rows; an access goes on in the three behind it.
+    // Only every fourth page has rows. Each access extends into the pages behind it.
     let rows = |times: u64| -> Vec<Row> {
         let all = (0..times * count).map(|at| BASE + at % count * 4 * 4096 + 8);
         all.map(|addr| Row::Access(Kind::Load, addr, size)).collect()
@@ -141,13 +143,15 @@ fn accesses_cross_into_pages_that_no_row_has() {
         let of = attempt(&[&format!("memory.size={size}")], rows, physical).unwrap();
         (of.memory.mapped_bytes >> 12, of.faults.first_touch, of.memory.frames_used_bytes >> 12)
     };
-    // Of 640 frames the last 40 are for tables and for such pages, which take 20.
+    // The last 40 of the 640 frames are for page tables and for pages without rows, which take 20
+    // frames.
     let (mapped, faults, few) = pages("2560K", &rows(2));
     assert_eq!((mapped, faults), (320, 4 * count));
     assert!((320..330).contains(&few), "{few} frames are used");
     let (_, _, many) = pages("256M", &rows(2));
     assert!((1200..1215).contains(&many), "{many} frames are used");
-    // They go with their pages, and rows that come later say where the pages are.
+    // These frames are freed when their pages are unmapped. Later rows of these pages give their
+    // recorded frames.
     let gone = Event::Munmap { addr: BASE, bytes: count * 4 * 4096, result: 0 };
     let again = [rows(1), vec![Row::Event(gone)], rows(1)].concat();
     assert_eq!(pages("2560K", &again).2, few);
@@ -175,24 +179,25 @@ fn snapshot() -> Row {
 #[test]
 fn pages_have_the_sizes_that_events_say() {
     let (walk, shot) = (Seen::Walk, Seen::Snapshot);
-    // Each page before it is touched.
+    // Each large page is reported before its first access.
     let walks = (0..3).map(|block| found(walk, BASE + (block << 21), 2 << 20, 1, None));
     let rows = walks.chain(pages(1600)).collect::<Vec<_>>();
     let results = told(&[], &rows).unwrap();
     assert_eq!((sizes(&results), results.faults.first_touch), ((1600 - 3 * 512, 3), 67));
-    // A snapshot later: what is mapped is replaced, without a fault, and the frames are free again.
+    // A later snapshot replaces mapped base pages by a large page. This causes no fault, and the
+    // old frames are freed.
     let collapsed = vec![snapshot(), found(shot, BASE, 2 << 20, 1, None)];
     let rows = [vec![snapshot()], pages(600), collapsed, pages(600)].concat();
     let results = told(&[], &rows).unwrap();
     assert_eq!((sizes(&results), results.faults.first_touch), ((88, 1), 600));
     let used = results.memory.frames_used_bytes - results.memory.table_bytes;
     assert_eq!(used, (512 + 88) * 4096);
-    // And the other way round: parts come when they are touched.
+    // If a later snapshot splits a large page, its parts are mapped when they are touched.
     let split = [vec![found(walk, BASE, 2 << 20, 1, None)], pages(512)].concat();
     let again = [vec![snapshot(), found(shot, BASE, 4096, 512, None)], pages(100)].concat();
     let results = told(&[], &[split.clone(), again].concat()).unwrap();
     assert_eq!((sizes(&results), results.faults.first_touch), ((100, 0), 101));
-    // What is unmapped is forgotten.
+    // Recorded sizes of unmapped pages are dropped.
     let gone = Row::Event(Event::Munmap { addr: BASE, bytes: 2 << 20, result: 0 });
     let results = told(&[], &[split, vec![gone], pages(7)].concat()).unwrap();
     assert_eq!((sizes(&results), results.faults.first_touch), ((7, 0), 8));
@@ -206,7 +211,7 @@ fn a_page_has_the_size_that_the_next_snapshot_says() {
     let touch = |block: u64| load(BASE + (block << 21));
     let space = |space| Row::Event(Event::Run { cpu: None, space });
     let rows = vec![
-        // Of both spaces: the first snapshot has block 0 large and block 1 small.
+        // The first snapshot covers both spaces: in space 0, block 0 is large and block 1 is small.
         touch(0),
         touch(1),
         space(1),
@@ -215,14 +220,15 @@ fn a_page_has_the_size_that_the_next_snapshot_says() {
         snapshot(),
         large(0),
         small(1),
-        // The second one has block 1 large since, and block 2 from its first touch on.
+        // The second snapshot: block 1 has become large, and block 2 is large from its first touch
+        // on.
         touch(2),
         touch(1),
         snapshot(),
         large(0),
         large(1),
         large(2),
-        // Nothing is said of what comes after the last one.
+        // No snapshot covers the accesses after the last snapshot.
         touch(3),
         space(1),
         snapshot(),
@@ -231,11 +237,12 @@ fn a_page_has_the_size_that_the_next_snapshot_says() {
     let run = |source| attempt_as(&[], &rows, |_, _| 0, source).unwrap();
     let results = run(Rows::foretold);
     assert_eq!((sizes(&results), results.faults.first_touch), ((2, 3), 5));
-    // A page that was touched after a snapshot was taken and before its place is in the next one.
+    // A page is touched after one snapshot was taken, and the next snapshot has it.
     let late = vec![touch(0), snapshot(), small(5), snapshot(), large(0)];
     let results = attempt_as(&[], &late, |_, _| 0, Rows::foretold).unwrap();
     assert_eq!((sizes(&results), results.faults.first_touch), ((0, 1), 1));
-    // Read once, a page is small until a snapshot has been passed, which is refused before any event.
+    // If the trace is read only once, a page is small until the run has passed a snapshot. Without
+    // any earlier event, such a run is refused.
     let error = attempt(&[], &rows, |_, _| 0).unwrap_err();
     assert!(error.contains("needs the physical address") && error.contains("--pages"), "{error}");
     let rows = [vec![snapshot()], rows].concat();
@@ -255,12 +262,12 @@ fn pages_lie_in_the_frames_that_events_say() {
     assert_eq!((sizes(&results), results.faults.first_touch), ((0, 1), 1));
     let error = touch("64M", 128 << 20).unwrap_err();
     assert!(error.contains("set memory.size=1G"), "{error}");
-    // The frames are another page's: base pages share them.
+    // The frames belong to another page already, so base pages are mapped, which can share frames.
     let other = [found(walk, BASE + (8 << 20), 4096, 1, Some(16 << 20)), load(BASE + (8 << 20))];
     let rows = [other.to_vec(), vec![at(16 << 20)], pages(512)].concat();
     let results = told(&["memory.size=64M"], &rows).unwrap();
     assert_eq!((sizes(&results), results.faults.first_touch), ((513, 0), 513));
-    // Rows win: the page is where they say.
+    // If rows contradict an event, the frames in the rows are used.
     let rows = [vec![at(16 << 20)], pages(3)].concat();
     let results = attempt(&[], &rows, |_, addr| addr - BASE + (32 << 20)).unwrap();
     assert_eq!(sizes(&results), (0, 1));
@@ -274,7 +281,8 @@ fn random_translations() {
         println!("seed {seed}");
         let mut stream = Stream(seed);
         let mut rows = vec![found(Seen::Walk, BASE, 4096, 1, None)];
-        // By block of 2M: whether it is large; by page: whether it is mapped.
+        // For each block of 2M, whether it is a large page; for each base page, whether it is
+        // mapped.
         let (mut large, mut mapped) = ([false; 8], [[false; 512]; 8]);
         for _ in 0..6000 {
             let (block, page) = (stream.below(8) as usize, stream.below(512) as usize);

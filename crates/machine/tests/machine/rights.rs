@@ -60,7 +60,7 @@ fn an_entry_that_denies_the_access_is_no_hit() {
         assert_eq!((results.walks.walks, results.faults.protection), (1600, 0));
         assert_eq!(results.tlbs[0].flushed, 99 * 8);
     }
-    // A page whose rights are not given back faults, once for each time that they went.
+    // If the calls that restore rights are left out, each withdrawal causes one fault.
     let rows: Vec<Row> = rows
         .into_iter()
         .filter(|row| !matches!(row, Row::Event(Event::Mprotect { prot: 3, .. })))
@@ -101,7 +101,7 @@ fn rights_hold_as_in_a_list_of_pages() {
                 let loses = |page: &Page| {
                     page.table.is_some_and(|before| !expressible(rights).contains(before))
                 };
-                // All is flushed from the first page that loses some of its rights to the last.
+                // The flush covers the range from the first to the last page that loses a right.
                 let first = range.clone().find(|&page| loses(&pages[page]));
                 let last = range.clone().rfind(|&page| loses(&pages[page]));
                 for page in &mut pages[range] {
@@ -155,7 +155,8 @@ fn the_first_store_to_a_clean_page_is_seen() {
     let hardware = run("opteron-2008", &[tracks], &rows);
     assert_eq!((hardware.walks.dirty_assists, hardware.walks.modify_traps), (8, 0));
     assert_eq!(denied(&hardware), [8, 8]);
-    // Four levels and the accessed bits at the first walk, then four levels and the dirty bit.
+    // The first walk reads four levels and sets the accessed bits. The walk of the store reads four
+    // levels and sets the dirty bit.
     let untracked = run("opteron-2008", &[], &rows);
     let references = |results: &Results| results.walks.references;
     assert_eq!(references(&hardware), references(&untracked) + 8 * 5);

@@ -67,7 +67,7 @@ fn loads_take_no_memory() {
     assert_eq!((manager(&loads).bytes.anonymous, manager(&loads).faults["zero-page"]), (0, 4));
     let loads = run(&["os.manager=linux", "os.linux.use_zero_page=0"], &rows);
     assert_eq!(manager(&loads).bytes.anonymous, 8 * MIB);
-    // What is stored then takes what it takes.
+    // Stores to some of these pages allocate memory for them.
     rows.extend(touch(Kind::Store, HEAP, 8 * MIB, MIB));
     let stores = run(&["os.manager=linux", "os.linux.enabled=never"], &rows);
     assert_eq!(manager(&stores).bytes.anonymous, 8 * 4096);
@@ -162,7 +162,7 @@ fn ingens_samples_use() {
     assert_eq!((plain.samples, plain.sampled, plain.hot), (0, 0, 0));
     let sampled = chosen("os.ingens.deferred_mode=2");
     assert!(sampled.samples > 8, "{sampled:?}");
-    // The pages of one block are used again and again, and looked at more rarely then.
+    // The pages of one block are used again and again, so the daemon samples them more rarely.
     assert_eq!(sampled.hot, 128);
     assert!(sampled.sampled < sampled.samples * 1024, "{sampled:?}");
     let eager = run(&["os.manager=ingens", "os.ingens.aggressive_below=0.5"], &rows);
@@ -212,10 +212,10 @@ fn hawkeye_serves_first_whom_walks_cost_most() {
             let first = HEAP + turn / 2 % 4 * 2 * MIB;
             let pages = |pages: u64| touch(Kind::Load, first, pages * 4096, 4096);
             if turn % 2 == 0 {
-                // All pages, each of them often.
+                // All pages of the block are accessed, each of them often.
                 rows.extend(pages(512).flat_map(|row| std::iter::repeat_n(row, 100)));
             } else {
-                // Fewer pages, and a miss at each access.
+                // Fewer pages are accessed, and each access misses.
                 rows.extend(pages(128).cycle().take(512));
             }
         }
@@ -253,7 +253,7 @@ fn hawkeye_serves_first_whom_walks_cost_most() {
 #[test]
 fn placement_and_moving_make_long_runs() {
     let mut rows = scattered(3, 24 * MIB);
-    // Time for a pass once all is there.
+    // These accesses give the daemon time for a pass after all pages have been touched.
     rows.extend(touch(Kind::Load, HEAP, 24 * MIB, 4096));
     let base = ["os.linux.enabled=never", "memory.size=256M", "memory.placement=5"];
     let of = |more: &[&str]| in_runs(&run(&[&base[..], more].concat(), &rows), MIB);

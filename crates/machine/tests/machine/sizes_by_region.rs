@@ -112,7 +112,8 @@ fn check(manager: &str, rows: &[Row], sizes: &[Counted<'_>], upgrades: &[Counted
     let found = results.manager.as_ref().unwrap();
     assert_eq!(counted(&found.sizes), sizes, "{manager}");
     assert_eq!(counted(&found.upgrades), upgrades, "{manager}");
-    // Each name is a region's that accesses are counted under, and each region has its reasons.
+    // Each name is the name of a region under which accesses are counted, and each region has its
+    // reasons.
     let reasons = found.page_sizes.iter().map(|row| row.region.as_str());
     let regions = results.regions.iter().map(|region| region.name.as_str());
     assert!(reasons.eq(regions), "{manager}: {:?}", found.page_sizes);
@@ -139,7 +140,8 @@ fn what_is_mapped_in_place_of_another_is_another() {
     let sizes = [
         ("own.c:0", "2M", "2M", "obtained", 2),
         ("own.c:1", "2M", "2M", "obtained", 2),
-        // Its first MiB lies in a block that begins in the other region, which it is not joined with: that has advice.
+        // The first MiB of this region lies in a block that begins in the previous region. The two
+        // regions are not merged, because the previous one has advice.
         ("anonymous 3", "2M", "4K", "unaligned", 256),
         ("anonymous 3", "2M", "2M", "obtained", 1),
     ];

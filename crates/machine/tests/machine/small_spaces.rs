@@ -43,7 +43,8 @@ fn small(results: &Results) -> &SmallSpaceCounts {
 /// cache.
 #[test]
 fn a_switch_between_small_spaces_loads_no_root() {
-    // A turn is a fetch; the kernel's has two lines of code, a load that stands for its entry, three pages.
+    // A turn of a process is one fetch. A turn of the kernel fetches two lines of code and makes a
+    // load that represents its entry; it uses three pages.
     let rounds = 500;
     let spec = format!("pingpong,ipc=90,idle=1,bits=32,accesses={}", rounds * 14);
     let flat = generated(&["memory.size=64M"], &spec);
@@ -80,7 +81,8 @@ fn a_switch_between_small_spaces_loads_no_root() {
     let (of_flat, of_small) = (parts(&flat), parts(&purge));
     assert_eq!(of_flat.0 - 480 * (2 * rounds - 1), of_small.0 - 9 * (2 * rounds - 1) - 500 * 2);
     let built = flat.trace_cache.unwrap().build_cycles - purge.trace_cache.unwrap().build_cycles;
-    // The call's line of 20 instructions is four lines of micro-ops, the kernel's 30 are five and one more.
+    // The process's line of 20 instructions takes four lines of micro-ops. The kernel's 30
+    // instructions take five lines and one more.
     assert!(built > 4 * 5 * (2 * rounds - 2), "{built}");
     let direct = (480 - 9) * (2 * rounds - 1) - 500 * 2;
     assert_eq!(time(&flat) - time(&purge), direct + (of_flat.1 - of_small.1) + built);
@@ -123,7 +125,7 @@ fn the_same_large_space_is_there_already() {
         all.push(Row::Access(Kind::Load, 0x1000 * u64::from(space) + 0x10_0000, 4));
     }
     let results = rows(&["os.small.slot=16M", "os.small.members=[\"1\",\"2\"]"], all).unwrap();
-    // From 0 to 3 and back: twice.
+    // The run switches twice from space 0 to space 3 and back.
     let switches = results.space_switches;
     assert_eq!((switches.switches, switches.root_loads, switches.segment_loads), (8, 2, 6));
     assert_eq!(small(&results).small, 2);
@@ -152,7 +154,7 @@ fn life(seed: u64, spaces: u64, beyond: u64) -> (Vec<Row>, BTreeSet<u32>) {
             let page = block + (stream.below(4) << 12);
             match stream.below(40) {
                 0 => rows.push(unmap(block, 1 << 16)),
-                // A subtree with its tables.
+                // The pages of a whole subtree are unmapped, with its tables.
                 1 => rows.push(unmap(page & !((4 << 20) - 1), 4 << 20)),
                 2 if beyond > 0 && stream.below(beyond) == 0 => {
                     large.insert(last);
@@ -208,7 +210,7 @@ fn small_spaces_see_what_they_would_see_alone() {
             );
             let mut settings =
                 vec![table, "os.small.slot=16M", &*revoke_key, &*schedule_key, &*area_key];
-            // Some are never small, so that roots are loaded.
+            // Some spaces are never small, so that switches to them load a root.
             let few: Vec<String> =
                 (0..spaces).filter(|one| one % 4 > 0).map(|one| format!("\"{one}\"")).collect();
             let members = format!("os.small.members=[{}]", few.join(","));
@@ -252,7 +254,7 @@ fn slots_change_hands_on_several_processors() {
         let mut turn = 0;
         let all = all.into_iter().map(|row| match row {
             Row::Event(Event::Run { space, .. }) => {
-                // The kernel stays on the processor that it was called on.
+                // The kernel runs on the processor on which it was called.
                 turn += u32::from(space != KERNEL);
                 let turn = if space == KERNEL { turn } else { turn - 1 };
                 Row::Event(Event::Run { cpu: Some(turn % 3), space })
@@ -279,7 +281,7 @@ fn what_the_trace_cache_delivers_reaches_no_tlb() {
     assert_eq!((cache.lines_built, results.accesses.fetch), (200, 200));
     assert_eq!(cache.build_cycles, 800);
     let served: u64 = results.caches.iter().find(|cache| cache.name == "l2").unwrap().program.reads;
-    // A quarter of them cross into a further line.
+    // A quarter of the accesses extend into another line.
     assert_eq!(served, 250);
 }
 
@@ -314,10 +316,10 @@ fn what_cannot_be_is_refused() {
     let wide = Machine::load("epyc-9005", &["os.small.slot=16M".to_owned()]);
     has(wide.unwrap_err().to_string(), &["os.small", "x86-32"]);
     let load = |addr| vec![Row::Access(Kind::Load, addr, 4)];
-    // Asked for by name, and beyond its slot from the first access on.
+    // The space is requested by name, but its first access already lies beyond its slot.
     let named = rows(&["os.small.slot=16M", "os.small.members=[\"0\"]"], load(SLOT));
     has(named.unwrap_err(), &["access 0", "beyond its slot of 16M", "os.small.slot"]);
-    // Not by name: it is large.
+    // The space is not requested by name, so it becomes large.
     let large = rows(&["os.small.slot=16M"], load(SLOT)).unwrap();
     assert_eq!((small(&large).promoted, small(&large).small), (1, 1));
     let unknown = rows(&["os.small.members=[\"mysqld\"]"], load(0));

@@ -66,10 +66,11 @@ fn base_pages_of_reservations_are_predicted() {
     let stores: u64 = right.accesses.store.values().sum();
     assert!(right.outcome == "right" && stores * 3 > of.right && stores * 3 < of.right * 2);
     assert!(right.accesses.fetch.is_empty());
-    // B10's rule: what has led to a wrong prediction goes, so a first touch hides the next page.
+    // Under B10's rule an entry that caused a wrong prediction is removed, so a first touch also
+    // hides the next page.
     let removed = run("freebsd-2009", &[], &rows);
     assert!(said(&removed).right < of.right, "{:?}", said(&removed));
-    // One walk changes nothing but what is said of it.
+    // The prediction of a walk changes only the counts of predictions.
     let without = |results: &Results| (results.walks.clone(), results.caches.clone());
     assert_eq!(without(&results), without(&removed));
 }
@@ -114,7 +115,8 @@ fn a_switch_flushes_or_does_not() {
         run("freebsd-2009", &settings, &rows)
     });
     assert!(said(&kept).right > said(&flushed).right, "{:?}", said(&kept));
-    // Without address-space identifiers what the other process has left misleads.
+    // Without address-space identifiers, entries that the other process has left cause wrong
+    // predictions.
     let settings = ["spec_tlb.keeps_absent=true", "spec_tlb.keeps_on_switch=true"];
     let misled = run("freebsd-2009", &settings, &rows);
     assert!(said(&misled).wrong["broken"] > 0, "{:?}", said(&misled));
@@ -173,7 +175,7 @@ fn marks_are_never_wrong_while_reservations_last() {
     let of = said(&results);
     assert!(of.wrong.values().all(|wrong| *wrong == 0), "{of:?}");
     assert!(of.right * 100 > results.walks.walks * 99, "{of:?}");
-    // Pages that are not there yet are all that misleads without that.
+    // Without this setting, the only wrong predictions are for pages that are not mapped yet.
     let results = run("freebsd-2009", &marks, &rows);
     let of = said(&results);
     assert!(of.wrong["absent"] > 0 && of.wrong["broken"] + of.wrong["chance"] == 0, "{of:?}");
@@ -183,7 +185,8 @@ fn marks_are_never_wrong_while_reservations_last() {
 /// predicted wrongly nor correctly.
 #[test]
 fn broken_reservations_keep_their_marks_or_lose_them() {
-    // Twice as many heaps as there is room for whole, and half of their pages.
+    // There are twice as many heaps as memory can reserve completely, and half of their pages are
+    // used.
     let mut rows = half_filled(6, 12, 20_000);
     let late = half_filled(7, 24, 60_000);
     rows.extend(late);
@@ -314,14 +317,14 @@ fn offsets_are_right_where_regions_lie_side_by_side() {
         (ca.fill.as_str(), ca.page_size.as_str(), ca.wrong["broken"]),
         ("offsets", "any", 0)
     );
-    // A sweep beside a machine that asks for no runs says the same.
+    // A sweep gives the same result, even if its other machine needs no runs of frames.
     let settings = [&spot[..], &["os.manager=ca"], &base[..]].concat();
     let machines = [&settings[1..], &settings]
         .map(|settings| load("opteron-2008", &[&["spec_tlb={}"], settings].concat()).unwrap());
     let options = SweepOptions { threads: 2, progress: &mut |_| true };
     let swept = sweep(&machines, &mut Rows::new(rows.clone()), options).unwrap();
     assert_eq!(swept[1].as_ref().unwrap().spec_tlb.as_ref(), Some(&ca));
-    // Without fetches nobody knows whose accesses they are.
+    // Without fetches, the code that makes an access is not known.
     let silent: Vec<Row> =
         rows.iter().filter(|row| !matches!(row, Row::Access(Kind::Fetch, ..))).cloned().collect();
     assert_eq!(run("opteron-2008", &settings, &silent).spec_tlb.unwrap().attempts, 0);

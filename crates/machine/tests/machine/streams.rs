@@ -186,7 +186,7 @@ fn settings(stream: &mut Stream) -> (Vec<String>, u32) {
     let (table, mut bits) = one_of(stream, &TABLES);
     let mut settings: Vec<String> = table.iter().map(|&setting| setting.to_owned()).collect();
     if stream.below(10) > 0 {
-        // Few formats have what an MMU cache could hold.
+        // Few formats have upper levels, which an MMU cache could hold.
         settings.push("mmu_cache.design=none".to_owned());
     }
     let size = one_of(stream, &["1M", "2M", "5M", "16M", "33M", "64M", "256M", "1G", "1G", "1G"]);
@@ -197,11 +197,11 @@ fn settings(stream: &mut Stream) -> (Vec<String>, u32) {
     if stream.below(20) == 0 {
         settings.push(format!("os.inject=\"fail-allocation:{}\"", 1 + stream.below(400)));
     }
-    // Software refills are another pipeline of the kernel's.
+    // Software refills run in a different part of the simulator.
     if stream.below(4) == 0 {
         settings.extend(["walker.kind=software".to_owned(), "walker.refill_cycles=1".to_owned()]);
     }
-    // Some addresses lie beyond what the page table holds.
+    // Some addresses lie beyond the range that the page table can map.
     if stream.below(30) == 0 {
         bits = 63;
     }
@@ -230,7 +230,8 @@ impl Life<'_> {
     fn range(&mut self, is_event: bool) -> (u64, u64) {
         let place = one_of(self.stream, &self.places);
         let stream = &mut *self.stream;
-        // Accesses to what no page table holds end the run.
+        // An access beyond the range of all page tables ends the run, so accesses use the first
+        // three cases never.
         match if is_event { stream.below(40) } else { 3 + stream.below(37) } {
             0 => (stream.next(), stream.next() >> stream.below(64)),
             1 => (place, one_of(stream, &[0, 1, u64::MAX, 1 << 47, 1 << 63, u64::MAX - place])),
@@ -262,7 +263,7 @@ impl Life<'_> {
 
     fn file(&mut self) -> Option<FileId> {
         let inode = self.stream.below(3);
-        // The last is empty, and what is mapped may lie beyond the end of each.
+        // The last file is empty, and a mapping may extend beyond the end of each file.
         let bytes = [1 << 20, 5 * PAGE + 1, 0][inode as usize];
         (self.stream.below(4) > 0).then_some(FileId { device: 1, inode, bytes })
     }
@@ -412,7 +413,7 @@ impl Life<'_> {
     fn switch(&mut self) {
         self.now = one_of(self.stream, &self.alive);
         let number = self.now;
-        // Some traces tell of a space alone.
+        // Some traces name only the space, and not the process.
         if self.stream.below(8) > 0 {
             self.rows.push(Row::Event(Event::Process { number }));
         }
@@ -458,7 +459,7 @@ fn life(stream: &mut Stream, bits: u32, cores: u64) -> Vec<Row> {
 
 /// The physical address of an access, for a trace that has physical addresses.
 fn physical(row: u64, addr: u64) -> u64 {
-    // Some pages move, and a few have none.
+    // Some pages move to other frames, and a few rows have no physical address.
     let frame = (addr >> 12).wrapping_mul(0x9e37) % 200 + 1 + row / 4000;
     if row % 50_003 == 40_000 { 0 } else { frame << 12 | addr & 0xfff }
 }
@@ -628,7 +629,8 @@ fn every_manager_survives_random_streams() {
                 done.fetch_add(1, Ordering::Relaxed);
             });
         }
-        // A run that has no end is ended with all others: a thread cannot be.
+        // If a run does not end, the whole test process is ended, because a single thread cannot
+        // be.
         while done.load(Ordering::Relaxed) < workers as u64 {
             thread::sleep(Duration::from_millis(50));
             for now in &running {
@@ -676,7 +678,7 @@ fn daemons_that_take_longer_than_they_sleep_leave_time_for_programs() {
         let managed = results.manager.expect("it has counts");
         let passes = managed.linux.map_or(0, |linux| linux.khugepaged.passes)
             + managed.daemon.map_or(0, |daemon| daemon.levels.values().map(|of| of.passes).sum());
-        // The daemon runs, and between two of its passes the program does.
+        // The daemon makes passes, and the program runs between any two of them.
         assert!((20..=4 * ACCESSES).contains(&passes), "{settings:?}: {passes} passes");
     }
 }
@@ -699,7 +701,7 @@ fn daemons_do_not_wake_replacement_in_vain() {
         file: Some(file),
         result: HIGH as i64,
     };
-    // All that is mapped is locked, and fills memory.
+    // All mapped memory is locked and fills physical memory.
     let mut rows = vec![Row::Event(of_file), Row::Access(Kind::Load, HIGH, 8)];
     rows.push(Row::Event(Event::Mlockall { flags: 3, result: 0 }));
     rows.push(map(LOW, 64 * BLOCK, 3, 0x22));

@@ -51,7 +51,7 @@ fn what_tlbs_and_caches_are() {
         caches[..3],
         [("l1i", 64 * KIB, 64, 16), ("l1d", 48 * KIB, 64, 12), ("l2", 2 * MIB, 64, 16)]
     );
-    // Whole tables of four levels, one after the other down to the pages.
+    // The table has one table in each of its four levels.
     assert_eq!(results.memory.table_used_bytes, 4 * 4096);
     assert_eq!(results.memory.table_bytes, 4 * 4096);
 }
@@ -141,7 +141,7 @@ fn regions_are_where_they_are_mapped_and_count_what_is_done_there() {
             rows.extend(own.iter().map(|place| map(place)));
         }
         if turn == 301 {
-            // Where the stack was is something else from here on.
+            // From here on, the addresses of the stack belong to another mapping.
             let (_, addr, bytes, ..) = late;
             rows.push(Row::Event(Event::Munmap { addr, bytes, result: 0 }));
             rows.push(map(&late));
@@ -193,7 +193,7 @@ fn unexplained_accesses_are_rows_of_what_lies_together() {
         rows.push(Row::Access(Kind::ALL[kind], block * 2 * MIB + stream.below(MIB / 8) * 8, 8));
         expected[usize::from(block >= 100)][kind] += 1;
     }
-    // Their first pages and their last.
+    // The first and the last page of each block are accessed.
     for block in blocks {
         for page in [0, 255] {
             rows.push(Row::Access(Kind::Load, block * 2 * MIB + page * 4096, 8));
@@ -278,7 +278,7 @@ fn code_and_sites_of_one_name_are_one() {
         let mapped =
             Event::Mapping { start: CODE, bytes: 4096, rights: 5, origin, offset, file: None };
         rows.push(Row::Event(mapped));
-        // Return addresses 0x100 and 0x200, which main calls.
+        // The return addresses 0x100 and 0x200 lie in functions that `main` calls.
         for number in 0..2 {
             let stack = vec![CODE + 0x100 * (1 + u64::from(number)), CODE + 0x300];
             rows.push(Row::Event(Event::Site { number, stack }));
@@ -296,7 +296,8 @@ fn code_and_sites_of_one_name_are_one() {
             }));
             rows.push(Row::Event(Event::Allocate { addr, bytes, site: number }));
         }
-        // Each page of one table, and twice of the other, by code at two places of one line.
+        // Two code addresses of one line access each page of one table once, and half of the pages
+        // of the other table twice.
         for page in 0..512 {
             let at = if page < 256 {
                 table(1) + page * 4096
@@ -327,7 +328,7 @@ fn code_and_sites_of_one_name_are_one() {
         inlined.into_iter().chain([function.to_owned()]).map(|name| frame(Some(name))).collect()
     });
     let named = results.origins.unwrap();
-    // Two calls of one line stay two; the same call of two processes is one.
+    // Two calls in one line are two sites; one call in two processes is one site.
     let sites: Vec<_> = named
         .sites
         .iter()
@@ -463,14 +464,14 @@ fn changes_of_space_and_the_trace_cache() {
     }
     let results = run("pentium4", &[], &rows);
     let of = &results.space_switches;
-    // The first program is there without a change.
+    // The first program runs without a switch.
     assert_eq!((of.switches, of.root_loads, of.emptying, of.segment_loads), (29, 29, 29, 0));
     assert_eq!(of.cycles, Some(29 * 480));
     let cache = results.trace_cache.as_ref().unwrap();
     assert_eq!((cache.uops, cache.ways, cache.emptied), (12288, 8, 29));
     assert_eq!(cache.build_cycles, 4 * cache.lines_built);
     assert!(cache.lines_built > 0);
-    // Where the file has no prices, nothing is said to cost nothing.
+    // If the machine file has no prices, the results give no cost instead of a cost of 0.
     let untimed = run("opteron-2008", &["core.asid_bits=0"], &rows);
     assert_eq!((untimed.space_switches.switches, untimed.space_switches.cycles), (29, None));
 }

@@ -72,7 +72,7 @@ fn check_all(
 fn alone(machine: &Machine, rows: &[Row]) -> Results {
     let options = RunOptions { check: false, progress: &mut |_| true };
     let results = machine.run(&mut Rows::new(rows.to_vec()), options).unwrap();
-    // A sweep does not say where misses come from.
+    // A sweep does not report the origins of misses.
     Results { origins: None, ..results }
 }
 
@@ -104,7 +104,8 @@ fn a_design_counts_what_it_counts_alone() {
             ("nested.mmu_cache.entries", &["2", "8"]),
         ]),
     ];
-    // The Opteron has no TLB for fetches; another machine of the last kind has.
+    // The Opteron has no TLB for fetches, so the last kinds of designs are run on a machine that
+    // has one.
     for (name, designs) in
         [("opteron-2008", &designs[..3].concat()), ("epyc-9005", &designs[3..].concat())]
     {
@@ -131,7 +132,8 @@ fn several_processors_count_what_they_count_alone() {
     for seed in 1..3 {
         check("epyc-9005", &designs.concat(), &rows(seed));
     }
-    // Nothing but MMU caches behind the TLBs: families, with an MMU cache on each processor.
+    // Only MMU caches differ behind the TLBs, so the designs form families, with an MMU cache on
+    // each processor.
     check_all(
         "r4700",
         &all(&[processors, ("mmu_cache.entries", &["1", "3", "9"])]),
@@ -281,7 +283,7 @@ fn designs_taken_together_count_what_they_count_alone() {
             }
             designs.push(settings);
         }
-        // A few that no family takes.
+        // A few designs fit into no family.
         for other in ["mmu_cache.replacement=random", "mmu_cache.ways=1"] {
             let own = ["mmu_cache.design=utc", "mmu_cache.entries=4", other].map(str::to_owned);
             designs.push([&front[..], &own].concat());
@@ -313,7 +315,7 @@ fn a_miss_of_more_than_a_hundred_steps_is_counted() {
     check_all("deep", &designs, &rows, |settings| {
         Machine::parse("test", WALKS_ONLY, "test", settings)
     });
-    // Without a cache every step is a reference.
+    // Without an MMU cache, each step of a walk is a reference.
     let mut bare = designs[0].clone();
     bare[2] = "mmu_cache.design=none".to_owned();
     let alone = alone(&Machine::parse("test", WALKS_ONLY, "test", &bare[..3]).unwrap(), &rows);

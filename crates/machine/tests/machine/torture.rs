@@ -319,7 +319,7 @@ fn case(seed: u64) -> Result<bool, String> {
     let fast = alone(&machine, &rows, false);
     let (fast, checked) = match (fast, checked) {
         (Ok(fast), Ok(checked)) => (fast, checked),
-        // Memory may run out, or its part that a format can name.
+        // Memory may run out, or the part of it whose addresses fit into the format's entries.
         (Err(one), Err(other)) if one == other && one.contains("memory") => return Ok(true),
         (one, other) => {
             return Err(wrong(&format!("fast {:?}\nchecked {:?}", one.err(), other.err())));
@@ -340,7 +340,7 @@ fn case(seed: u64) -> Result<bool, String> {
     let swept = sweep(&machines, &mut Rows::new(rows.clone()), options);
     let swept = swept.map_err(|error| wrong(&error.to_string()))?;
     for (machine, swept) in machines.iter().zip(swept) {
-        // A sweep does not say where misses come from.
+        // A sweep does not report the origins of misses.
         let own = alone(machine, &rows, false).map(|own| Results { origins: None, ..own });
         if own.is_ok() != swept.is_ok() || own.is_ok() && own != swept {
             let both = [own.err(), swept.err()];

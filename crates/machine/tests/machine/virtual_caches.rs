@@ -70,7 +70,8 @@ fn lines_are_those_of_a_list() {
         let mut stream = Stream(seed);
         let (mut rows, mut lines) = (Vec::new(), Lines::default());
         let count = 1_u32 << bits;
-        // By context, the space that has it; a context is the remainder of the space's number.
+        // For each context, the space that uses it. The context of a space is the remainder of the
+        // space's number.
         let mut owners: BTreeMap<u32, u32> = BTreeMap::from([(0, 0)]);
         let (mut runs, mut is_kernel) = (0, false);
         for _ in 0..4000 {
@@ -88,7 +89,7 @@ fn lines_are_those_of_a_list() {
                     } else if let Some(owner) = owners.insert(space % count, space)
                         && owner != space
                     {
-                        // What all spaces have is looked at too, and goes.
+                        // The lines of global pages are searched and flushed too.
                         lines.flush(|held| held.0.is_none() || held.0 == Some(owner));
                     }
                 }
@@ -150,7 +151,7 @@ fn a_pid_register_keeps_lines_and_entries() {
     let times =
         |results: &Results| results.caches.iter().find(|one| one.name == "l1d").unwrap().flushes;
     assert_eq!(times(&flat).unwrap().times, rounds);
-    // No more than what first touches find.
+    // A flush finds no lines except those of first touches.
     assert_eq!(times(&small).unwrap().lines, 0);
     for name in ["l1i", "l1d"] {
         assert!(misses(&small, name) < 60, "{name}: {}", misses(&small, name));

@@ -78,7 +78,8 @@ fn a_pair_serves_its_neighbour() {
     let trace = loads(round().chain(round()).chain(round()));
     let paired = run("r4700", &["tlb.l1.replacement=lru"], &trace);
     let single = run("r4700", &["tlb.l1.replacement=lru", "tlb.l1.paired=false"], &trace);
-    // The first touch of each page misses; after that 45 pairs fit in 48 entries, 90 pages do not.
+    // The first touch of each page misses. After that, 45 pairs fit into 48 entries, but 90 single
+    // pages do not.
     assert_eq!(paired.tlbs[0].total.misses, pages);
     assert_eq!(single.tlbs[0].total.misses, 3 * pages);
 }
@@ -96,7 +97,7 @@ fn time_is_counts_times_latencies() {
     assert_eq!(time.translation_cycles.lo, 0);
     let program = &results.caches[0].program;
     let stalls = (program.read_misses + program.write_misses) * (200 - 12);
-    // Least where every stall is hidden, most where none is.
+    // The lower bound holds if every stall is hidden, and the upper bound if no stall is hidden.
     let (lo, hi) = (results.instructions, results.instructions + stalls);
     assert_eq!(time.program_cycles, Range { lo, hi });
     let share = cycles as f64 / (cycles + lo) as f64;
@@ -122,7 +123,8 @@ fn a_hit_in_the_nearest_cache_stalls_nothing() {
         let results = run("origin-2000", &settings, &rows);
         let counts = |cache: usize| results.caches[cache].program.read_misses;
         assert_eq!((counts(0), counts(1)), (lines, lines));
-        // A first touch is served by memory, or by the second level where another line brought it.
+        // A first touch is served by memory, or by the second-level cache if another line of that
+        // cache's larger line was loaded before.
         let second_misses = counts(2);
         let (latency, memory) = (10, 61);
         let stalls = 2 * lines * latency + second_misses * (memory - latency) - lines * (l1i + l1d);
@@ -171,7 +173,7 @@ fn time_charges_every_lookup() {
         let (first, second) = (lookups("l1d"), lookups("l2d"));
         let added = [cycles(&set(3, 0)), cycles(&set(0, 7))].map(|dear| dear - cycles(&free));
         if format == "linear" {
-            // The handler's own lookups, of pages of the table, come on top.
+            // The handler's own lookups, for pages of the page table, are counted in addition.
             assert!(added[0] > 3 * first && added[1] > 7 * second, "{added:?}");
         } else {
             assert_eq!(added, [3 * first, 7 * second]);
@@ -211,7 +213,8 @@ fn software_refills_take_a_handler_s_instructions() {
     let round = || (0..pages).map(|page| BASE + page * 4096);
     let trace = loads(round().chain(round()));
     for (settings, instructions_at_least) in [
-        // Out of the software TLB, once for each pair; the other page comes along.
+        // Each pair is refilled once from the software TLB; the refill contains both pages of the
+        // pair.
         (&["page_table.software_tlb=128K"][..], 14),
         (&["page_table.format=mpt"], 4 + 4 + 5 * 6 + 6),
         (&["page_table.format=hashed"], 4 + 14 + 3 + 1),
@@ -222,7 +225,7 @@ fn software_refills_take_a_handler_s_instructions() {
         let waits: u64 = (0..=15).map(|level| 29 * served(&results, level, "memory")).sum();
         assert_eq!(time.translation_cycles.hi, instructions + 8 * walks.walks + waits);
         assert_eq!(time.translation_cycles.lo, time.translation_cycles.hi);
-        // The core waits for each miss too, so that the share is one number.
+        // The core waits for each cache miss, so the bounds of the share are equal.
         assert_eq!(time.share.lo, time.share.hi);
         let warm = walks.walks - walks.cold;
         assert!(instructions >= instructions_at_least * warm, "{settings:?}");
@@ -236,18 +239,19 @@ fn software_refills_take_a_handler_s_instructions() {
 #[test]
 fn a_linear_table_is_found_through_the_tlb() {
     let settings = ["page_table.format=linear", "tlb.l1.replacement=lru", "tlb.l1.paired=false"];
-    // 48 entries: a table for each 512 pages stays in the TLB, for every miss touches it.
+    // The TLB has 48 entries. The translation of each leaf table (one per 512 pages) stays in the
+    // TLB, because every miss uses it.
     let pages = 1000;
     let round = || (0..pages).map(|page| BASE + page * 4096);
     let results = run("r4700", &settings, &loads(round().chain(round())));
     let walks = &results.walks;
     assert_eq!((walks.walks, walks.cold), (2 * pages, pages));
-    // The second round finds both tables but for once each.
+    // In the second round, the translation of each of the two leaf tables misses at most once.
     let one = walks.references_per_walk.iter().find(|(references, _)| *references == 1);
     assert!(one.is_some_and(|(_, walks)| *walks >= pages - 2), "{:?}", walks.references_per_walk);
     assert!(results.tlbs[0].table_hits >= 2 * pages - 10);
 
-    // Pages that share no table at all: six references, five misses on the table for each.
+    // The pages share no tables, so each walk makes six references, five of which miss in the TLB.
     let far = || (1..=60).map(|n: u64| n << 57);
     let results = run("r4700", &settings, &loads(far().chain(far())));
     let walks = &results.walks;

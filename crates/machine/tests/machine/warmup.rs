@@ -33,7 +33,8 @@ fn rows(seed: u64, count: usize) -> Vec<Row> {
 
 /// All counts of a document that grow during a run, by their place in the document.
 fn counts(document: &Value) -> BTreeMap<String, u64> {
-    // What is there at the end, what is binned, what is derived, and what a structure is like.
+    // Values at the end of the run, binned and derived values, and properties of structures, which
+    // are not counts.
     const OTHER: [&str; 20] = [
         "memory",
         "map",

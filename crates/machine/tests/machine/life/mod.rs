@@ -180,7 +180,8 @@ impl Life<'_> {
         let range = |(first, count): Pages| (addr(first), count * 4096);
         match step {
             Step::Access(page, store) => {
-                // The TLB has the page of the one before.
+                // An access to the page of the previous access would hit in the TLB, so it is left
+                // out.
                 if page != self.last && self.model.allows(space, page, store) {
                     self.last = page;
                     let kind = if store { Kind::Store } else { Kind::Load };
@@ -365,7 +366,7 @@ fn agree(sizes: Sizes, machinery: Machinery<'_>, steps: &[Step]) -> Result<(), S
         return if said.contains("out of memory") { Ok(()) } else { Err(said) };
     }
     let found = counted(&ran?, machinery.tables);
-    // What becomes due at the end is done then.
+    // The model does the work that has become due at the end of the run.
     life.model.before();
     let expected = (life.model.counts, life.model.pages(), life.model.tables());
     if found == expected { Ok(()) } else { Err(format!("model {expected:?}\nfound {found:?}")) }
@@ -398,7 +399,7 @@ fn every_page_is_where_the_model_has_it() {
         let frames = [60, 75, 110, 200][stream.below(4) as usize];
         let swap = [256, 256, 256, 90][stream.below(4) as usize];
         let machinery = MACHINES[seed as usize % MACHINES.len()];
-        // Tables take what pages may not.
+        // The frames below the minimum mark, which pages may not use, are for page tables.
         let min = 8.max(2 * machinery.tables.frames_max());
         let low = min + 1 + stream.below(10);
         let sizes = Sizes { frames, swap, min, low, high: low + stream.below(12) };

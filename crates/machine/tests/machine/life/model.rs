@@ -214,7 +214,7 @@ impl<'a> Model<'a> {
     fn leave(&mut self, wanted: u64) -> u64 {
         let [_, files, _, in_swap] = self.pages();
         let mut places = self.sizes.swap - in_swap;
-        // No page is looked at where each needs a place in swap and there is none.
+        // If every page needs a place in swap and no place is free, no page is examined.
         if files == 0 && places == 0 {
             return 0;
         }
@@ -510,7 +510,7 @@ impl<'a> Model<'a> {
             locked.into_iter().for_each(|key| self.unlock_page(key));
             own.into_iter().for_each(|own| self.drop_own(own));
         }
-        // Shared memory that nobody maps is no more.
+        // Shared memory that no space maps is removed.
         let spaces: Vec<&Space> = self.spaces.values().chain(&self.children).collect();
         let is_mapped = |memory: u64| {
             let mut regions = spaces.iter().flat_map(|space| space.regions.values());
@@ -551,7 +551,7 @@ impl<'a> Model<'a> {
         for page in pages.0..pages.0 + pages.1 {
             let of = self.space(space);
             let Some(region) = of.regions.get_mut(&page) else { continue };
-            // Rights that are there already change nothing.
+            // A region that already has these rights does not change.
             if region.rights == rights {
                 continue;
             }
@@ -581,8 +581,8 @@ impl<'a> Model<'a> {
     /// Moves the regions and pages of a range.
     pub(crate) fn remap(&mut self, space: u32, (from, count): (u64, u64), to: u64, new: u64) {
         self.before();
-        // What lies where a hole would go stays, if all of the destination has a source. Where nothing is known of
-        // the source, there are no holes.
+        // If the whole destination has a source, pages at the destination that correspond to a hole
+        // in the source stay. If no region is known in the source, there are no holes.
         let is_told =
             (from..from + count).any(|page| self.space(space).regions.contains_key(&page));
         let has_sources = count >= new && is_told;
@@ -624,7 +624,8 @@ impl<'a> Model<'a> {
 
     pub(crate) fn lock(&mut self, space: u32, pages: (u64, u64)) {
         self.before();
-        // What is in memory is locked first: a page that is copied then is let go again.
+        // Pages in memory are locked first. If one of them is then copied, the old page is unlocked
+        // again.
         for page in pages.0..pages.0 + pages.1 {
             let of = self.space(space);
             let Some(region) = of.regions.get_mut(&page) else { continue };
