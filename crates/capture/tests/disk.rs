@@ -41,7 +41,8 @@ fn fills_up((name, options): In) {
     let mut progress = |_: &capture::Progress| {
         if !std::mem::replace(&mut is_limited, true) {
             let limit = libc::rlimit { rlim_cur: 8 << 20, rlim_max: libc::RLIM_INFINITY };
-            // SAFETY: plain calls; the signal would end this process instead of the write.
+            // SAFETY: the calls take no pointers that outlive them. The signal is ignored, so that
+            // the write fails instead of ending this process.
             unsafe {
                 libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
                 assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
@@ -50,7 +51,7 @@ fn fills_up((name, options): In) {
     };
     let error = capture::record(&options, &output, &trace::Options::default(), &mut progress)
         .expect_err("there is no room");
-    // SAFETY: a plain call.
+    // SAFETY: the call gets a pointer only to a local value.
     unsafe {
         let none = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
         assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &none), 0);

@@ -69,7 +69,8 @@ const _: () = assert!(offset_of!(File, section_count) == 60 && size_of::<Section
 ///
 /// The stack must still be as the kernel has created it.
 pub(crate) unsafe fn find(rsp: u64) {
-    // SAFETY: the caller's; the vdso is the kernel's, and is mapped.
+    // SAFETY: the caller guarantees that the stack is as the kernel has created it. The kernel has
+    // mapped the vdso.
     unsafe {
         let Some(base) = vdso(rsp) else { return };
         if let Some(clock) = function(base) {

@@ -13,7 +13,7 @@ global_asm!(
     "pagewalk_missed:",
     "mov gs:[{rsp}], rsp",
     "mov rsp, gs:[{engine_rsp}]",
-    // Flags may be kept there.
+    // These 64 bytes may hold saved flags.
     "lea rsp, [rsp - 64]",
     "push rax",
     "push rcx",
@@ -51,7 +51,7 @@ global_asm!(
     "mov rsp, gs:[{rsp}]",
     "jmp qword ptr gs:[{back}]",
     "pagewalk_missed_end:",
-    // Whether memory can be accessed: rdi is its address; 0 if it can.
+    // Tests whether memory at the address in rdi can be accessed; returns 0 if it can.
     ".globl pagewalk_probe, pagewalk_probe_store, pagewalk_probe_not",
     "pagewalk_probe:",
     "movzx eax, byte ptr [rdi]",

@@ -40,7 +40,7 @@ impl Recorder {
     pub(crate) fn enter(path: *const u8, state: State) -> Result<Recorder, &'static str> {
         const O_RDWR: u64 = 2;
         const O_CLOEXEC: u64 = 0o2000000;
-        // SAFETY: the host has put a terminated name there.
+        // SAFETY: the host has stored a name there that ends with a zero byte.
         let fd = unsafe {
             let here = -100i64 as u64;
             sys::call(nr::OPENAT, [here, path as u64, O_RDWR | O_CLOEXEC, 0, 0, 0])
@@ -52,7 +52,7 @@ impl Recorder {
         let fixed = sys::MAP_SHARED | sys::MAP_NORESERVE | sys::MAP_FIXED;
         let base = sys::private(SESSION_BYTES as u64)
             .and_then(|at| sys::map(at, SESSION_BYTES as u64, rights, fixed, fd, 0));
-        // SAFETY: the descriptor is ours.
+        // SAFETY: the engine owns the descriptor.
         unsafe { sys::call(nr::CLOSE, [fd as u64, 0, 0, 0, 0, 0]) };
         let base =
             base.ok_or("the process has no free address range for the recording's shared memory")?;
@@ -108,7 +108,7 @@ impl Recorder {
     /// Begins the recording of a new thread, by the thread itself.
     pub(crate) fn begin_thread(&mut self) {
         if self.is_off || self.attach().is_err() {
-            // Counted as lost, unless nothing is recorded any more.
+            // The process's accesses are counted as lost, unless recording has ended.
             self.apart();
         }
     }
@@ -132,7 +132,7 @@ impl Recorder {
     }
 
     fn take_slot(&mut self, parent: Option<Parent>) -> Option<()> {
-        // SAFETY: it cannot fail.
+        // SAFETY: `getpid` takes no arguments and cannot fail.
         let pid = unsafe { sys::call(nr::GETPID, [0; 6]) } as u32;
         let session = self.session();
         let high = session.processes_high.load(Ordering::Acquire) as usize;

@@ -98,7 +98,8 @@ impl Engine {
         process.leaving.store(0, Ordering::Release);
         if is_traced {
             process.tracing.store(Tracing::Failed as u32, Ordering::Release);
-            // SAFETY: the host lets go of the process there; without it the engine's handler ignores the signal.
+            // SAFETY: the host detaches from the process at this breakpoint. If no host traces the
+            // process, the engine's handler ignores the signal.
             unsafe { ways::pagewalk_break() };
             process.tracing.store(Tracing::Not as u32, Ordering::Release);
         }
@@ -120,7 +121,7 @@ impl Engine {
     fn may_follow(&mut self, file: Option<Stat>) -> bool {
         const MODE: usize = 3;
         const SET_BITS: u64 = 0o6000;
-        // SAFETY: it cannot fail.
+        // SAFETY: `geteuid` takes no arguments and cannot fail.
         let user = unsafe { sys::call(nr::GETEUID, [0; 6]) };
         if file.is_some_and(|stat| stat[MODE] & SET_BITS != 0) && user != 0 {
             self.note("a program ran unrecorded: it gets other rights (setuid or setgid)");
@@ -180,7 +181,7 @@ impl Engine {
     /// Asks the host to trace this process. Returns whether the host does so.
     fn ask(&mut self) -> bool {
         let (session, process) = (self.recorder.session(), self.recorder.process());
-        // SAFETY: no pointers; a kernel without Yama refuses it.
+        // SAFETY: the call takes no pointers. A kernel without Yama refuses it.
         unsafe {
             sys::call(nr::PRCTL, [PR_SET_PTRACER, session.host_pid.into(), 0, 0, 0, 0]);
             process.executes.store(sys::call(nr::GETTID, [0; 6]) as u32, Ordering::Relaxed);
@@ -222,7 +223,8 @@ impl Engine {
         let own = c"/proc/self/exe";
         if until_zero(&path) == own.to_bytes() {
             let (from, to) = (own.as_ptr() as u64, path.as_mut_ptr() as u64);
-            // SAFETY: a terminated name, and a buffer one byte longer than said.
+            // SAFETY: the name ends with a zero byte, and the buffer is one byte longer than the
+            // given length.
             let length =
                 unsafe { sys::call(nr::READLINK, [from, to, PATH_BYTES as u64 - 1, 0, 0, 0]) };
             if let Some(end) = path.get_mut(length.max(0) as usize) {
@@ -260,7 +262,7 @@ fn stat_of(request: &Request) -> Option<Stat> {
 /// Whether the file, or the interpreter of the script, is for this processor, as far as is known.
 fn is_for_this_processor(directory: u64, path: u64, may_be_script: bool) -> bool {
     const O_CLOEXEC: u64 = 0o2000000;
-    // An ELF file's class and machine: 64 bits, AMD64.
+    // The class (64 bits) and the machine (AMD64) in the header of an ELF file.
     const CLASS_64: u8 = 2;
     const AMD64: u16 = 62;
     let mut head = [0u8; 256];

@@ -40,7 +40,7 @@ impl Engine {
         // Without CLONE_VM, handlers cannot be shared.
         let real = flags & !(CLONE_VM | CLONE_SIGHAND);
         let session = self.recorder.session();
-        // In the child, no other thread exists that could give these locks back.
+        // The child has no other thread that could release these locks.
         let shared = self.shared;
         let mut translator = shared.translator.lock();
         let mut bare = shared.bare.lock();
@@ -123,13 +123,13 @@ impl Awaited {
         const O_CLOEXEC: u64 = 0o2000000;
         let mut ends = [0u32; 2];
         let to = ends.as_mut_ptr() as u64;
-        // SAFETY: writes two descriptors.
+        // SAFETY: the call writes two descriptors, for which `ends` has room.
         let made = is_needed && unsafe { sys::call(nr::PIPE2, [to, O_CLOEXEC, 0, 0, 0, 0]) } == 0;
         made.then_some(Awaited(ends))
     }
 
     fn close(&self, end: usize) {
-        // SAFETY: the descriptor is ours.
+        // SAFETY: the engine owns the descriptor.
         unsafe { sys::call(nr::CLOSE, [self.0[end].into(), 0, 0, 0, 0, 0]) };
     }
 

@@ -23,7 +23,7 @@ pub(crate) const STATUS: u32 = RflagsBits::OF
 /// The status flags that an instruction reads.
 fn read(insn: &Insn) -> u32 {
     match insn.flow {
-        // The kernel or a signal's handler sees them.
+        // The kernel or a signal handler sees the flags.
         Flow::Syscall | Flow::Raises | Flow::Repeated | Flow::Assisted | Flow::Refused(_) => STATUS,
         Flow::Next
         | Flow::Jump(_)
@@ -43,7 +43,7 @@ fn replaced(instruction: &Instruction) -> u32 {
         Shl | Shr | Sar | Sal | Rol | Ror | Rcl | Rcr | Shld | Shrd
     );
     if is_shift {
-        // Without a distance they leave flags as they are.
+        // A shift by 0 leaves the flags unchanged.
         let last = instruction.op_count() - 1;
         let is_fixed = instruction.op_kind(last) == OpKind::Immediate8;
         if !is_fixed || instruction.immediate8() & 31 == 0 {

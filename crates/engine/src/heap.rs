@@ -53,7 +53,8 @@ unsafe impl GlobalAlloc for Heap {
             return ptr::null_mut();
         }
         LOCK.take();
-        // SAFETY: see `Heap`; the pieces are the heap's.
+        // SAFETY: as explained at `Heap`, only the thread with the lock comes here, and the heap
+        // owns the pieces.
         let piece = unsafe { self.piece(class) };
         LOCK.give_back();
         piece
@@ -61,7 +62,7 @@ unsafe impl GlobalAlloc for Heap {
 
     unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
         LOCK.take();
-        // SAFETY: the piece is the heap's again.
+        // SAFETY: the heap owns the piece again.
         unsafe {
             let free = &mut *self.0.get();
             piece.cast::<*mut u8>().write(free.lists[class(layout)]);

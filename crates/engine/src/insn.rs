@@ -378,7 +378,7 @@ fn flow(instruction: &Instruction) -> Flow {
 /// addresses. Each is a power of two.
 pub(crate) fn pieces(bytes: u32) -> impl Iterator<Item = u32> {
     let (unit, count, rest) = match bytes {
-        // As a number of 8 bytes, and its sign and exponent.
+        // A number of 10 bytes is recorded as 8 bytes and the 2 bytes of its sign and exponent.
         10 => (8, 1, 2),
         _ if bytes.is_power_of_two() && bytes <= 64 => (bytes, 1, 0),
         _ if bytes.is_multiple_of(8) => (8, bytes / 8, 0),

@@ -24,14 +24,14 @@ impl Engine {
             (self.recorder.view, 2 * CHUNK_BYTES as u64),
             (self.state.0 + RING_PAGE as u64, 4096),
         ] {
-            // SAFETY: the mapping is the engine's, which has no more use for it.
+            // SAFETY: the mapping belongs to the engine, which does not use it any more.
             unsafe { sys::call(nr::MUNMAP, [at, bytes, 0, 0, 0, 0]) };
         }
         for code in self.shared.codes() {
             code.lock().unmap();
         }
         let base = self.state.get(GS_BASE);
-        // SAFETY: from here on nothing looks at gs but the program; the frame is complete.
+        // SAFETY: from here on only the program uses gs, and the frame is complete.
         unsafe {
             sys::call(nr::ARCH_PRCTL, [ARCH_SET_GS, base, 0, 0, 0, 0]);
             ways::pagewalk_go(&raw const frame)

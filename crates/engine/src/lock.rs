@@ -79,7 +79,7 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the lock is taken.
+        // SAFETY: this thread holds the lock.
         unsafe { &*self.0.data.get() }
     }
 }

@@ -15,7 +15,7 @@ static HEAP: engine::Heap = engine::Heap::new();
 /// The host enters here, on a stack of the engine's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _start(start: *const ring::Start) -> ! {
-    // SAFETY: the host's promise.
+    // SAFETY: the host calls this function with a pointer that fulfils the contract of `begin`.
     unsafe { engine::begin(start) }
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn data(start: &Start) -> Option<(&'static mut Attach, &'static mut [
     if start.attach == 0 {
         return None;
     }
-    // SAFETY: the host has put it there, and nobody else uses it.
+    // SAFETY: the host has stored the value there, and no other code uses it.
     unsafe {
         let attach = &mut *(start.attach as *mut Attach);
         let first = (start.attach as *mut Attach).add(1).cast::<AttachThread>();

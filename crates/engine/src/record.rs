@@ -72,7 +72,7 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     pub(crate) fn session(&self) -> &'static Session {
-        // SAFETY: the mapping begins with a session and stays.
+        // SAFETY: the mapping begins with a session and is never unmapped.
         unsafe { &*(self.base as *const Session) }
     }
 
@@ -135,13 +135,13 @@ impl Recorder {
 
     pub(crate) fn host_lives(&self) -> bool {
         const ESRCH: i64 = -3;
-        // SAFETY: signal 0 only asks.
+        // SAFETY: signal 0 only tests whether the process exists.
         let asked = unsafe { sys::call(nr::KILL, [self.session().host_pid.into(), 0, 0, 0, 0, 0]) };
         asked != ESRCH
     }
 
     pub(crate) fn protect(&self, page: u64, rights: u64) {
-        // SAFETY: the page is of the view, which is ours.
+        // SAFETY: the page belongs to the view, which the engine owns.
         unsafe { sys::call(nr::MPROTECT, [page, GUARD_BYTES, rights, 0, 0, 0]) };
     }
 
@@ -276,9 +276,10 @@ impl Recorder {
             self.before += RING_RECORDS as u64;
         }
         self.protect(self.guard, 0);
-        // The reader's cache has the span's lines: they are asked for all at once, and not one by one as blocks store.
+        // The lines of the span are in the cache of the reader's processor. They are requested all
+        // at once here, and not one by one by the stores of blocks.
         for line in (self.guard - step..self.guard).step_by(LINE_BYTES) {
-            // SAFETY: the span is of the view, and nothing is in it yet.
+            // SAFETY: the span belongs to the view and has no records yet.
             unsafe { (line as *mut u64).write_volatile(0) };
         }
         ring.opened.store(position, Ordering::Release);
@@ -316,7 +317,7 @@ impl Recorder {
         let fetch = u64::from(self.session().fetches != 0);
         let word = |position: u64| {
             let at = self.view + 8 * (position % RING_RECORDS as u64);
-            // SAFETY: the view has as many words.
+            // SAFETY: the index is less than the number of words in the view.
             Record(unsafe { (at as *const u64).read() })
         };
         let (mut at, mut accesses) = (self.walked, 0);
@@ -362,7 +363,7 @@ impl Recorder {
     /// Appends records.
     pub(crate) fn put(&mut self, records: &[u64]) {
         let to = self.room(records.len());
-        // SAFETY: `room` gave as many.
+        // SAFETY: `room` has reserved this number of words.
         unsafe { core::ptr::copy_nonoverlapping(records.as_ptr(), to, records.len()) };
         self.moved(to as u64 + 8 * records.len() as u64);
     }

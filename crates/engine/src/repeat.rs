@@ -81,7 +81,8 @@ impl Kind {
         let mut flags = before & !ALIGNMENT;
         macro_rules! run {
             ($text:literal) => {
-                // SAFETY: the caller's. Flags and direction are put back.
+                // SAFETY: the caller guarantees the operands. The flags and the direction are
+                // restored.
                 unsafe {
                     asm!(
                         "push {0}",

@@ -197,7 +197,7 @@ impl Whole {
 /// Ends the process with a message, as the data in `start` is invalid.
 fn stop(why: &str) -> ! {
     if ran_before::IS_ATTACHED.load(Ordering::Relaxed) {
-        // The host takes the thread out of the engine.
+        // The host moves the thread out of the engine while it waits.
         ran_before::wait();
     }
     sys::say(&["pagewalk: the engine cannot start: ", why, "\n"]);
@@ -268,7 +268,7 @@ pub unsafe fn begin(start: *const Start) -> ! {
     // The host reads the rings from here on.
     engine.ask_for_places();
     engine.go_on();
-    // SAFETY: everything is there.
+    // SAFETY: the engine's data is complete.
     unsafe { ways::pagewalk_enter() }
 }
 
@@ -279,7 +279,7 @@ pub(crate) extern "C" fn begun(engine: *mut Engine) -> ! {
     // SAFETY: the base of gs was the parent's, which nobody has used.
     unsafe { sys::call(nr::ARCH_PRCTL, [ARCH_SET_GS, engine.state.0, 0, 0, 0, 0]) };
     engine.recorder.begin_thread();
-    // SAFETY: it cannot fail.
+    // SAFETY: `gettid` takes no arguments and cannot fail.
     let tid = unsafe { sys::call(nr::GETTID, [0; 6]) } as u64;
     engine.recorder.event(EventCode::ThreadStart, &[&[tid]]);
     engine.recorder.mark();
@@ -287,13 +287,13 @@ pub(crate) extern "C" fn begun(engine: *mut Engine) -> ! {
     engine.signals.begin();
     engine.be_unsafe();
     engine.go_on();
-    // SAFETY: everything is there.
+    // SAFETY: the engine's data is complete.
     unsafe { ways::pagewalk_enter() }
 }
 
 /// Handles an exit from translated code.
 pub(crate) extern "C" fn dispatch() {
-    // SAFETY: it runs in the engine, once at a time.
+    // SAFETY: the function runs in the engine, and only once at a time per thread.
     let engine = unsafe { Engine::get() };
     engine.counter.leave();
     engine.bare.leave();
@@ -446,7 +446,8 @@ impl Engine {
                 let mut code = self.code();
                 let forgotten = code.forgotten;
                 let found = code.lookup(target, &mut self.recorder);
-                // Unless all was forgotten to make room.
+                // If all translated code was dropped to make room, the exit to be linked no longer
+                // exists.
                 if let Ok(host) = found
                     && code.forgotten == forgotten
                 {
@@ -548,7 +549,7 @@ impl Engine {
         let arguments = [7, 6, 2, 10, 8, 9].map(|register| state.register(register));
         let first = arguments[0];
         self.pc = next;
-        // As `syscall` does: rcx is the next address and r11 the flags.
+        // As after `syscall`, rcx holds the next address and r11 the flags.
         state.set_register(1, next);
         state.set_register(11, state.get(FLAGS));
         self.note_outside();
@@ -572,7 +573,7 @@ impl Engine {
         let result = match number {
             nr::CLONE if Call::makes_thread(first) => self.begin_thread(pc, arguments),
             nr::CLONE | nr::FORK | nr::VFORK => self.fork(number, arguments),
-            // As on an older kernel, for which programs use `clone`.
+            // The answer is that of an older kernel, on which programs use `clone`.
             nr::CLONE3 => sys::ENOSYS,
             nr::EXECVE | nr::EXECVEAT => self.execute(number, arguments),
             nr::EXIT if self.shared.threads.fetch_sub(1, Ordering::AcqRel) > 1 => {
@@ -600,7 +601,7 @@ impl Engine {
                 self.do_without(pc, "it filters its own system calls (seccomp)")
             }
             nr::PRCTL if first == PR_SET_TSC => {
-                // The function in the vdso would fault.
+                // After this call, the clock function in the vdso could fault.
                 clock::leave();
                 self.call(number, arguments)
             }
@@ -614,13 +615,13 @@ impl Engine {
             nr::MLOCKALL => self.lock_all(arguments),
             nr::RSEQ => sys::ENOSYS,
             nr::ARCH_PRCTL => self.arch_prctl(arguments),
-            // As the kernel, which has no such option.
+            // The answer is the kernel's, which has no such option.
             _ if call == Some(Call::Marker) => sys::EINVAL,
             nr::RESTART_SYSCALL => self.call_again(arguments),
             _ => self.call_safely(number, arguments),
         };
         if result == sys::RESTART {
-            // A signal comes first.
+            // The pending signal is handled before the call.
             self.pc = pc;
             return;
         }
@@ -708,12 +709,14 @@ impl Engine {
     }
 
     pub(crate) fn call(&mut self, number: u64, arguments: [u64; 6]) -> i64 {
-        // SAFETY: the program asks for it; what would harm the engine was seen before.
+        // SAFETY: the program requests the call. Calls that could harm the engine were handled
+        // before.
         unsafe { ways::pagewalk_call(number, &arguments) }
     }
 
     fn decode(&self, pc: u64) -> Option<Whole> {
-        // SAFETY: it was translated, so it can be read as far as it goes.
+        // SAFETY: the code has been translated, so the bytes of its instruction can be read. The
+        // decoder reads no others.
         let code = unsafe { core::slice::from_raw_parts(pc as *const u8, BYTES_MAX) };
         let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
         let instruction = decoder.decode();
@@ -793,7 +796,7 @@ impl Engine {
             let bytes = next - pc;
             self.repeat = Some(Repeat { kind, numbers, bytes, is_first, count, more, rsi, rdi });
             is_first = false;
-            // SAFETY: the program does so; a fault is seen.
+            // SAFETY: the program makes these accesses, and a fault is detected.
             let left = unsafe { kind.execute(state, count) };
             let (rsi, rdi) = (state.register(6), state.register(7));
             self.repeat_ends(left, rsi, rdi, None);
@@ -859,7 +862,7 @@ impl Engine {
             let (bytes, numbers) = (next - pc, [0; 2]);
             self.repeat = Some(Repeat { kind, numbers, bytes, is_first, count, more, rsi, rdi });
             is_first = false;
-            // SAFETY: the program does so; a fault is seen.
+            // SAFETY: the program makes these accesses, and a fault is detected.
             let left = unsafe { kind.execute(state, count) };
             let (rsi, rdi) = (state.register(6), state.register(7));
             self.repeat_ends(left, rsi, rdi, None);
@@ -970,7 +973,7 @@ impl Engine {
         fault: Option<u64>,
     ) {
         let (mut left, mut is_first) = (count, repeat.is_first);
-        // Nothing is allocated where a fault interrupted the engine.
+        // A fault may have interrupted the allocator, so nothing is allocated here.
         let per_strip = STRIP / elements.places.len() as u64;
         while fault.is_none() && left >= per_strip {
             let Some(number) = self.strip(repeat, &elements, is_first) else { break };
@@ -983,7 +986,7 @@ impl Engine {
         if left == 0 && fault.is_none() && !is_first {
             return;
         }
-        // Where a `rep` instruction is told in several pieces, only the first has its fetch.
+        // If a `rep` instruction is recorded in several pieces, only the first piece has the fetch.
         let control = if is_first { Control::Block } else { Control::Context };
         let number = repeat.numbers[usize::from(!is_first)];
         self.recorder.reserve(2 + 2 * (1 + left) as usize);
@@ -992,8 +995,8 @@ impl Engine {
             elements.places.iter().for_each(|&(at, tag)| self.recorder.access(at, tag));
             elements.advance(1);
         }
-        // Of the element that faults, only the accesses before the fault. A fault without an address does not tell
-        // which these are.
+        // Of the faulting element, only the accesses before the fault are recorded. A fault without
+        // an address does not show which these are.
         let Some(fault) = fault.filter(|&fault| fault != 0) else { return };
         let is_before = |&&(at, _): &&(u64, u16)| fault.wrapping_sub(at) >= repeat.kind.size;
         for &(at, tag) in elements.places.iter().take_while(is_before) {

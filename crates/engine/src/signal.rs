@@ -221,7 +221,7 @@ impl Signals {
         }
         signals.stack_for_handlers();
         let mut actions = actions.lock();
-        // SAFETY: structures of the engine's.
+        // SAFETY: the structures belong to the engine.
         unsafe {
             let mask = &raw mut signals.mask as u64;
             sys::call(nr::RT_SIGPROCMASK, [0, 0, mask, 8, 0, 0]);
@@ -243,7 +243,7 @@ impl Signals {
             set_action(signal, &own(0));
         }
         match given {
-            // Set once all threads are there.
+            // The mask is set when all threads have entered the engine.
             Some(mask) => signals.mask = mask,
             None => signals.set_mask(signals.mask),
         }
@@ -305,7 +305,7 @@ impl Signals {
     /// Sets the stack of the engine's handler for this thread.
     fn stack_for_handlers(&self) {
         let stack = [self.handler_stack, 0, STACK_BYTES];
-        // SAFETY: memory that stays.
+        // SAFETY: the memory of the stack is never unmapped.
         unsafe { sys::call(nr::SIGALTSTACK, [stack.as_ptr() as u64, 0, 0, 0, 0, 0]) };
     }
 
@@ -520,7 +520,8 @@ fn set_action(signal: u32, action: &Action) {
 /// The engine's handler, for signals in translated code and in the engine.
 extern "C" fn on_signal(signal: u32, info: *mut Info, context: *mut Context) {
     ways::allow_unaligned();
-    // SAFETY: the kernel's; the engine waits where it was interrupted.
+    // SAFETY: the kernel passes valid pointers. The engine is interrupted, so nothing else uses it
+    // meanwhile.
     let (engine, info, context) = unsafe { (Engine::get(), &mut *info, &mut *context) };
     let rip = context.registers.rip;
     if signal == SIGTRAP && ways::is_behind_breakpoint(rip) {
@@ -550,7 +551,7 @@ extern "C" fn on_signal(signal: u32, info: *mut Info, context: *mut Context) {
         address: context.registers.address,
         is_fault: true,
     };
-    // At a breakpoint, rip is already behind the instruction.
+    // After a breakpoint, rip is the address behind the instruction.
     let is_behind = signal == SIGTRAP && rip.wrapping_sub(1) != 0;
     let at = rip.wrapping_sub(is_behind.into());
     if translate::holds(at) {
@@ -571,7 +572,8 @@ extern "C" fn on_signal(signal: u32, info: *mut Info, context: *mut Context) {
         if let Some(found) = found {
             let record = &mut context.registers.general[ORDER[usize::from(found.block.record)]];
             *record = engine.recorder.next_span(*record);
-            // Not within a block: what follows would be another block.
+            // The change is made only at the beginning of a block; inside a block, the rest would
+            // become a different block.
             if engine.leaves_recorded() && found.before_record {
                 interrupt(engine, context);
             }
@@ -662,7 +664,8 @@ fn settle(engine: &mut Engine, context: &mut Context, at: u64, address: Option<u
         let record = if found.after { of(RECORD) - bytes } else { of(block.record) };
         let accesses = code.accesses(&block);
         let (mut told, mut made) = (0, 0);
-        // Without an address, or one that none has, the instruction has made none.
+        // If the fault has no address, or one that no access of the instruction has, the
+        // instruction has made no access.
         let (mut told_before, mut made_before, mut is_found) = (0, 0, false);
         for access in accesses {
             let tag = ring::Tag(access.tag);
@@ -781,7 +784,7 @@ impl Engine {
         state.set_register(2, context);
         state.set_register(0, 0);
         state.set_register(4, frame_at);
-        // Without direction, trap and resume.
+        // A handler begins with the direction, trap and resume flags cleared.
         state.set(FLAGS, state.get(FLAGS) & !(1 << 10 | 1 << 8 | 1 << 16));
         self.pc = action.handler;
         true
@@ -796,7 +799,7 @@ impl Engine {
         }
         registers.rip = self.pc;
         registers.flags = self.state.get(FLAGS);
-        // cs 0x33, ss 0x2b, as all programs have them.
+        // All programs have 0x33 in cs and 0x2b in ss.
         registers.segments = 0x33 | 0x2b << 48;
         registers.old_mask = self.signals.mask;
         // UC_FP_XSTATE, UC_SIGCONTEXT_SS, UC_STRICT_RESTORE_SS.
@@ -817,7 +820,8 @@ impl Engine {
         for number in 0..16u8 {
             self.state.set_register(number, registers.general[ORDER[usize::from(number)]]);
         }
-        // Status flags, direction, alignment; the others stay.
+        // A handler can change the status, direction and alignment flags. The other flags keep
+        // their values.
         const SETTABLE: u64 = 0xcd5 | 1 << 18 | 1 << 21;
         self.state.set(FLAGS, registers.flags & SETTABLE | 0x202);
         self.pc = registers.rip;
@@ -852,7 +856,7 @@ impl Engine {
         self.recorder.end();
         set_action(signal, &Action::default());
         let none = 0u64;
-        // SAFETY: the process ends itself.
+        // SAFETY: the process ends here, so nothing is used after the call.
         unsafe {
             let set = &raw const none as u64;
             sys::call(nr::RT_SIGPROCMASK, [2, set, 0, 8, 0, 0]);

@@ -81,7 +81,8 @@ pub(crate) struct State(pub(crate) u64);
 impl State {
     /// The word at this offset.
     pub(crate) fn get(self, offset: i32) -> u64 {
-        // SAFETY: the state is mapped for as long as the process lives, and offsets are those above.
+        // SAFETY: the state is mapped until the process ends, and `offset` is one of the offsets
+        // above.
         unsafe { ((self.0 + offset as u64) as *const u64).read_volatile() }
     }
 

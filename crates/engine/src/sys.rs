@@ -93,7 +93,7 @@ pub(crate) fn is_error(result: i64) -> bool {
 /// The conditions of the system call with these arguments.
 pub(crate) unsafe fn call(number: u64, a: [u64; 6]) -> i64 {
     let mut result = number as i64;
-    // SAFETY: the caller's; the kernel keeps all registers but these.
+    // SAFETY: the caller guarantees the arguments. The kernel preserves all registers except these.
     unsafe {
         asm!("syscall", inlateout("rax") result, in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
             in("r10") a[3], in("r8") a[4], in("r9") a[5], out("rcx") _, out("r11") _)
@@ -110,7 +110,7 @@ pub(crate) fn map(
     fd: i64,
     offset: u64,
 ) -> Option<u64> {
-    // SAFETY: what is replaced, if `flags` ask for that, is the engine's.
+    // SAFETY: if `flags` request that a mapping is replaced, the mapping belongs to the engine.
     let at = unsafe { call(nr::MMAP, [at, bytes, rights, flags, fd as u64, offset]) };
     (!is_error(at)).then_some(at as u64)
 }
@@ -151,7 +151,7 @@ pub(crate) fn again(from: u64, bytes: u64, to: u64) -> Option<u64> {
 /// Ends the process.
 pub(crate) fn exit(status: u64) -> ! {
     loop {
-        // SAFETY: it does not return.
+        // SAFETY: the call does not return.
         unsafe { call(nr::EXIT_GROUP, [status, 0, 0, 0, 0, 0]) };
     }
 }
@@ -159,7 +159,7 @@ pub(crate) fn exit(status: u64) -> ! {
 /// Prints a line.
 pub(crate) fn say(parts: &[&str]) {
     for part in parts {
-        // SAFETY: the bytes exist.
+        // SAFETY: the pointer and the length are those of a slice.
         unsafe { call(nr::WRITE, [2, part.as_ptr() as u64, part.len() as u64, 0, 0, 0]) };
     }
 }

@@ -208,7 +208,7 @@ impl Table {
 pub(crate) fn show(state: State, is_shown: bool) {
     let rights = if is_shown { sys::PROT_READ } else { 0 };
     let window = [state.0 + POLL as u64, POLL_BYTES, rights, 0, 0, 0];
-    // SAFETY: the window is the engine's.
+    // SAFETY: the window belongs to the engine.
     unsafe { sys::call(nr::MPROTECT, window) };
 }
 

@@ -56,7 +56,7 @@ impl Engine {
             self.recorder.text(EventCode::MapsText, &[], piece);
         }
         self.recorder.event(EventCode::Layout, &[&[0]]);
-        // SAFETY: it cannot fail.
+        // SAFETY: `gettid` takes no arguments and cannot fail.
         let tid = unsafe { sys::call(nr::GETTID, [0; 6]) } as u64;
         self.recorder.event(EventCode::ThreadStart, &[&[tid]]);
         self.recorder.mark();
@@ -150,7 +150,7 @@ impl Engine {
 /// The text of `/proc/self/maps`.
 fn maps() -> Vec<u8> {
     let mut text = Vec::new();
-    // SAFETY: a terminated name, and a buffer of the length that is given.
+    // SAFETY: the name ends with a zero byte, and the buffer has the given length.
     unsafe {
         let path = c"/proc/self/maps".as_ptr() as u64;
         let fd = sys::call(nr::OPENAT, [AT_FDCWD, path, O_CLOEXEC, 0, 0, 0]);
@@ -209,7 +209,7 @@ pub(crate) fn path_of(fd: u64, path: &mut [u8]) -> usize {
         rest /= 10;
     }
     let (from, to) = (link.as_ptr() as u64, path.as_mut_ptr() as u64);
-    // SAFETY: the link is terminated, the buffer has the length that is given.
+    // SAFETY: the path of the link ends with a zero byte, and the buffer has the given length.
     let length = unsafe { sys::call(nr::READLINK, [from, to, path.len() as u64, 0, 0, 0]) };
     length.max(0) as usize
 }

@@ -42,7 +42,7 @@ impl Engine {
             }
         }
         if !self.shared.is_shared.swap(true, Ordering::Relaxed) {
-            // SAFETY: it cannot fail.
+            // SAFETY: `gettid` takes no arguments and cannot fail.
             self.state.set(TID, unsafe { sys::call(nr::GETTID, [0; 6]) } as u64);
         }
         let Some(thread) = self.new_thread() else { return EAGAIN };
@@ -88,7 +88,7 @@ impl Engine {
         if let Some(at) = gone {
             let Ended { engine, .. } = ended.swap_remove(at);
             drop(ended);
-            // SAFETY: the thread has ended, and its engine stays where it is.
+            // SAFETY: the thread has ended, and the memory of its engine is still mapped.
             let thread = unsafe { &mut *(engine as *mut Engine) };
             thread.signals.renew(self.signals.mask);
             thread.bare = thread.bare.renewed();
@@ -123,7 +123,7 @@ impl Engine {
         self.signals.set_real_mask(u64::MAX);
         self.unregister(self.state);
         self.recorder.close();
-        // The word is in memory that stays, and is cleared at last.
+        // The word is in memory that stays mapped, and is cleared at the very end.
         // SAFETY: it is an aligned word of the thread's shared data.
         let word = unsafe { &*((self.state.0 + IS_THERE as u64) as *const AtomicU32) };
         word.store(1, Ordering::Release);

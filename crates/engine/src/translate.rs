@@ -433,7 +433,7 @@ impl Translator {
         {
             return Ok(at);
         }
-        // Where no code is, nothing has to be near.
+        // If there is no code at the address, translated code need not be near it.
         if self.code_at(pc).is_none()
             && let Some(at) = self.regions.iter().position(|region| !region.is_full)
         {
@@ -454,7 +454,7 @@ impl Translator {
             end = next.end;
         }
         let length = (end - pc).min(BYTES_MAX as u64) as usize;
-        // SAFETY: it is mapped to be executed, and so can be read.
+        // SAFETY: the memory is mapped as executable, so it can also be read.
         let code = unsafe { core::slice::from_raw_parts(pc as *const u8, length) };
         Some((code, self.is_changing(pc, pc + 1)))
     }
@@ -637,7 +637,7 @@ impl Translator {
                 hot.number_into_slot(number, EXIT);
                 hot.jump(*leave);
                 let (offsets, told) = (self.offsets.len() as u32, self.told.len() as u32);
-                // r10 and r11 are the program's while it is executed.
+                // While the instruction is executed, r10 and r11 hold the program's values.
                 hot.put_slot(RECORD, HELD);
                 hot.get_slot(RECORD, slot(RECORD));
                 hot.get_slot(SCRATCH, slot(SCRATCH));
@@ -1048,7 +1048,7 @@ fn memory() -> Result<i64, &'static str> {
     const MFD_CLOEXEC: u64 = 1;
     const MFD_EXEC: u64 = 16;
     let name = c"pagewalk-code".as_ptr() as u64;
-    // SAFETY: a terminated name; what is not known is refused.
+    // SAFETY: the name ends with a zero byte. A kernel that does not know the call refuses it.
     let fd = unsafe {
         let fd = sys::call(sys::nr::MEMFD_CREATE, [name, MFD_CLOEXEC | MFD_EXEC, 0, 0, 0, 0]);
         match fd {
@@ -1059,7 +1059,7 @@ fn memory() -> Result<i64, &'static str> {
     if fd < 0 {
         return Err("the system gives no memory for translated code (memfd_create)");
     }
-    // SAFETY: the descriptor is ours.
+    // SAFETY: the engine owns the descriptor.
     let sized = unsafe { sys::call(sys::nr::FTRUNCATE, [fd as u64, REGION_BYTES, 0, 0, 0, 0]) };
     if sized != 0 {
         // SAFETY: as above.
@@ -1079,7 +1079,7 @@ impl Region {
         let step = 16 << 20;
         let base = pc & !(step - 1);
         let below = (1..).map(|at| base.wrapping_sub(REGION_BYTES + at * step));
-        // A heap grows behind a program.
+        // The farthest places come first, because the program's heap grows behind the program.
         let above = (0..).map(|at| base.wrapping_add(NEAR_BYTES - 2 * REGION_BYTES - at * step));
         let count = ((NEAR_BYTES - 2 * REGION_BYTES) / step) as usize;
         let is_fit = |at: &u64| *at >= step && *at < 0x7fff_f000_0000;
@@ -1092,7 +1092,8 @@ impl Region {
                     break;
                 }
                 Some(elsewhere) => {
-                    // SAFETY: it was mapped just now, by a kernel that does not know the flag.
+                    // SAFETY: a kernel that does not know the flag has just mapped the memory
+                    // elsewhere, and nothing uses it.
                     unsafe { sys::call(sys::nr::MUNMAP, [elsewhere, REGION_BYTES, 0, 0, 0, 0]) };
                 }
                 None => {}
@@ -1102,7 +1103,7 @@ impl Region {
         let written = sys::private(REGION_BYTES).and_then(|at| {
             sys::map(at, REGION_BYTES, write, sys::MAP_SHARED | sys::MAP_FIXED, fd, 0)
         });
-        // SAFETY: the descriptor is ours.
+        // SAFETY: the engine owns the descriptor.
         unsafe { sys::call(sys::nr::CLOSE, [fd as u64, 0, 0, 0, 0, 0]) };
         let (Some(start), Some(written)) = (start, written) else { return Err(FAR) };
         let shift = written.wrapping_sub(start);

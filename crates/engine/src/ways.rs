@@ -64,13 +64,14 @@ global_asm!(
     "3:",
     "mov dword ptr gs:[{exit}], {again}",
     "jmp 2b",
-    // From a signal's handler, which has put everything into its slots.
+    // Continues after a signal handler has stored all registers in their slots.
     "pagewalk_resume:",
     "mov rsp, gs:[{engine_rsp}]",
     "cld",
     "mov dword ptr gs:[{exit}], {signal}",
     "jmp 2b",
-    // System calls of the program: rdi number, rsi the six arguments. None is made once a signal waits.
+    // Makes a system call of the program: rdi is the number, and rsi the address of the six
+    // arguments. No call is made once a signal is pending.
     ".globl pagewalk_call, pagewalk_call_begun, pagewalk_call_end, pagewalk_call_not",
     "pagewalk_call:",
     "push rbx",
@@ -94,7 +95,8 @@ global_asm!(
     "mov rax, {restart}",
     "pop rbx",
     "ret",
-    // Copies memory that may not be there: rdi to, rsi from, rdx bytes; 0 if it was.
+    // Copies rdx bytes from rsi to rdi, although either may not be mapped; returns 0 if both are
+    // mapped.
     ".globl pagewalk_copy, pagewalk_copy_not",
     "pagewalk_copy:",
     "mov rcx, rdx",
@@ -104,7 +106,8 @@ global_asm!(
     "pagewalk_copy_not:",
     "mov eax, 1",
     "ret",
-    // Loads the processor's other registers from rdi; 0 if that is a state.
+    // Loads the processor's other registers from the address in rdi; returns 0 if the memory has a
+    // valid state.
     ".globl pagewalk_load, pagewalk_load_old, pagewalk_load_not",
     "pagewalk_load:",
     "mov eax, -1",
@@ -136,7 +139,8 @@ global_asm!(
     "mov eax, 15",
     "syscall",
     "ud2",
-    // Starts a thread: rdi five arguments of `clone`, rsi the engine of the new thread. No signal comes meanwhile.
+    // Starts a thread: rdi is the address of five arguments of `clone`, and rsi is the engine of
+    // the new thread. No signal may arrive meanwhile.
     ".globl pagewalk_clone",
     "pagewalk_clone:",
     "push rbx",
@@ -158,7 +162,8 @@ global_asm!(
     "mov rdi, rbx",
     "call {begun}",
     "ud2",
-    // Ends this thread: clears the word at rdi, and then uses no memory any more; rsi is its status.
+    // Ends this thread with the status in rsi: clears the word at the address in rdi, and uses no
+    // memory afterwards.
     ".globl pagewalk_exit",
     "pagewalk_exit:",
     "mov dword ptr [rdi], 0",
@@ -221,7 +226,7 @@ macro_rules! address {
 /// The word at this offset from the base of gs: see [`crate::state`].
 pub(crate) fn own(offset: i32) -> u64 {
     let word: u64;
-    // SAFETY: the base of gs is the engine's as long as the engine runs.
+    // SAFETY: while the engine runs, the base of gs points to the engine's data.
     unsafe {
         asm!("mov {0}, gs:[{1}]", out(reg) word, in(reg) i64::from(offset), options(nostack, preserves_flags));
     }
@@ -291,7 +296,7 @@ pub(crate) fn failed(rip: u64) -> Option<u64> {
 /// Reads `to` from the program's memory; false if it is not mapped.
 pub(crate) fn read<T: Copy>(from: u64, to: &mut T) -> bool {
     let bytes = size_of::<T>() as u64;
-    // SAFETY: `to` has as many bytes, and a fault is seen.
+    // SAFETY: `to` has room for this number of bytes, and a fault during the copy is detected.
     unsafe { pagewalk_copy((to as *mut T).cast(), from as *const u8, bytes) == 0 }
 }
 
@@ -315,7 +320,7 @@ pub(crate) fn read_bytes(from: u64, to: *mut u8, bytes: u64) -> bool {
 /// Saves the processor's vector and floating-point registers, which the engine does not use, to an aligned
 /// area whose header is zero.
 pub(crate) fn save(to: *mut u8) {
-    // SAFETY: the caller has as much room as the processor says.
+    // SAFETY: the caller provides the number of bytes that the processor reports.
     unsafe { pagewalk_save(to) };
 }
 

@@ -129,7 +129,7 @@ impl Engine {
         if is_answered() && count <= PLACES_MAX {
             shared.bare.lock().set_places(&places[..count]);
         } else if is_answered() {
-            // The host finds them.
+            // There are too many addresses, so the process is recorded and the host finds the sign.
             let mut phase = shared.windows.phase.lock();
             shared.windows.set((Phase::Records, 0), &mut phase);
         }
@@ -240,7 +240,7 @@ impl Engine {
             if self.take_share() {
                 return;
             }
-            // Nothing more may be left out.
+            // No further accesses may be left out.
             let mut phase = windows.phase.lock();
             if phase.0 == Phase::LeavesOut && windows.turn.load(Ordering::Relaxed) == self.bare.turn
             {
@@ -371,7 +371,8 @@ fn settle(engine: &mut Engine, context: &mut Context, found: &Found, address: Op
         (false, false) => context.register(block.record),
     };
     if found.before_record {
-        // Unless the fault is in the comparison of the block's code.
+        // If the fault is in the comparison of the block's code, the block has not been counted
+        // yet.
         if address.is_some_and(|address| engine.bare.is_poll(address)) {
             count = count.wrapping_sub(block.counts);
         }
@@ -380,7 +381,8 @@ fn settle(engine: &mut Engine, context: &mut Context, found: &Found, address: Op
         let is_left = |tag: u16| u32::from(ring::Tag(tag).instruction()) >= found.instruction;
         let told = code.accesses(&block).iter().map(|told| told.tag);
         let left: u64 = told.clone().filter(|&tag| is_left(tag)).map(rows).sum();
-        // As the host counts a block that was left: up to the last access that was made.
+        // The host counts an interrupted block up to the last access that was made, so the engine
+        // does the same.
         let last = told.rev().find(|&tag| !is_left(tag));
         let all = code.instructions(&block);
         let done = last.map_or(all, |tag| u32::from(ring::Tag(tag).instruction()) + 1);

@@ -423,7 +423,7 @@ impl Found {
             }
             Event::Translation(ref page) if page.seen == Seen::Walk => {
                 *is_system = true;
-                // Without entries, paging is off.
+                // A page table without entries means that paging is off.
                 if let Some(paddr) = page.paddr.filter(|_| !page.entries.is_empty()) {
                     checker.compare(thread, (page.addr, paddr, page.page_bytes), &page.entries);
                 }

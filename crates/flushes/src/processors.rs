@@ -392,7 +392,7 @@ impl Checker {
         if of.cr0 & bits::PAGING != 0 {
             let context = of.context();
             self.judge_all(processor, addr, kind, error & bits::USER != 0, at);
-            // A fault drops the translations of its page.
+            // A page fault drops the translations of the faulting page from the TLB.
             self.processor(processor).tlb.drop_page(context, addr);
         }
         self.epoch += 1;
@@ -461,7 +461,8 @@ impl Checker {
             let Some(&mut held) = tlb.get(context, place) else { continue };
             let walks_anew = kind == Kind::Store && !held.page.dirty;
             if walks_anew || !permits(&held.page, kind, is_program, cr0) {
-                // The processor walks the page table: to set the dirty bit, or because it takes a fault.
+                // The processor walks the page table, either to set the dirty bit or because the
+                // access faults.
                 tlb.remove(context, place);
                 continue;
             }
@@ -491,7 +492,8 @@ impl Checker {
         let of = &self.processors[processor as usize];
         let changes = path.entries().iter().filter_map(|entry| self.changes.get(entry));
         let found = changes.max_by_key(|change| change.number).copied();
-        // A store of the same block may have made the entry: the trace has it behind the accesses of the block.
+        // A store of this block may have written the entry: the trace has such stores behind the
+        // accesses of the block.
         let why = found.and_then(|change| self.overdue(&change, of.task, u64::MAX));
         let (Some(change), Some(why), true) = (found, why, self.believes) else {
             self.unknown += 1;
@@ -575,7 +577,8 @@ impl Checker {
         }
         match self.returns.get(&change.task) {
             Some(&returns) => (returns > change.returns).then_some(WHY_RETURNED),
-            // A thread of the kernel never returns to a program. It must flush before the frame is used anew.
+            // A kernel thread never returns to a program. It must flush before the frame is used
+            // for something else.
             None => {
                 let given = self.given.get(&(frame & !0xfff));
                 given.is_some_and(|&given| given >= change.number).then_some(WHY_GIVEN)

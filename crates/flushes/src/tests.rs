@@ -61,7 +61,7 @@ impl World {
             checker.found(root, (root + 0x1000) | ALL);
             checker.found(root + 0x1000, (root + 0x2000) | ALL);
             checker.found(root + 0x2008, (root + 0x3000) | ALL);
-            // The kernel's code, in the last gigabyte: a page of 1 GiB.
+            // The kernel's code is mapped in the last gigabyte by a page of 1 GiB.
             checker.found(root + 8 * 511, (root + 0x1000) | ALL);
             checker.found(
                 root + 0x1000 + 8 * 510,
@@ -83,7 +83,7 @@ impl World {
     }
 
     fn program(&mut self, processor: u32) {
-        // Its code is not mapped, and a fetch from there changes nothing.
+        // The program's code is not mapped, and a fetch from it changes no state.
         self.checker.block(processor, 0x7000_0000_0000, KERNEL_FROM);
     }
 
@@ -142,10 +142,10 @@ fn an_old_translation_is_reported_with_processor_access_and_code() {
     assert_eq!((used, wrong, cause), (Some(0x5008), Wrong::Frame(0x9008), Cause::Entry));
     let (change, by) = report.change.as_ref().unwrap();
     assert_eq!((change.processor, change.code.block, by.as_str()), (0, KERNEL, "first (1)"));
-    // Once for each translation; all uses are counted.
+    // Each translation is reported once, but all uses are counted.
     world.uses(0, 1, Kind::Load);
     assert_eq!((world.checker.reports.len(), world.checker.uses), (1, 2));
-    // Processor 1 has the old translation too.
+    // Processor 1 has loaded the old translation too.
     world.uses(1, 1, Kind::Store);
     assert_eq!(world.checker.reports[1].processor, 1);
 }
@@ -164,7 +164,7 @@ fn every_kind_of_wrong_use() {
         let mut world = World::changed(value);
         world.uses(0, 1, kind);
         assert_eq!(world.wrongs(), [wrong], "{value:#x}");
-        // An access that the page table permits in the same way is none.
+        // An access that the page table permits in the same way is no wrong use.
         let mut world = World::changed(value);
         world.checker.flush(0, addr(1));
         world.uses(0, 1, kind);
@@ -225,7 +225,8 @@ fn rule_grown() {
     world.kernel(0);
     world.access(0, 1, Kind::Load);
     world.stores(0, 1, 0x5000 | ALL);
-    // A fault drops the translation; or the processor has walked anew by itself.
+    // The fault drops the old translation, or the processor has walked the page table again by
+    // itself.
     world.checker.fault(0, PROGRAM, addr(1), 7, 0);
     world.uses(0, 1, Kind::Store);
     world.uses(0, 1, Kind::Fetch);
@@ -271,14 +272,14 @@ fn rule_deferred() {
         world.checker.task(0, 7, "other");
         world.uses(0, 1, Kind::Store);
         world.none();
-        // The task goes on, on another processor, and returns without a flush.
+        // The task continues on another processor, and returns to its program without a flush.
         world.kernel(1);
         world.checker.task(1, 1, "first");
         world.program(1);
         world.uses(0, 1, Kind::Store);
         assert_eq!(world.wrongs().len(), 1);
     }
-    // With the flush, the return is no matter.
+    // After the flush, returning to the program is allowed.
     let mut world = World::changed(0);
     world.uses(1, 1, Kind::Store);
     world.checker.flush(0, addr(1));
@@ -306,7 +307,7 @@ fn rule_deferred_by_a_thread_of_the_kernel() {
         world.uses(1, 1, Kind::Load);
         assert_eq!(world.checker.reports.len(), usize::from(anew != "none"), "{anew}");
     }
-    // A store that takes rights away does not map the frame anew.
+    // A store that only withdraws rights does not map the frame again.
     let mut world = World::changed(0x5000 | ALL);
     world.kernel(0);
     world.checker.task(0, 50, "kswapd0");
@@ -364,7 +365,7 @@ fn rule_unused_addresses_of_vunmap() {
         world.program(0);
         world.none();
         if flushes {
-            // CR4.PGE off and on.
+            // Clearing and setting CR4.PGE flushes all translations.
             for processor in 0..2 {
                 world.checker.control(processor, 4, 0, 0);
                 world.checker.control(processor, 4, PGE, 0);
@@ -384,11 +385,11 @@ fn a_fault_is_a_use() {
     world.checker.fault(0, PROGRAM, addr(1) + 8, 4, 9);
     assert_eq!(world.wrongs(), [Wrong::Absent]);
     assert_eq!(world.checker.reports[0].code.block, PROGRAM);
-    // It has dropped the translation.
+    // The processor has dropped the translation.
     world.stores(0, 1, 0x9000 | ALL);
     world.uses(0, 1, Kind::Load);
     assert_eq!(world.checker.reports.len(), 1);
-    // A store to a page that the TLB has without the right to it is no use.
+    // If the TLB entry of a page does not allow the store, the store does not use this entry.
     let mut world = World::new(None);
     world.stores(0, 1, 0x5000 | ALL & !WRITE);
     world.uses(0, 1, Kind::Load);
@@ -411,7 +412,7 @@ fn an_access_that_the_page_table_does_not_permit_is_a_use() {
     world.uses(0, 1, Kind::Load);
     assert_eq!(world.wrongs(), [Wrong::Absent]);
     assert_eq!(world.checker.reports[0].used, None);
-    // Nothing is known where the entry was never present.
+    // If the entry was never seen present, the checker cannot judge its uses.
     let mut world = World::of(None);
     world.uses(0, 1, Kind::Load);
     world.none();
@@ -450,7 +451,7 @@ fn contexts_and_invpcid() {
         world.checker.control(0, 3, ROOTS[0] | 1, 0);
         world.stores(0, 1, old | if global { GLOBAL } else { 0 });
         world.uses(0, 1, Kind::Load);
-        // Another context, and back without a flush.
+        // The processor switches to another context, and back without a flush.
         world.checker.control(0, 3, ROOTS[1] | 2, 0);
         world.stores(0, 1, 0);
         drops(&mut world.checker);
@@ -467,14 +468,14 @@ fn contexts_and_invpcid() {
         (&|checker| checker.invpcid(0, Invpcid::Context(2)), 1, 1),
         (&|checker| checker.invpcid(0, Invpcid::AllButGlobal), 0, 1),
         (&|checker| checker.invpcid(0, Invpcid::All), 0, 0),
-        // INVLPG: of the present context, and global ones.
+        // INVLPG drops translations of the present context and global translations.
         (&|checker| checker.flush(0, addr(1)), 1, 0),
         (&|checker| checker.control(0, 3, ROOTS[0] | 1, 0), 0, 1),
     ];
     for (at, (drops, own, global)) in cases.into_iter().enumerate() {
         assert_eq!((with(false, drops), with(true, drops)), (own, global), "case {at}");
     }
-    // Without contexts every write of CR3 drops all but global pages.
+    // Without contexts, every write of CR3 drops all translations except global ones.
     for (value, expected) in [(old, 0), (old | GLOBAL, 1)] {
         let mut world = World::changed(value);
         world.checker.flush(0, addr(1));
@@ -506,7 +507,7 @@ fn each_seeded_bug_is_reported() {
         }
         assert_eq!(!world.checker.reports.is_empty(), text != "all:2", "{text}");
     }
-    // A write of CR3 that enters another space.
+    // The left-out flush is a write of CR3 that enters another space.
     let mut world = World::new(Some(Seed::parse("cr3:3").unwrap()));
     world.checker.found(entry(0, 1), 0x5000 | ALL);
     world.checker.found(entry(1, 1), 0x6000 | ALL);
@@ -541,9 +542,10 @@ fn random_streams_are_judged_as_by_a_model() {
         let mut random = move |below: u64| random.next_u64() % below;
         let mut world = World::new(None);
         let mut table = [[0u64; 8]; 2];
-        // Who changed each entry: task, how often that task had returned, and the number of the change.
+        // For each entry, its changes: the task, the number of times that the task had returned to
+        // its program, and the number of the change.
         let mut changes: [[Vec<(u64, u64, u64)>; 8]; 2] = Default::default();
-        // The number of changes before each frame was mapped.
+        // For each frame, the number of changes before it was mapped.
         let (mut number_of_changes, mut given) = (0, [0u64; 8]);
         let mut loaded: Vec<Loaded> = Vec::new();
         let (mut space, mut task, mut in_program) = ([0usize; 2], [1u64, 2], [false; 2]);

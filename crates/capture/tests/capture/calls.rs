@@ -132,7 +132,7 @@ const MESSAGES: &str = r#"
         to.sun_family = AF_UNIX;
         memcpy(to.sun_path, "\0abc", 4);
         if (bind(ends[0], (struct sockaddr *)&to, 6)) return 2;
-        // A message in two parts, with a descriptor.
+        // The message has two parts and a descriptor.
         struct iovec parts[2] = {{out, 10}, {out + 20, 7}};
         struct msghdr header = {0};
         header.msg_iov = parts, header.msg_iovlen = 2;

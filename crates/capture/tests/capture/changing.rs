@@ -7,7 +7,7 @@ use crate::stepped;
 
 /// Freestanding programs that change their code. Their exit status is 42.
 const PROGRAMS: &[(&str, &str)] = &[
-    // Functions made anew in memory that stays writable, and called through a pointer.
+    // Functions are rewritten in memory that stays writable, and called through a pointer.
     (
         "makes_functions",
         r#"
@@ -27,7 +27,7 @@ const PROGRAMS: &[(&str, &str)] = &[
             }
             return sum > 1000 ? 42 : 1; }"#,
     ),
-    // An instruction that changes the one behind it, and a loop that changes its own constant.
+    // An instruction changes the next instruction, and a loop changes its own constant.
     (
         "changes_what_follows",
         r#"
@@ -40,7 +40,8 @@ const PROGRAMS: &[(&str, &str)] = &[
             for (int i = 0; i < 5; i++) if (counter() != 210) return 2;
             return 42; }"#,
     ),
-    // Rights that change before and after each change, with other code on the page and blocks that come back.
+    // The rights change before and after each change of code, with other code on the page and
+    // blocks that run again later.
     (
         "flips_rights",
         r#"
@@ -60,7 +61,7 @@ const PROGRAMS: &[(&str, &str)] = &[
             }
             return 42; }"#,
     ),
-    // Repeated and assisted instructions that become others.
+    // Repeated and assisted instructions are replaced by other instructions.
     (
         "changes_odd_instructions",
         r#"
@@ -111,7 +112,7 @@ fn changing_code_is_recorded_as_single_steps_and_qemu_give() {
 
 /// Programs with a C library. Their exit status is 42.
 const WITH_LIBRARY: &[(&str, &str)] = &[
-    // The same memory mapped twice: written here, executed there, and never writable there.
+    // The memory is mapped twice: once writable, and once executable and never writable.
     (
         "doubly_mapped",
         r#"
@@ -152,7 +153,7 @@ const WITH_LIBRARY: &[(&str, &str)] = &[
             }
             return 42; }"#,
     ),
-    // What was no instruction becomes one; what was not mapped is.
+    // Invalid bytes become an instruction, and unmapped memory is mapped.
     (
         "becomes_code",
         r#"

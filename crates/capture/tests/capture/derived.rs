@@ -101,13 +101,14 @@ int main(int argc, char **argv) {
         run(to, i % 2 ? 128 : 64);
         run(to, 256);
     }
-    // The last page that a program can have, and from there an address that it cannot.
+    // The program accesses the last page that it can map, and an address behind this page.
     char *top = mmap((void *)0x7fffffffe000, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     for (int i = 0; i < 20 && top != MAP_FAILED; i++)
         if (!sigsetjmp(before, 1))
             __asm__ volatile("mov (%0), %%rax\n mov 8(%0), %%rcx\n mov 8192(%0), %%rcx\n mov %%rax, %1\n"
                              :: "r"(top + 4000 + 8 * i), "m"(words[i]) : "rax", "rcx", "memory");
-    // Aligned vectors at addresses that are not: left without a fault of the host.
+    // Aligned vector instructions use addresses that are not aligned; a handler leaves them, and
+    // the host does not fault.
     for (int i = 0; i < 20; i++)
         if (!sigsetjmp(before, 1))
             __asm__ volatile("mov (%0), %%rax\n mov 8(%0), %%rcx\n movaps 16(%0), %%xmm0\n"

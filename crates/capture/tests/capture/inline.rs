@@ -40,7 +40,8 @@ static void *count(void *argument) {
 }
 
 int main(int argc, char **argv) {
-    // From here on QEMU translates as for several threads, and will not begin anew with them.
+    // From here on, QEMU translates for several threads, so the first thread does not make it
+    // translate again.
     mmap(0, 4096, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     signal(SIGSEGV, back);
     char *room = malloc(100000);
@@ -103,7 +104,7 @@ int main(int argc, char **argv) {
     FILE *said = fopen(argv[1], "w");
     fprintf(said, "%lx\n", (unsigned long)words);
     fclose(said);
-    // A loop that the first thread runs before there are others, and after.
+    // The first thread runs this loop before other threads exist, and afterwards.
     count(0);
     for (int i = 0; i < 4; i++) {
         pthread_t thread;
@@ -135,7 +136,7 @@ fn same(name: &str, compiler: &str) {
     let (status, inline) = recorded(false);
     assert_eq!(status, expected);
 
-    // How threads wait for each other differs from run to run, what they do to `words` does not.
+    // The waiting of threads differs between runs, but their accesses to `words` do not.
     let (one, other) = (alone(&inline), alone(&callbacks));
     assert!(one.len().min(other.len()) > 1_000_000, "{} and {}", one.len(), other.len());
     let differ = one.iter().zip(other).position(|(one, other)| one != other);

@@ -28,7 +28,7 @@ int main(int argc, char **argv) {
         if (sbrk(SIZE) == (void *)-1) return 1;
     if ((char *)sbrk(0) != start + 768 * (long)SIZE) return 2;
     void *first = map(0);
-    // Free, and at the address that is asked for; not free.
+    // The first requested address is free and is used; the second one is not free.
     munmap(map(first + 8 * SIZE), SIZE);
     void *wished = map(first + 8 * SIZE), *other = map(first);
     if (wished != first + 8 * SIZE) return 3;
@@ -47,7 +47,7 @@ fn same(name: &str, compiler: &str) {
     let directory = directory(name);
     let (source, program) = (directory.join("parts.c"), directory.join("parts"));
     std::fs::write(&source, PARTS).expect("the source is written");
-    // It has a loader, and can be loaded anywhere, as programs of distributions can.
+    // The program has a loader and is position-independent, as programs of distributions are.
     let mut command = Command::new(compiler);
     let status =
         command.args(["-O1", "-w", "-pie", "-fPIE", "-o"]).arg(&program).arg(&source).status();

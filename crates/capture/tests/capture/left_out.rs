@@ -93,7 +93,7 @@ fn what_is_skipped_is_counted_exactly() {
         same(&part.rows, &whole.rows[skip..], &format!("skip {skip}"));
         let gap = left_out(&part);
         assert_eq!(gap.0, skip as u64);
-        // A fault is counted by whole instructions.
+        // Instructions around a fault are counted as whole instructions.
         let sum = gap.1 + outcome.processes[0].instructions;
         assert!(sum.abs_diff(instructions) <= 4, "skip {skip}: {sum} {instructions}");
     }

@@ -12,7 +12,8 @@ use crate::common::{Whole, compile, directory, engine, native, numbers, options,
 
 /// Programs with signal handlers of all kinds. Each program checks its own results.
 const SIGNALS: &[(&str, &str)] = &[
-    // A fault in each access of a block: the handler sees registers that are exact, mends one and goes on.
+    // Each access of a block faults: the handler sees exact registers, corrects one of them and
+    // continues.
     (
         "faults",
         r#"
@@ -116,7 +117,8 @@ const SIGNALS: &[(&str, &str)] = &[
             unsigned long quiet = (memset(table, 0, sizeof table), compute());
             return ticks < 3 ? 1 : h == quiet ? 42 : 2; }"#,
     ),
-    // Signals at any place between system calls, repeated instructions, and what the engine tells itself.
+    // Signals arrive at any place between system calls, repeated instructions, and events of the
+    // engine itself.
     (
         "storm_of_calls",
         r#"
@@ -183,8 +185,8 @@ fn signals_find_programs_as_they_are() {
 #[test]
 fn a_record_ends_with_the_access_that_faults() {
     let directory = directory("native_cut");
-    // In the middle of a block, in an instruction with two accesses, in one whose address the engine works out, at the
-    // end of a block, and in a repeated one.
+    // The fault is in the middle of a block, in an instruction with two accesses, in an instruction
+    // whose address the engine derives, at the end of a block, or in a repeated instruction.
     for (name, code, accesses) in [
         (
             "middle",
@@ -264,7 +266,7 @@ fn the_layout_is_linuxs() {
     assert!(brk.max().is_some_and(|end| heap < end), "the heap grows by brk");
     let notes = Reader::open(&outcome.summary.path).unwrap().header().notes.clone();
     assert!(notes.iter().any(|note| note.contains("natively by Pagewalk's engine")), "{notes:?}");
-    // All begins at the same places again.
+    // The second run gets equal addresses for all mappings.
     let again = record(&directory, &native(&program, &[said.to_str().unwrap()]));
     assert_eq!(again.summary.accesses, outcome.summary.accesses);
     assert_eq!(numbers(&said), [mapped, stack, heap]);
@@ -298,7 +300,7 @@ fn what_it_cannot_record_ends_in_one_line() {
         let left: Vec<_> = left.filter(|file| file.to_string_lossy().contains(".pwt")).collect();
         assert!(left.is_empty(), "{name} leaves {left:?}");
     }
-    // Calls that QEMU answers with an error, too.
+    // QEMU also answers these calls with an error.
     for (name, source, expected) in [
         ("dispatch", dispatch, "it catches its own system calls"),
         ("seccomp", seccomp, "it filters its own system calls"),
@@ -401,7 +403,7 @@ fn forbid_ptrace(answer: u32) -> std::io::Result<()> {
         filter(RETURN, 0, 0, ALLOW),
     ];
     let program = libc::sock_fprog { len: 4, filter: filters.as_mut_ptr() };
-    // SAFETY: plain system calls, with structures of ours.
+    // SAFETY: the system calls get pointers only to local structures, which live long enough.
     let refused = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
             || libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const program) != 0
@@ -412,7 +414,7 @@ fn forbid_ptrace(answer: u32) -> std::io::Result<()> {
 #[test]
 fn where_ptrace_is_forbidden_qemu_records_and_a_note_says_so() {
     use std::os::unix::process::CommandExt;
-    // Both engines are built before the filter is there.
+    // The engine and QEMU are built before the filter is installed.
     let _ = (engine(), crate::common::qemus());
     const ERRNO_EPERM: u32 = 0x0005_0001;
     const KILL_PROCESS: u32 = 0x8000_0000;
@@ -499,7 +501,7 @@ fn the_processor_is_the_programs() {
     let directory = directory("native_processor");
     for (name, source) in PROCESSORS {
         let program = compile(&directory, name, "gcc", source);
-        // The kernel itself may know what the engine refuses.
+        // The kernel itself may support a call that the engine refuses.
         if *name != "is_an_older_kernel" {
             assert_eq!(Command::new(&program).status().unwrap().code(), Some(42), "{name}");
         }

@@ -102,7 +102,7 @@ fn skip_and_max_give_exactly_that_part(engine: In) {
             assert_eq!((at, accesses), (0, from as u64), "skip {skip}");
             let before: u64 =
                 whole.rows[..from].iter().map(|row| u64::from(row.meta.instructions())).sum();
-            // Instructions without a row of their own count at the next row.
+            // Instructions without a row of their own are counted by the next row.
             assert!(gap_instructions.abs_diff(before) <= 512, "{gap_instructions} of {before}");
         }
     }
@@ -137,7 +137,8 @@ fn the_filter_keeps_what_the_model_keeps(engine: In) {
     let whole = recorded(&directory, &options);
     options.filter = Filter::Page16;
     let part = recorded(&directory, &options);
-    // The model: one table of 16 pages for fetches, one for data; the first store is kept.
+    // The model has a table of 16 pages for fetches and one for data, and keeps the first store to
+    // a page.
     let mut fetch = [None; 16];
     let mut data = [None; 16];
     let mut kept = Vec::new();

@@ -61,8 +61,8 @@ fn two_hundred_threads_each_in_order() {
 
 #[test]
 fn what_happened_before_comes_before() {
-    // Each turn is handed to the next thread through a pipe. What is handed over by memory
-    // alone is merged to within a segment only.
+    // Each thread passes the turn to the next one through a pipe. A turn that is passed only
+    // through memory is ordered only to within a segment.
     turns_are_in_order("turns", options);
 }
 
@@ -227,7 +227,8 @@ fn children_are_followed() {
     let files = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name());
     let files = files.filter(|name| name.to_string_lossy().contains(".pwt")).count();
     assert_eq!(files, 1, "one recording, one file");
-    // The program, its first child, its second child, which executes the program again.
+    // The processes are the program, its first child, and its second child, which executes the
+    // program again.
     let processes: Vec<&trace::Process> =
         outcome.processes.iter().map(|recorded| &recorded.process).collect();
     assert_eq!(processes.len(), 3, "{processes:?}");
@@ -240,7 +241,8 @@ fn children_are_followed() {
     assert_eq!(&processes[2].programs[1].command[2..], ["more"]);
     let shares: Vec<bool> = processes.iter().map(|process| process.shares_space).collect();
     assert_eq!(shares, [false, false, true], "vfork's child runs in its parent's space");
-    // A child's part stands on its own: it knows its mappings, anew when it has executed.
+    // The part of a child can be read alone: it has the child's mappings, and new ones after the
+    // child has executed a program.
     let again = Whole::process(path, 2);
     let is_execve = |event: &Event| matches!(event, Event::Execve { result: 0, .. });
     let at = again.events.iter().position(|(_, _, event)| is_execve(event)).unwrap();
@@ -257,7 +259,7 @@ fn children_are_followed() {
         let fork = parent.events.iter().find(|(_, _, event)| forks(event)).unwrap();
         assert_eq!((child.parent, child.parent_accesses), (Some(0), Some(fork.0 as u64)));
     }
-    // All together are what each is.
+    // The whole recording has the rows of all its processes.
     let together = Whole::read(path);
     let rows = (0..3).map(|number| Whole::process(path, number).rows.len());
     assert_eq!(together.rows.len(), rows.sum::<usize>());
@@ -341,7 +343,7 @@ fn one_process_is_kept_if_asked() {
     assert_eq!(one.processes.len(), 1);
     let process = &one.processes[0].process;
     assert_eq!((process.name(), process.programs[0].from, process.number), ("ls", 0, 0));
-    // The shell's child was a shell before it was `ls`.
+    // The child ran the shell's program before it executed `ls`.
     let before = ls.process.programs[1].from;
     assert_eq!(one.summary.accesses, ls.accesses - before);
     options.process = Some("no-such".to_owned());

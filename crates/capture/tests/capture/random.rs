@@ -65,7 +65,7 @@ fn instruction(random: &mut Random, label: usize) -> String {
     let (to_wide, from_wide) = (NAMES[a][size.min(2)], NAMES[b][size.min(2)]);
     let condition = random.of(&CONDITIONS);
     let two = random.of(&["add", "sub", "and", "or", "xor", "adc", "sbb", "cmp", "test", "mov"]);
-    // An operand in the buffer, and what makes its registers fit.
+    // Returns an operand in the buffer, and the instructions that set its registers.
     let memory = |random: &mut Random| {
         let base = random.register();
         let index = (base + 1 + random.next(14) as usize) % 15;

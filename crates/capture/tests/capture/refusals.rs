@@ -93,7 +93,8 @@ fn commands_that_cannot_be_recorded() {
 
 #[test]
 fn headers_of_any_bytes_are_refused_or_read() {
-    // Every single byte of a small header changed to some values: an answer, never a panic.
+    // Each byte of a small header is changed to some values. The answer must be a result or an
+    // error, never a panic.
     let directory = directory("headers");
     let path = directory.join("program");
     let mut whole = elf(2, 1, 62);
@@ -113,7 +114,7 @@ fn headers_of_any_bytes_are_refused_or_read() {
             fs::write(&path, &changed).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
             let mut options = Options::new(vec![path.clone().into()]);
-            // No QEMU: what is tested ends before one is started.
+            // QEMU is not needed, since the tested cases fail before it is started.
             options.qemu = Some("/no/qemu/here".into());
             options.plugins = vec!["/no/plugin".into()];
             let output = directory.join("out.pwt");
@@ -149,7 +150,7 @@ fn tools_that_are_missing_or_unfit() {
         refusal(&directory, "/bin/true", |options| options.qemu = Some(other.clone().into()));
     let says = "runs programs for aarch64, but /bin/true needs qemu-x86_64";
     assert!(error.to_string().contains(says), "{error}");
-    // One that has them and refuses this one.
+    // This QEMU supports plugins, but refuses Pagewalk's plugin.
     let says = "plugin requires API version 1, but this QEMU supports only a minimum version of 2";
     let script = format!(
         "#!/bin/sh\n[ \"$1\" = -h ] && {{ echo ' version 7.2 -plugin'; exit; }}\necho '{says}' >&2\nexit 1\n"
@@ -200,7 +201,7 @@ fn the_recorder_inside_is_asked_for_by_its_name() {
     };
     asked(&|options| options.qemu = Some(ours.clone().into()));
     asked(&|options| options.qemus = Some(directory.clone()));
-    // The one that was asked for comes first.
+    // A requested QEMU is used before all others.
     let error = refusal(&directory, "/bin/true", |options| {
         options.qemus = Some(directory.clone());
         options.qemu = Some("/no/qemu".into());

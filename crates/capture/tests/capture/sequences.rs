@@ -112,7 +112,7 @@ fn the_whole_program_is_counted() {
     for row in whole.rows.iter().filter(|row| row.kind() == Kind::Fetch) {
         *fetches.entry(row.addr).or_insert(0u64) += 1;
     }
-    // The first turn may belong to the block before the loop.
+    // The first iteration may belong to the block before the loop.
     let most = fetches.values().max().copied().unwrap_or(0);
     assert!((999_999..=1_000_000).contains(&most), "{most}");
     let instructions = outcome.summary.instructions;
@@ -184,7 +184,7 @@ fn system_calls_carry_arguments_results_and_paths() {
             matches!(event, Event::Brk { addr, result }
                 if *addr == old + 12345 && *result as u64 == old + 12345)
         });
-        // What may follow is the writer's: instructions that no access counts.
+        // Only an event of the writer may follow, with instructions that no access counts.
         let last = events.iter().rfind(|event| !matches!(event, Event::Gap { .. }));
         assert_eq!(last, Some(&&Event::Exit { status: 3, group: true }), "{arch}");
     }

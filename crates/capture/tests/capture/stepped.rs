@@ -101,14 +101,14 @@ fn accesses(
             let bit = (bit as i64) << (64 - 8 * width) >> (64 - 8 * width);
             address = address.wrapping_add((bit.div_euclid(8 * width) * width) as u64);
         }
-        // The decoder does not say the size of an element that is repeated.
+        // The decoder does not give the size of an element of a repeated instruction.
         let size = match memory.memory_size().size() {
             0 if is_repeated(instruction) => instruction.memory_size().size(),
             size => size,
         };
         found.push((loads, stores, address, size as u64));
     }
-    // Loads first, but for what is compared, which is read in the order of QEMU.
+    // Loads come first. The operands of comparisons are in the order in which QEMU reads them.
     found.sort_by_key(|&(loads, stores, ..)| stores && !loads);
     if instruction.is_string_instruction()
         && matches!(instruction.mnemonic(), Cmpsb | Cmpsw | Cmpsd | Cmpsq)
@@ -133,7 +133,7 @@ pub(crate) fn step(program: &Path) -> Stepped {
     let pid = child.id() as i32;
     let memory = File::open(format!("/proc/{pid}/mem")).expect("the memory of a child");
     let (mut stepped, mut factory) = (Stepped::default(), InstructionInfoFactory::new());
-    // The repeated instruction that was executed last, as far as one step goes, and the registers before it.
+    // The repeated instruction of the last step, and the registers before this step.
     let mut before: Option<(Instruction, libc::user_regs_struct)> = None;
     loop {
         let mut status = 0;
@@ -161,7 +161,7 @@ pub(crate) fn step(program: &Path) -> Stepped {
                 from.rcx -= 1;
             }
         }
-        // Each time anew: it may have changed.
+        // The bytes are read again each time, because the program may have changed them.
         let mut bytes = [0; 15];
         let length = memory.read_at(&mut bytes, rip).expect("code can be read");
         let instruction =

@@ -64,7 +64,7 @@ fn turns_of_threads_are_in_order() {
 
 /// Programs with threads that check their own results. Their exit status is 42.
 const PROGRAMS: &[(&str, &str)] = &[
-    // Threads begin and end all the time, and all run the same code for the first time.
+    // Threads begin and end all the time, and all of them run code that no thread has run before.
     (
         "storm_of_clones",
         r#"
@@ -160,7 +160,7 @@ const PROGRAMS: &[(&str, &str)] = &[
             stop = 1; for (int i = 0; i < 2; i++) pthread_join(t[i], 0);
             return 42; }"#,
     ),
-    // The end of all by one thread; the first thread has ended before.
+    // One thread ends the process after the first thread has ended.
     (
         "outlives_the_first_thread",
         r#"

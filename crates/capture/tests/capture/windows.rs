@@ -67,7 +67,7 @@ fn a_forked_child_comes_to_a_symbol((engine, options): In) {
     let mut live = Live::start(&options).unwrap();
     let seen = Whole::of(&mut live);
     assert_eq!((live.finish(), stores(&seen, &said)), (0, [0, 2000, 0]));
-    // With one of them alone, whose parent's libraries are its own too.
+    // The window begins at the function `done` and has no last function.
     (options.from, options.to) = (symbol("done"), None);
     let outcome = record(&directory, &options);
     assert_eq!(stores(&Whole::read(&outcome.summary.path), &said), [0, 0, 1000]);
@@ -83,10 +83,10 @@ fn each_process_has_its_own_instructions((engine, options): In) {
     options.instructions_max = Some(2000);
     let outcome = record(&directory, &options);
     let counts: Vec<u64> = outcome.processes.iter().map(|process| process.instructions).collect();
-    // The parent runs 2000 instructions too after the first child has come to the function.
+    // The parent also runs 2000 instructions after the first child has reached the function.
     assert_eq!(counts.len(), 3);
     for (number, count) in counts.iter().enumerate() {
-        // Those after the last access are not among them.
+        // The instructions after the last access are not counted.
         assert!((1990..2100).contains(count), "process {number}: {counts:?}");
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn can_access(pc: u64, access: Access, stores: bool) -> bool {
 }
 
 fn decode(pc: u64) -> Option<Instruction> {
-    // SAFETY: it was translated, so it can be read as far as it goes.
+    // SAFETY: the code has been translated, so the bytes of its instruction can be read.
     let code = unsafe { core::slice::from_raw_parts(pc as *const u8, BYTES_MAX) };
     let instruction = Decoder::with_ip(64, code, pc, DecoderOptions::NONE).decode();
     (!instruction.is_invalid()).then_some(instruction)
@@ -248,7 +248,7 @@ fn take_back(
 /// The addresses of the accesses of the instruction at which a fault came, in the order of its rows.
 fn own_addresses(engine: &Engine, found: &Found) -> Vec<u64> {
     let mut reader = crate::insn::Reader::new();
-    // SAFETY: it was translated, so it can be read as far as it goes.
+    // SAFETY: the code has been translated, so the bytes of its instruction can be read.
     let code = unsafe { core::slice::from_raw_parts(found.pc as *const u8, BYTES_MAX) };
     let Some(insn) = reader.read(found.pc, code) else { return Vec::new() };
     let state = engine.state;

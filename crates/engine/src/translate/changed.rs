@@ -160,7 +160,7 @@ impl Translator {
                     // There is no room for the exit, so all translated code is dropped.
                     return self.forget();
                 }
-                // Other regions may be near enough too.
+                // Other regions may also be near enough for jumps.
                 let from = host + HEAD_BYTES as u64;
                 let fits = |at: &usize| {
                     let cold = &self.regions[*at].cold;
@@ -269,7 +269,7 @@ impl Translator {
 
 /// The code of `bytes` bytes at `at`, which has been translated or is known to be executable.
 fn code(at: u64, bytes: u64) -> &'static [u8] {
-    // SAFETY: it is mapped to be executed, and so can be read.
+    // SAFETY: the memory is mapped as executable, so it can also be read.
     unsafe { core::slice::from_raw_parts(at as *const u8, bytes as usize) }
 }
 
@@ -300,7 +300,8 @@ impl Code {
     /// Writes the first bytes of the code at `at` by one store.
     fn put_head(self, at: u64, head: &[u8; HEAD_BYTES]) {
         let word = at.wrapping_add(self.shift) as *mut u64;
-        // SAFETY: as above; a block has as many bytes, which are in one cache line.
+        // SAFETY: `at` is the beginning of a block, and each block has at least this number of
+        // bytes, in one cache line.
         unsafe {
             let mut bytes = word.read_unaligned().to_le_bytes();
             bytes[..HEAD_BYTES].copy_from_slice(head);

@@ -20,11 +20,11 @@ impl Copied {
     /// Closes the descriptors.
     pub(crate) fn close(self) {
         for fd in self.regions {
-            // SAFETY: the descriptor is ours.
+            // SAFETY: the engine owns the descriptor.
             unsafe { sys::call(nr::CLOSE, [fd as u64, 0, 0, 0, 0, 0]) };
         }
         if let Some(at) = self.table {
-            // SAFETY: the memory is the copy's.
+            // SAFETY: the memory belongs to the copy.
             unsafe { sys::call(nr::MUNMAP, [at, 8 * TABLE_ENTRIES as u64, 0, 0, 0, 0]) };
         }
     }
@@ -76,7 +76,7 @@ impl Translator {
     pub(crate) fn unmap(&self) {
         for region in &self.regions {
             for at in [region.start, region.start.wrapping_add(region.hot.shift)] {
-                // SAFETY: the memory is the engine's, and nobody runs in it.
+                // SAFETY: the memory belongs to the engine, and no thread executes code in it.
                 unsafe { sys::call(nr::MUNMAP, [at, REGION_BYTES, 0, 0, 0, 0]) };
             }
         }
@@ -92,10 +92,10 @@ impl Region {
             let mut at = from;
             while at < until {
                 let (bytes, offset) = (until - at, at - self.start);
-                // SAFETY: the memory is the region's.
+                // SAFETY: the memory belongs to the region.
                 let done = unsafe { sys::call(nr::PWRITE64, [fd as u64, at, bytes, offset, 0, 0]) };
                 if done <= 0 {
-                    // SAFETY: the descriptor is ours.
+                    // SAFETY: the engine owns the descriptor.
                     unsafe { sys::call(nr::CLOSE, [fd as u64, 0, 0, 0, 0, 0]) };
                     return Err("the system gives no memory for a copy of translated code");
                 }

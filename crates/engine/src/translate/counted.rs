@@ -399,7 +399,7 @@ impl Translator {
     fn flags_behind(&self, insn: &Insn) -> u32 {
         let is_between = match insn.flow {
             Flow::Return(_) | Flow::Indirect { call: true } => true,
-            // A jump to a function through a table of functions.
+            // The instruction jumps to a function through a table of functions.
             Flow::Indirect { call: false } => insn.instruction.is_ip_rel_memory_operand(),
             Flow::Next
             | Flow::Jump(_)
@@ -500,7 +500,8 @@ impl Translator {
         let after = self.flags_after(&insns[last], pc);
         let needed = flags::needed(insns, after);
         self.rotation += 1;
-        // rax is lent only if no other register is left, since flags are saved in it.
+        // rax is used as a scratch register only if no other register is free, since flags are
+        // saved in it.
         let is_scarce = (used | 1 << RSP | 1 << RECORD | 1 << SCRATCH | 1).count_ones() > 14;
         let lent = Lent::choose(if is_scarce { used } else { used | 1 }, self.rotation);
         let (clock, scratch) = (lent.record, lent.scratch);
@@ -508,7 +509,7 @@ impl Translator {
         let instructions = insns.len() as u32;
         let hot = &mut self.regions[region].hot;
         let bytes = pc.wrapping_sub(start) as u32;
-        // The fetch of a block in two pages is always recorded: no way leads past its check.
+        // The fetch of a block in two pages is always recorded: no jump bypasses its check.
         let is_plain = is_one_page(start, pc.wrapping_sub(1));
         let to_outer = (!is_plain).then(|| hot.jump(hot.at));
         let host = hot.at;

@@ -59,7 +59,8 @@ impl Translator {
         }
         let name = c"pagewalk-targets".as_ptr() as u64;
         let at = self.state.0 + self.table as u64;
-        // SAFETY: a terminated name, and the table, whose contents stay the same.
+        // SAFETY: the name ends with a zero byte, and the contents of the table do not change
+        // during the call.
         unsafe {
             let fd = sys::call(nr::MEMFD_CREATE, [name, 1, 0, 0, 0, 0]);
             if fd < 0 {
@@ -89,7 +90,7 @@ impl Translator {
         }
         let copy = sys::private(TABLE_BYTES)?;
         let from = (self.state.0 + self.table as u64) as *const u64;
-        // SAFETY: both have as many entries.
+        // SAFETY: both tables have this number of entries.
         unsafe { core::ptr::copy_nonoverlapping(from, copy as *mut u64, TABLE_ENTRIES) };
         Some(copy)
     }

@@ -99,11 +99,11 @@ fn addresses_cut_to_32_bits_are_said_loudly() {
         assert!(text.contains("WRONG ADDRESSES") && text.contains("32 bits"), "{text}");
     }
     for bytes in [
-        // One address above 4 GiB proves the rest.
+        // A single address above 4 GiB proves that the other addresses are not truncated.
         [cut.clone(), record(high, 0, [0, 0], [1 << 32, 0, 0, 0]).to_vec()].concat(),
         // A program that is not position-independent has low instructions, too.
         (0..40).flat_map(|i| record(0x40_0000 + 4 * i, 0, [0, 0], [0x5000 + i, 0, 0, 0])).collect(),
-        // Too few accesses to tell.
+        // There are too few accesses to decide.
         cut[..64 * 15].to_vec(),
     ] {
         let given = import(&bytes, &options(Format::ChampSim)).unwrap();

@@ -20,7 +20,7 @@ fn text() -> Vec<u8> {
 /// succession.
 pub(crate) fn packed(text: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let mut all = Vec::new();
-    // The parts join in the middle of a line.
+    // The text is divided in the middle of a line.
     let halves = text.split_at(1001.min(text.len() / 2));
     for parts in [vec![text], vec![halves.0, halves.1]] {
         let join =
@@ -94,14 +94,15 @@ fn what_stands_behind_the_data_is_taken_as_the_tools_take_it() {
     let text = text.split_inclusive(|&byte| byte == b'\n').take(2000).collect::<Vec<_>>().concat();
     let plain = import(&text, &Options::default()).unwrap();
     for (name, bytes) in packed(&text) {
-        // Longer than a buffer, and such that parts of a magic number end it.
+        // Some tails are longer than a buffer, and some end with parts of a magic number.
         for (tail, accepted, warned) in [
             (vec![0; 4], &["gzip", "xz", "bzip2", "zip"][..], &["bzip2"][..]),
             (vec![0; 100_000], &["gzip", "xz", "bzip2", "zip"], &["bzip2"]),
             (vec![0; 3], &["gzip", "bzip2", "zip"], &["bzip2"]),
             (b"\0\0garbage".to_vec(), &["gzip", "bzip2", "zip"], &["gzip", "bzip2"]),
             (vec![b'x'; 100_000], &["gzip", "bzip2", "zip"], &["gzip", "bzip2"]),
-            // A magic number, or a part of one: another stream that was cut.
+            // The tail is a magic number or a part of one: the beginning of another stream that is
+            // truncated.
             (b"\x1f".to_vec(), &["bzip2", "zip"], &["bzip2"]),
             (b"\x1f\x8b".to_vec(), &["bzip2", "zip"], &["bzip2"]),
             (b"BZ".to_vec(), &["gzip", "zip"], &["gzip"]),
@@ -137,7 +138,7 @@ fn cut_files_are_refused_or_kept_as_far_as_they_go() {
     let text = text();
     let plain = import(&text, &Options::default()).unwrap();
     for (name, bytes) in packed(&text) {
-        // A zip without its directory has lost nothing but its end.
+        // A zip file without its directory has all of its data; only its end is missing.
         let tail = if name == "zip" { 3 + 46 + 22 } else { 3 };
         for length in [bytes.len() / 2, bytes.len() - tail] {
             let cut = &bytes[..length];
@@ -148,7 +149,8 @@ fn cut_files_are_refused_or_kept_as_far_as_they_go() {
             assert!(error.contains("truncated") || error.contains("damaged"), "{name}: {error}");
             let keep = Options { keep_going: true, ..Options::default() };
             let Ok(kept) = import(cut, &keep) else {
-                // One block of bzip2 holds all of this text, so that half of it gives nothing.
+                // All of this text is in one block of bzip2, so half of the file contains no
+                // complete block.
                 assert!(name == "bzip2" && length == bytes.len() / 2, "{name}: nothing was kept");
                 continue;
             };

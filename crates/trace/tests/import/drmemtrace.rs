@@ -128,15 +128,15 @@ fn version_1_is_read_as_version_2_without_its_markers() {
 fn no_fetch_is_counted_that_did_not_happen() {
     let bytes = file(&[
         instr(0x1000, 2),
-        // Repeated: not fetched again.
+        // A repeated instruction is not fetched again.
         record(29, 2, 0x1000),
         record(30, 2, 0x1000),
-        // Not known to be a repetition: it is another instruction.
+        // The address differs, so this is another instruction.
         record(30, 2, 0x1002),
-        // A filter dropped the fetch.
+        // The fetch of this instruction was dropped by a filter.
         instr(0x1004, 0),
         load(0x10, 8),
-        // Prefetches, flushes, the rest.
+        // Prefetches, flushes and other records that are not accesses.
         record(2, 1, 0x50),
         record(9, 1, 0x50),
         record(27, 1, 0x50),
@@ -185,7 +185,7 @@ fn memory_calls_become_events() {
         call(9, &[0, 0x2000, 3, 0x22, u64::MAX, 0], 0x7f00_0000_0000),
         call(10, &[0x7f00_0000_0000, 0x1000, 1], 0),
         call(11, &[0x7f00_0000_0000, 0x1000], 0),
-        // It failed: the errno stands behind the result.
+        // The call failed: a record with the errno follows the result.
         call(11, &[1, 0x1000], 0),
         marker(30, 22),
         call(12, &[0], 0x55_0000),
@@ -193,7 +193,7 @@ fn memory_calls_become_events() {
         call(28, &[0x1000, 0x1000, 14], 0),
         call(56, &[0x1_0000, 0x7000], 6),
         call(56, &[17, 0], 7),
-        // Of another function, and with too few arguments.
+        // Calls of another function, and calls with too few arguments.
         [marker(4, 9), marker(6, 1), marker(4, 9), marker(7, 1)].concat(),
         call(9, &[0], 0x1000),
         call(0, &[3, 0x1000, 10], 10),
@@ -346,7 +346,8 @@ fn pages_may_be_listed_in_groups() {
         address_mapping_group {\n page_size: 4096\n address_mapping { virtual_address: \
         139637976731648 physical_address: 0x9000 } }\n\
         information {\n page_count: 0x3\n bytes_mapped: 0x401000\n}\n";
-    // In the folder, in `aux`, beside the trace, and for who gives the folder `trace` itself.
+    // The file may be in the folder, in `aux` or beside the trace, and the user may name the folder
+    // `trace` itself.
     let whole = folder.0.display().to_string();
     for (name, spec) in [
         ("v2p.textproto", whole.clone()),
@@ -440,7 +441,7 @@ fn tags_of_aarch64_are_no_part_of_an_address() {
     records.extend([marker(15, 0x9000), marker(17, tagged(7))]);
     records.extend((0..8).map(|tag| load(tagged(tag) + 8 * tag, 8)));
     records.push(store_to(0xf0ff_8000_0000_2000, 8));
-    // madvise of a tagged address.
+    // The program calls `madvise` with a tagged address.
     let call = (1u64 << 32) + 233;
     records.extend([marker(4, call), marker(6, tagged(3)), marker(6, 4096), marker(6, 14)]);
     records.extend([marker(4, call), marker(7, 0)]);
@@ -644,7 +645,7 @@ fn threads_are_interleaved_by_time() {
         .collect();
     assert_eq!(switches, [(4, 1), (6, 0), (8, 1), (10, 0)]);
     assert_eq!(given.instructions(), 7);
-    // The folder's own folder is as good as the folder.
+    // The folder `trace` inside the folder can be named too.
     let below = folder.0.join("trace").display().to_string();
     let again = drain(open(&below, &Options::default()).unwrap().as_mut()).unwrap();
     assert_eq!(again, given);
@@ -655,7 +656,7 @@ fn processes_are_told_and_one_can_be_taken() {
     let folder = Folder::new("processes");
     three_threads(&folder, false);
     let spec = folder.0.display().to_string();
-    // The same in a folder each, as a program and one that it started leave them.
+    // Each process has a folder of its own, as a program and its child write them.
     let several = Folder::new("outdir");
     for (from, to) in [
         ("a.5.trace.zip", "drmemtrace.sh.5.5.dir/trace/drmemtrace.sh.5.5.trace.zip"),
@@ -711,7 +712,7 @@ fn a_schedule_decides_between_segments_of_one_time() {
     assert_eq!(order, [0x3000, 0x3100, 0x2000, 0x2100, 0x1000, 0x1100, 0x1200]);
     assert!(given.warnings.is_empty());
 
-    // What the schedule does not mention comes at the end, and that is said.
+    // Threads that the schedule does not mention come at the end, with a warning.
     folder.write("trace/serial_schedule.bin.gz", &entry(6, 100, 0));
     let given = drain(open(&spec, &options).unwrap().as_mut()).unwrap();
     let order: Vec<u64> = fetched(&given).iter().map(|(_, pc)| *pc).collect();
@@ -864,7 +865,7 @@ fn wrong_files_are_refused_with_their_place() {
         (file(&[marker(18, 5000)]), "the page size is 5000 bytes", 120),
     ] {
         assert_eq!(refused(&bytes, &no, part), Some(at), "{part}");
-        // What came before stays, unless there is nothing.
+        // The rows before the error are kept, if there are any.
         if at == 0 {
             refused(&bytes, &keep, part);
             continue;
@@ -899,7 +900,7 @@ fn the_whole_files_are_kept_beside_a_damaged_one() {
     let kept = read(&keep).unwrap();
     assert_eq!(kept.count(F), 7);
     assert_eq!(kept.warnings.len(), 1);
-    // Neither does one that is of another kind from its first byte on.
+    // A file that is of another kind from its first byte on is also refused.
     for (bytes, part) in [
         (&b""[..], "is empty"),
         (&[0, 25, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7], "big-endian"),
@@ -972,7 +973,7 @@ fn what_was_written_comes_out() {
         same(&blocks.data(), &given.data(), "accesses");
         assert_eq!(blocks.instructions(), given.instructions());
         assert!(blocks.count(F) < given.count(F));
-        // What is stored is what was read.
+        // The stored trace has the rows that were imported.
         let path = store(&folder, open(&spec, &Options::default()).unwrap().as_mut());
         let stored = drain(open(&path, &Options::default()).unwrap().as_mut()).unwrap();
         same(&stored.rows, &blocks.rows, "stored rows");

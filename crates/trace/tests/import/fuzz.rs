@@ -30,7 +30,7 @@ fn number(name: &str) -> Option<u64> {
 
 /// Mutates `samples`, and containers of them, until the time has passed.
 fn fuzz(format: Format, samples: &[Vec<u8>]) {
-    // A sample that is not mutated passes, whatever it is packed into.
+    // A sample that is not mutated is accepted in every container.
     let containers: Vec<Vec<u8>> = samples.iter().flat_map(|sample| containers(sample)).collect();
     for bytes in &containers {
         assert!(run(bytes.clone(), &Options { format: Some(format), ..Options::default() }));
@@ -75,7 +75,7 @@ fn repeat(name: &'static str, mut once: impl FnMut(&mut Random) -> bool) {
         std::mem::forget(guard);
         (seed, runs) = (seed + 1, runs + 1);
     }
-    // Some that are mutated pass as well, or the mutations are too wild.
+    // Some mutated samples must be accepted too; otherwise the mutations are too large.
     assert!(runs > 20 && accepted * 50 > runs, "{name}: {accepted} of {runs} were accepted");
 }
 

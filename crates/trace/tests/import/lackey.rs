@@ -197,7 +197,7 @@ fn the_counts_are_valgrinds_own() {
     let number = |word: &str| word.replace(',', "").parse::<u64>().ok();
     let own = std::fs::read_to_string(&lines).unwrap();
     let own = own.lines().find_map(|line| number(line.split_once("guest instrs:")?.1.trim()));
-    // What follows the last access has no row that could count it.
+    // The instructions after the last access are counted by no row.
     assert_eq!(Some(info.instructions + info.missing.instructions), own);
     assert!(info.missing.instructions < 1000 && info.warnings.is_empty());
     // The table has a line a type: loads, stores, operations. A few accesses of atomic

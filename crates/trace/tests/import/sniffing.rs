@@ -74,7 +74,7 @@ fn a_format_can_be_named_before_the_path() {
     let text = folder.0.display().to_string();
     assert!(message(&format!("csv:{text}"), &no).contains("a folder, where"));
     assert!(message(&text, &no).contains("no trace in the folder"));
-    // A file of that very name is meant rather than a format.
+    // If a file with exactly this name exists, the name means the file and not a format.
     let odd = folder.write("csv:a", b"addr\n2\n");
     assert_eq!(drain(open(&odd, &no).unwrap().as_mut()).unwrap().rows, [(0, L, 2, 1, 0)]);
 }

@@ -19,7 +19,8 @@ fn what_was_written_comes_out() {
             let lines = accesses.iter().enumerate();
             lines.map(|(at, &(is_store, addr))| line(at, is_store, addr)).collect::<String>().into()
         };
-        // Each with the bytes of an access, and the instructions that its line counts.
+        // Each format has the bytes of an access, and the number of instructions that a line
+        // counts.
         let forms: Vec<(Format, u32, u64, Vec<u8>)> = vec![
             (
                 Format::Pinatrace,
@@ -134,7 +135,7 @@ fn wrong_lines_are_refused_with_line_and_byte() {
         (prog, "a b\n", "is not a line of perf script's"),
         (prog, "a 1 1.5: e: main\n", "without the address"),
     ] {
-        // Behind what is looked at to find the format.
+        // The wrong line lies behind the part of the file from which the format is detected.
         let many = text.repeat((1 << 18) / text.len() + 1);
         assert_eq!(
             refused(format!("{many}{wrong}").as_bytes(), &no, part),
@@ -160,7 +161,8 @@ fn what_could_be_two_formats_has_to_be_named() {
     };
     assert_eq!(rows(Format::Dinero), [(0, L, 0x1000, 4), (0, L, 0x1040, 4)]);
     assert_eq!(rows(Format::Ramulator), [(0, L, 1000, 1), (0, L, 1040, 1), (0, L, 1080, 1)]);
-    // Labels of Dinero III alone: so few instructions lie between no program's misses.
+    // The labels can only be those of Dinero III, because no program has so few instructions
+    // between its misses.
     let dinero = import(b"2 1000\n0 2000\n1 3000\n", &Options::default()).unwrap();
     assert_eq!(dinero.data(), [(0, L, 0x2000, 4), (0, S, 0x3000, 4)]);
 }

@@ -24,7 +24,8 @@ pub(crate) fn archive(members: &[&[u8]], lengths: Lengths) -> Vec<u8> {
     for (index, data) in members.iter().enumerate() {
         member(&mut bytes, &format!("chunk.{index:04}"), data, lengths);
     }
-    // A directory of one entry and its end; the members' headers are what is read.
+    // The directory has one entry and an end record. The importer reads only the headers of the
+    // members.
     bytes.extend(b"PK\x01\x02");
     bytes.extend([0; 42]);
     bytes.extend(b"PK\x05\x06");
@@ -60,7 +61,7 @@ fn member(bytes: &mut Vec<u8>, name: &str, data: &[u8], lengths: Lengths) {
     bytes.extend((name.len() as u16).to_le_bytes());
     let extra: Vec<u8> = if long {
         let lengths = if flags == 0 { [data.len() as u64, packed.len() as u64] } else { [0, 0] };
-        // An unknown field stands before it.
+        // An unknown extra field precedes the lengths.
         let mut extra = vec![0xfe, 0xca, 1, 0, 9, 1, 0, 16, 0];
         extra.extend(lengths[0].to_le_bytes());
         extra.extend(lengths[1].to_le_bytes());

@@ -22,7 +22,7 @@ impl Folder {
 
     fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let path = self.0.join(name);
-        // Some file systems write a file that is truncated to the disk at once; a new one waits.
+        // Some file systems write a truncated file to the disk at once, but not a new file.
         let _ = std::fs::remove_file(&path);
         std::fs::write(&path, bytes).unwrap();
         path
@@ -109,7 +109,7 @@ fn every_changed_byte_is_found_or_changes_nothing() {
             }
         }
     }
-    // Only a damaged end is repaired, from the chunks.
+    // Only a file whose end is damaged is repaired, from its chunks.
     assert_eq!(same, 3 * 20);
 }
 
@@ -194,7 +194,7 @@ fn a_writer_leaves_nothing_half_done() {
     drop(writer);
     assert!(!part.exists() && !path.exists());
 
-    // A killed writer, as far as the file system can see.
+    // The file is left as by a writer that was killed.
     let mut writer = create(false).unwrap();
     small().play(&mut writer).unwrap();
     std::mem::forget(writer);
@@ -332,7 +332,8 @@ mod forged {
             let path = folder.file("absurd.pwt", &with_body(&bytes, chunk, &forged));
             match read(&path) {
                 Err(error) => check_error(&error, &path, bytes.len()),
-                // The sum of instructions is information for the index only.
+                // The number of instructions is only stored in the index, so a wrong number is
+                // accepted.
                 Ok(_) => assert!(field < 16, "field at {field}"),
             }
         }

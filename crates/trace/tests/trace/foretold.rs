@@ -37,7 +37,7 @@ fn translations_can_be_read_ahead() {
     reader.next(&mut batch).unwrap();
     let mut foretold = reader.foretold().unwrap();
     assert_eq!(Rows::of(&mut *foretold, 0).unwrap(), whole);
-    // A part of the trace, and a window of it.
+    // A part of the trace and a window of this part are read.
     let mut part = Reader::open(&path).unwrap().range(15..35).unwrap();
     let mut foretold = part.foretold().unwrap();
     assert_eq!(Rows::of(&mut *foretold, 15).unwrap(), whole.part(15, 35));

@@ -273,7 +273,8 @@ fn patterns_fit_into_32_bits() {
 #[test]
 fn ping_and_pong_take_turns() {
     let rows = all("pingpong,code=100,itlb=3,dtlb=2,accesses=20,bits=32");
-    // The call's line, two lines of nops, jumps and reads: eight accesses a turn.
+    // A turn has eight accesses: the line with the call, two lines of nops, the jumps and the
+    // reads.
     let turn = &rows.rows[..8];
     let kinds: Vec<Kind> = turn.iter().map(|row| row.2.kind()).collect();
     assert_eq!(kinds, [[Kind::Fetch; 6].as_slice(), &[Kind::Load; 2]].concat());
@@ -357,7 +358,8 @@ fn scripts_access_what_is_mapped() {
             }
         }
     }
-    // A message is there and back: the kernel between, and as many instructions as are given.
+    // A message and its answer are two passes through the kernel, which has the given number of
+    // instructions.
     let rows = all("pingpong,idle=1,ipc=266,bits=32,accesses=1000");
     let runs: Vec<u32> = rows
         .events

@@ -99,7 +99,8 @@ fn check(info: &Info, rows: &Rows) {
         let total: BTreeSet<u64> = set.iter().map(|(_, number)| *number).collect();
         assert_eq!(counts.total, total.len() as u64);
     }
-    // What events told of stands alone; what was inferred is in the cluster around it.
+    // A region that events report is listed alone. An inferred region is a part of the cluster that
+    // contains it.
     let mut same = |region: &RegionInfo, members: &mut dyn Iterator<Item = &Region>| {
         let (mut accesses, mut pages) = ([0; 3], 0);
         for member in members {

@@ -79,12 +79,13 @@ fn given(acts: &[Act], kernel: &str) -> Vec<(u32, u64, Meta)> {
 
 const ACTS: [Act; 9] = [
     Act::Run(0, 9),
-    // Two calls that do not wait.
+    // Two calls, in which the program does not wait.
     Act::Call("read", 0x0a00_0ff0, 64),
     Act::Run(0, 5),
     Act::Call("write", 0x0a00_0000, 100),
     Act::Run(0, 2),
-    // The clock lets another run, and the first comes back from a call that has waited.
+    // The clock switches to another thread, and the first thread then returns from a call in which
+    // it waited.
     Act::Run(1, 20),
     Act::Run(0, 0),
     Act::Call("read", 0x0a00_1000, 4096),
@@ -137,7 +138,8 @@ fn buffers_are_copied_line_by_line() {
         .filter(line)
         .map(|&(_, addr, meta)| (addr, meta.kind()))
         .collect();
-    // 64 bytes that begin within a line are two lines, of two pages; 100 are two; 4096 are 64.
+    // 64 bytes that begin inside a line lie in two lines, here of two pages. 100 bytes lie in two
+    // lines, and 4096 bytes in 64.
     let page = (0..64).map(|line| (0x0a00_1000 + line * 64, Kind::Store));
     let mut expected = vec![(0x0a00_0fc0, Kind::Store), (0x0a00_1000, Kind::Store)];
     expected.extend([(0x0a00_0000, Kind::Load), (0x0a00_0040, Kind::Load)]);
@@ -145,7 +147,8 @@ fn buffers_are_copied_line_by_line() {
     seen.sort_unstable_by_key(|row| (row.0, row.1 as u8));
     expected.sort_unstable_by_key(|row| (row.0, row.1 as u8));
     assert_eq!(seen, expected);
-    // At user level Linux copies all of it, between memory of its own and what it sees of the program's.
+    // With Linux as a server at user level, the server copies all bytes between its own memory and
+    // the mapped memory of the program.
     let microkernel = given(&ACTS, "microkernel");
     let copied: Vec<u32> = microkernel.iter().filter(line).map(|row| row.0).collect();
     assert_eq!(copied, vec![SERVER; 2 * expected.len()]);
@@ -182,7 +185,7 @@ fn buffers_move_with_their_mapping() {
             break;
         }
     }
-    // It is alone in a block of 2M.
+    // The stores lie in a block of 2M of their own.
     let block = stores[0] & !((2 << 20) - 1);
     assert!(block != addr & !((2 << 20) - 1), "{stores:x?}");
     assert_eq!(stores, [block + 0x100, block + 0x140]);

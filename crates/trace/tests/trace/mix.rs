@@ -94,7 +94,7 @@ fn what_each_program_does_stays_as_it_was() {
             threads.push(((number, own_thread), thread));
             found[number as usize].rows.push((own_thread as u32, addr, meta, None));
         }
-        // Numbers are given once each, and the first ones are the programs'.
+        // Each number is assigned once, and the programs get the first numbers.
         for pairs in [&mut spaces, &mut threads] {
             pairs.sort_unstable();
             pairs.dedup();
@@ -149,16 +149,16 @@ fn a_turn_is_a_quantum_long() {
     let a = "[generate:uniform,accesses=1000,instructions=10]";
     let b = "[generate:uniform,accesses=250,instructions=10]";
     let (runs, quanta) = places(&format!("quantum=1k,{a},{b}"));
-    // Turns of 100 accesses, until the second ends in its third turn.
+    // Each turn has 100 accesses, until the second program ends in its third turn.
     let turns = [(100, 0, 1), (200, 0, 0), (300, 0, 1), (400, 0, 0), (500, 0, 1), (550, 0, 0)];
-    // Where the programs say what is mapped they are at their places too.
+    // Before the first turn, the events of program 0 are at its place.
     assert_eq!((runs[0], &runs[1..]), ((0, 0, 0), &turns[..]));
     assert_eq!(quanta, 5);
-    // Processors run side by side, a slice each, and nobody waits for anybody.
+    // The processors run in turn, one slice each, and no program waits for another one.
     let (runs, quanta) = places(&format!("quantum=1k,slice=2k,cpus=2,{a},{b}"));
     assert_eq!(runs[1..], [(200, 1, 1), (400, 0, 0), (600, 1, 1), (650, 0, 0)]);
     assert_eq!(quanta, 0);
-    // Three on two processors: the third takes turns with the first.
+    // Three programs run on two processors, and the third shares a processor with the first.
     let (runs, quanta) = places(&format!("quantum=1k,slice=500,cpus=2,{a},{b},{b}"));
     assert_eq!(runs[1..5], [(50, 1, 1), (100, 0, 0), (150, 1, 1), (200, 0, 2)]);
     assert_eq!(quanta, 5);
@@ -184,7 +184,7 @@ fn a_program_that_ends_with_its_quantum_gets_no_empty_turn() {
 fn a_part_has_the_switches_among_what_counts() {
     let one = "[generate:uniform,accesses=90k,instructions=10]";
     let open = || trace::open(&format!("mix:quantum=7k,{one}*2"), &Options::default()).unwrap();
-    // A switch before each access whose index 700 divides.
+    // A switch precedes each access whose index is a multiple of 700.
     for (skip, warmup, accesses, quanta) in [
         (0, 0, 30_000, 42),
         (0, 0, 700, 0),

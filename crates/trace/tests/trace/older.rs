@@ -42,7 +42,7 @@ fn recorded() -> Vec<(u64, Kind, u32, u32)> {
     for execution in 0..120u64 {
         addr =
             addr.wrapping_add(if execution % 7 == 6 { execution << (execution % 40) } else { 16 });
-        // The third instruction of an execution is counted by the thread's next one.
+        // The third instruction of an execution is counted by the thread's next execution.
         let left = u32::from(execution % 50 != 0);
         rows.extend([
             (0x40_1000, Kind::Fetch, 9, 1 + left),

@@ -150,7 +150,7 @@ fn processes_come_back_alone_and_in_the_order_of_their_stamps() {
         assert!(merged == expected, "round {round} of {count} processes");
         assert_eq!(summary.accesses, merged.len() as u64);
 
-        // A cut one is what is whole of it.
+        // A truncated file gives its complete chunks.
         let bytes = fs::read(&path).unwrap();
         for _ in 0..20 {
             let length = random.next_u64() as usize % bytes.len();
@@ -180,7 +180,7 @@ fn twins(name: &str, other: u64, addr: u64) -> String {
         writer.stamp(3 * other);
         writer.event(0, Event::Fork { result: other as i64, flags: 17 }).unwrap();
     }
-    // Whoever is done first is first in the file.
+    // The writer that finishes first is first in the file.
     if other.is_multiple_of(2) {
         writers.reverse();
     }
@@ -259,7 +259,7 @@ fn a_child_that_shares_the_space_leaves_it_when_it_executes() {
     child.event(0, mapping.clone()).unwrap();
     child.execute(ids[1], &[]).unwrap();
     child.stamp(20);
-    // Before the next program begins, its parent goes on.
+    // The parent continues before the child's next program begins.
     parent.event(0, Event::Fork { result: 1, flags: trace::CLONE_VM }).unwrap();
     parent.execute(ids[0], &[]).unwrap();
     parent.stamp(22);
@@ -279,11 +279,11 @@ fn a_child_that_shares_the_space_leaves_it_when_it_executes() {
         .collect();
     let expected = [
         (0, "row"),
-        // It is the child's although it is in its parent's space.
+        // This event belongs to the child, although the child runs in its parent's space.
         (0, "process"),
         (0, "row"),
         (0, "process"),
-        // It tells of the call that returned after the child had gone.
+        // This event reports the call that returned after the child had left its parent's space.
         (0, "fork"),
         (0, "row"),
         (0, "process"),

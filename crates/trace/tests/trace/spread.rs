@@ -267,7 +267,7 @@ impl Program {
             _ => {
                 for nth in 0..self.random.below(4) {
                     let addr = self.mapped().unwrap_or(addr) + self.random.below(PAGE);
-                    // Now and then what no event tells of.
+                    // Some accesses are to addresses that no event reports.
                     let addr = if nth == 3 { 0x7fff_0000 + addr % (64 * PAGE) } else { addr };
                     self.rows.rows.push((0, addr, Meta::new(Kind::Load, 4, 1), None));
                 }
@@ -434,7 +434,8 @@ fn memory_lies_where_linux_places_it() {
     let mut all = Rows::default();
     let mut at = 0x4000_0000_0000;
     let mut wanted = Vec::new();
-    // The highest hole; where the length is a multiple of 2M, aligned to that.
+    // The mapping gets the highest free addresses, which are aligned to 2M if the length is a
+    // multiple of 2M.
     for (bytes, expected) in [
         (0x3000, 0x7fff_f7ff_c000),
         (LARGE, 0x7fff_f7c0_0000),
@@ -506,7 +507,8 @@ fn translations_go_where_their_pages_went() {
         let result = result as i64;
         event(Event::Mmap { addr, bytes, prot, flags, fd, offset, path, file, result });
     }
-    // One run over both mappings, with two base pages before them; and a page that fits nowhere whole.
+    // One run covers both mappings and two base pages before them. One page is larger than any
+    // mapping.
     let base = Translation::base(Seen::Snapshot, first - 0x2000);
     let run = Translation { pages: 2 + 0x400 + 1, paddr: Some(0x1000_0000), ..base.clone() };
     let large = Translation { addr: first, page_bytes: 2 << 20, pages: 2, ..base.clone() };
@@ -566,14 +568,15 @@ fn a_librarys_parts_stay_together() {
     };
     event(map(0, 0x1d_0000, 2, 0, 0x7f00_1234_5000));
     event(map(0x7f00_1236_b000, 0x15_5000, 2 | FIXED, 0x2_6000, 0x7f00_1236_b000));
-    // The next one would begin where the first ends.
+    // The next mapping would begin at the end of the first one.
     event(map(0, 0x3000, 2, 0x5000, 0x7f00_1234_2000));
     for addr in [0x7f00_1234_5010, 0x7f00_1236_b020, 0x7f00_1234_2030, 0x7fff_0000_0000] {
         all.rows.push((0, addr, Meta::new(Kind::Load, 8, 1), None));
     }
     let found = Rows::of(&mut Spread::new(in_sevens(&all), 2 << 20).unwrap(), 0).unwrap();
     let addrs: Vec<u64> = found.rows.iter().map(|row| row.1).collect();
-    // Downwards, each from a multiple of 2M on: that of its offset in the file.
+    // The mappings are placed downwards. Each has the distance from a multiple of 2M that its file
+    // offset has.
     let expected = [0x7f00_1220_0010, 0x7f00_1222_6020, 0x7f00_1200_5030, 0x7fff_0000_0000];
     assert_eq!(addrs, expected);
 }
@@ -583,7 +586,7 @@ fn room_that_is_given_back_is_taken_again() {
     let mut all = Rows::default();
     let base = 0x7f00_0000_0000;
     for nth in 0..1000 {
-        // Two are mapped; the older one goes.
+        // Two pages are mapped, and the older one is unmapped.
         let start = base - nth % 3 * PAGE;
         let (addr, bytes, prot, flags, fd) = (0, PAGE, 3, 0x22, -1);
         let (offset, path, file, result) = (0, None, None, start as i64);

@@ -77,7 +77,7 @@ proptest! {
         let mut window = Window::new(in_sevens(&all), bounds);
         let reached = (skip == 0 || skip < total || (skip == total && warmup > 0))
             && (warmup == 0 || skip + warmup < total);
-        // An end at the first access is there at once.
+        // A window of no accesses ends immediately, without reading an access.
         let asks = max != Some(0) || skip + warmup > 0;
         match Rows::of(&mut window, skip) {
             Ok(found) => {

@@ -158,22 +158,23 @@ fn pipeline(name: &str, (writes, write): (u64, i64), (reads, read): (u64, i64)) 
 #[test]
 fn a_pipeline_switches_as_often_as_its_pipe_is_full_and_empty() {
     const K: u64 = 1024;
-    // Bytes, sizes of writes and reads, capacity: the last fill needs no wait.
+    // Each case has the number of bytes, the sizes of writes and reads, and the pipe's capacity. No
+    // process waits for the last fill.
     for (name, bytes, write, read, capacity) in [
         ("even", 1024 * K, 4 * K, 4 * K, 64 * K),
         ("small", 256 * K, K, K, 16 * K),
         ("reads", 1024 * K, 4 * K, 32 * K, 64 * K),
         ("writes", 1024 * K, 32 * K, 4 * K, 64 * K),
         ("once", 64 * K, 4 * K, 4 * K, 64 * K),
-        // A write larger than the pipe goes in parts.
+        // A write larger than the pipe is made in parts.
         ("large", 512 * K, 128 * K, 4 * K, 64 * K),
-        // What was read at once when the pipe was larger is read in parts.
+        // Bytes that were read by one call in the recording, with a larger pipe, are read in parts.
         ("parts", 512 * K, 4 * K, 64 * K, 16 * K),
     ] {
         let path = pipeline(name, (bytes / write, write as i64), (bytes / read, read as i64));
         let (turns, switches) = order(&format!("pipe={capacity}B,{}", path.display()));
         let fills = bytes / capacity;
-        // The shell waits once; its children wait between fills; both end before the shell does.
+        // The shell waits once. Its children wait between fills, and both end before the shell.
         assert_eq!(switches.by_cause, causes(1 + 2 * (fills - 1), 2, 0), "{name}");
         assert_eq!(switches.unexplained, 0, "{name}");
         let total: u64 = turns.iter().map(|turn| turn.1).sum();
@@ -182,22 +183,23 @@ fn a_pipeline_switches_as_often_as_its_pipe_is_full_and_empty() {
     }
     let path = pipeline("turns", (256, 4096), (256, 4096));
     let (turns, _) = order(&format!("{}", path.display()));
-    // 16 writes fill the pipe, and the access before the next one is made too.
+    // 16 writes fill the pipe, and the writer also makes the access before its next write.
     assert_eq!(turns[..4], [(0, 10), (1, 17), (2, 17), (1, 16)]);
 }
 
 #[test]
 fn a_quantum_ends_a_turn_before_a_wait_does() {
     let path = pipeline("quantum", (256, 4096), (256, 4096));
-    // Each act has one access of ten instructions: nobody waits for a pipe.
+    // Each act has one access of ten instructions, so every quantum ends before a process has to
+    // wait for the pipe.
     let (turns, switches) = order(&format!("quantum=100,{}", path.display()));
     assert!(turns[1..].iter().all(|turn| turn.1 <= 20), "{turns:?}");
     assert!(switches.by_cause["quantum"] > 30, "{switches:?}");
-    // Nobody waits for anybody where turns are all there is; children begin when they are forked.
+    // With `order=turns` no process waits for another one, and children begin when they are forked.
     let (turns, switches) = order(&format!("order=turns,{}", path.display()));
     assert_eq!(turns, [(0, 20), (1, 257), (2, 258)]);
     assert_eq!(switches.by_cause, causes(0, 2, 0));
-    // In the order of the recording the two children come side by side, one act after the other.
+    // In the order of the recording, the two children alternate after each act.
     let (turns, switches) = order(&format!("order=stamps,{}", path.display()));
     assert!(turns.len() > 500 && turns[1..].iter().all(|turn| turn.1 <= 10), "{turns:?}");
     assert!(switches.by_cause["recorded"] > 500, "{switches:?}");
@@ -223,7 +225,7 @@ fn the_parent_waits_for_a_vfork_and_the_child_leaves_its_space() {
             _ => None,
         }));
     }
-    // The child leaves for its own space when it executes.
+    // The child gets a space of its own when it executes a program.
     assert_eq!(spaces, [0, 1, 0]);
 }
 
@@ -235,7 +237,7 @@ fn who_slept_goes_on_when_the_others_have_come_so_far() {
         [(None, false, 0, &first), (Some(0), false, 100, &second)];
     let path = recorded("sleep", &processes);
     let (turns, switches) = order(&format!("{}", path.display()));
-    // The first sleeps until nobody can run, which is when the second sleeps.
+    // The first process sleeps until no process can run, which is when the second process sleeps.
     assert_eq!(turns, [(1, 20), (0, 5), (1, 7)]);
     assert_eq!((switches.by_cause, switches.unexplained), (causes(2, 1, 0), 0));
 }
@@ -273,7 +275,8 @@ fn a_wait_ends_the_turn() {
     ];
     let path = recorded("rest", &processes);
     let (turns, switches) = order(&format!("quantum=100,{}", path.display()));
-    // A program's first access comes with its first instruction, each other one with ten more.
+    // A program's first access comes with its first instruction, and each other access after ten
+    // more instructions.
     assert_eq!(turns, [(0, 8), (1, 11), (2, 11), (1, 10), (2, 10), (1, 4), (2, 4), (0, 1)]);
     assert_eq!(switches.by_cause, causes(1, 2, 4));
 }

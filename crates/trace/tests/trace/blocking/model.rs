@@ -60,7 +60,7 @@ impl Model<'_> {
             Write(pipe, all) => {
                 let (inside, writers) = self.pipes.entry(pipe).or_default();
                 let (rest, room) = (all as u64 - moved, self.capacity - *inside);
-                // Up to PIPE_BUF at once or not at all.
+                // A write of at most PIPE_BUF bytes is made as a whole or not at all.
                 let at_once = all as u64 <= self.capacity.min(4096);
                 let now = if at_once && room < rest { 0 } else { rest.min(room) };
                 if done {
@@ -113,7 +113,7 @@ impl Model<'_> {
                 }
             };
             self.all[who].waits = waits;
-            // Whoever runs next is another one: who waits can do nothing.
+            // The next process to run is a different one, because a waiting process cannot run.
             if !self.queue.is_empty() {
                 *(if waits { &mut blocked } else { &mut ended }) += 1;
             }
@@ -157,7 +157,7 @@ fn pipelines_of_all_sorts_switch_as_the_model_does() {
             lists[stage + 1].extend(reads.into_iter().map(|bytes| Read(pipe, bytes)));
         }
         for (stage, acts) in lists.iter_mut().enumerate().skip(1) {
-            // Reads and writes in any order among each other, and a few accesses between.
+            // Reads and writes are shuffled, with a few accesses between them.
             for at in (1..acts.len()).rev() {
                 let other = stream.below(at as u64 + 1) as usize;
                 acts.swap(at, other);
@@ -171,7 +171,7 @@ fn pipelines_of_all_sorts_switch_as_the_model_does() {
         }
         let processes: Vec<_> = (0..)
             .zip(&lists)
-            // So far apart that no end of file is told by the time.
+            // The times are so far apart that they do not show when a pipe was closed.
             .map(|(number, acts)| ((number > 0).then_some(0), false, number << 40, &acts[..]))
             .collect();
         let path = recorded("model", &processes);

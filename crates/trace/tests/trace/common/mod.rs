@@ -75,7 +75,7 @@ impl Script {
                 if addrs.iter().any(|addr| addr >> (64 - WORD_SHIFT) != 0) {
                     break;
                 }
-                // Now and then other operations than the time before.
+                // Some executions have other operations than the previous one.
                 let tag = u16::from(addrs.last().is_some_and(|addr| addr % 5 == 0));
                 runs.push((words.len(), shape, tag, addrs.clone()));
                 let number = (shape as u64) << WORD_SHIFT;
@@ -83,7 +83,7 @@ impl Script {
                     let count = (addrs.len() as u64) << WORD_COUNT_SHIFT;
                     words.push(count | number | u64::from(WORD_FIXED));
                     words.extend(&addrs);
-                    // A run that is cut off is not the sink's, whatever the addresses before.
+                    // The sink ignores a run that is cut off, whatever addresses it has.
                     if let Some(last) = words.last_mut().filter(|_| tag != 0 && !addrs.is_empty()) {
                         *last = WORD_NONE;
                     }
@@ -93,7 +93,7 @@ impl Script {
                 }
                 rest = after;
             }
-            // The last run ends where something else begins.
+            // Another kind of word ends the last run.
             words.push(u64::from(WORD_BLOCK + 1));
             let mut at = 0;
             while at + 1 < words.len() {
