@@ -75,7 +75,7 @@ impl Drop for Executions {
 }
 
 fn wake(word: *mut u32) {
-    // SAFETY: the word is mapped.
+    // SAFETY: the word lies in memory that is mapped.
     unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, i32::MAX) };
 }
 
@@ -108,7 +108,7 @@ fn listen(common: &Arc<Common>) {
                 }
             }
         }
-        // SAFETY: the word is mapped.
+        // SAFETY: the word lies in memory that is mapped.
         unsafe {
             let (word, none) = (head.asks.as_ptr(), std::ptr::null::<libc::timespec>());
             libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, asks, none)
@@ -190,7 +190,7 @@ impl Common {
             let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
             line.split_whitespace().nth(1)?.parse::<u32>().ok()
         });
-        // SAFETY: it cannot fail.
+        // SAFETY: `geteuid` takes no arguments and cannot fail.
         if user.is_some_and(|user| user != unsafe { libc::geteuid() }) {
             return Some("it runs with another user's rights".to_owned());
         }
@@ -240,7 +240,7 @@ fn next_stop() -> Option<(i32, i32)> {
         }
         // SAFETY: `waitid` has set this field.
         let (thread, mut status) = (unsafe { found.si_pid() }, 0);
-        // SAFETY: the status is ours.
+        // SAFETY: the status is a variable of this function.
         if unsafe { libc::waitpid(thread, &mut status, OWN) } == thread && libc::WIFSTOPPED(status)
         {
             return Some((thread, status));

@@ -185,7 +185,7 @@ impl Engine {
             // The error that the caller gets says more.
             let _ = call(tracee, libc::SYS_munmap as u64, [BASE, all, 0, 0, 0, 0]);
         })?;
-        // The flags of a compiler's code at its beginning: direction, trap and alignment check are off.
+        // Compiled code expects the direction, trap and alignment-check flags to be clear.
         registers.eflags &= !(1 << 10 | 1 << 8 | 1 << 18);
         Ok(Put { registers, attach: top })
     }
@@ -313,7 +313,7 @@ pub(crate) fn other_rights(path: &Path) -> Option<String> {
     }
     let name = CString::new(path.as_os_str().as_bytes()).ok()?;
     let attribute = c"security.capability".as_ptr();
-    // SAFETY: terminated names, and no buffer.
+    // SAFETY: the names end with a zero byte, and no buffer is passed.
     let bytes = unsafe { libc::getxattr(name.as_ptr(), attribute, std::ptr::null_mut(), 0) };
     (bytes > 0).then(|| "runs with rights of its own (file capabilities)".to_owned())
 }

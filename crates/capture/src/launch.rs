@@ -52,7 +52,7 @@ impl Runner {
                 }
                 Err(error) if options.engine == Engine::Native => return Err(error),
                 Err(Error::NotNative { why, .. }) => Some(format!("it {why}")),
-                // What was requested needs no explanation.
+                // If the user has requested QEMU by an option, the choice needs no explanation.
                 Err(Error::NativeOption(_)) => None,
                 Err(error) => Some(error.to_string()),
             },
@@ -236,7 +236,8 @@ impl Prepared {
 
 /// Restricts this process and its children to the processor that it is running on.
 fn stay_on_one_cpu() -> std::io::Result<()> {
-    // SAFETY: plain system calls with a set of ours, zero being an empty one.
+    // SAFETY: the system calls get a pointer to a variable of this function, for which all zeros
+    // are an empty set.
     let refused = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(libc::sched_getcpu().max(0) as usize, &mut set);
@@ -336,7 +337,7 @@ impl Launch {
 
 /// Whether the child has ended. A thread that traces it sees it stop, which `waitpid` would report here as well.
 fn has_ended(child: &Child) -> bool {
-    // SAFETY: zeros are a value of it, and the kernel fills it.
+    // SAFETY: all zeros are a valid value of the structure, and the kernel fills it.
     unsafe {
         let mut found: libc::siginfo_t = std::mem::zeroed();
         let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;

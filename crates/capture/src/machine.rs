@@ -384,7 +384,8 @@ mod tests {
         assert!(!told.page(0, 0x40_1000, 0x20_1000, 21));
         assert!(told.page(0, 0x40_1000, 0x8000, 12));
         assert!(told.page(0, 0x40_0000, 0x20_0000, 21));
-        // Another space has its own; the kernel's are common.
+        // Each space has its own translations of user addresses. Translations of kernel addresses
+        // are common to all spaces.
         let kernel = KERNEL_FROM | 0x1000;
         assert!(told.page(0, kernel, 0x1000, 12));
         told.root(0, 0x6000);
@@ -392,7 +393,7 @@ mod tests {
         assert!(!told.page(0, kernel, 0x1000, 12));
         told.root(0, 0x5000);
         assert!(!told.page(0, 0x40_0000, 0x20_0000, 21));
-        // A space that has ended is another one when its root is used again.
+        // If the root of an ended space is used again, it is the root of a new space.
         told.take(0, EventCode::SpaceEnd, &[0x5000]);
         told.root(0, 0x5000);
         assert!(told.page(0, 0x40_0000, 0x20_0000, 21));

@@ -75,7 +75,7 @@ pub(crate) fn ranges(
             return_mask: IS_PRESENT | IS_HUGE,
             ..Scan::default()
         };
-        // SAFETY: the array has as many ranges as the argument says.
+        // SAFETY: the array has the number of ranges that the argument states.
         let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
         let found = ranges.get(..usize::try_from(found).ok()?)?;
         for [from, to, categories] in found {

@@ -618,7 +618,7 @@ impl<S: Sink> Process<S> {
             marks => attached.ring.mark(marks - 1).position,
         };
         if attached.ring.state.load(Ordering::Acquire) == ChunkState::Closed as u32 {
-            // Its cursor may belong to another thread now.
+            // The cursor of the ended thread may belong to another thread now.
             return published;
         }
         let opened = attached.ring.opened.load(Ordering::Acquire);

@@ -146,7 +146,8 @@ fn chunk_accesses(bytes_max: u64) -> u32 {
 /// Raises this process's limit for open descriptors to the maximum, as each recorded process needs
 /// one.
 fn raise_limit() {
-    // SAFETY: plain calls with a structure of ours. The program has its own limit already.
+    // SAFETY: the calls get a pointer only to a structure of this function. The program already has
+    // its own limit.
     unsafe {
         let mut limit: libc::rlimit = std::mem::zeroed();
         if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {

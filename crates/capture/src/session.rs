@@ -47,14 +47,16 @@ struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: it is plain shared memory, reached through atomics or handed-over records.
+// SAFETY: the mapping is shared memory, which is accessed only through atomics or as published
+// records.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's, and whoever points into it holds this value.
+        // SAFETY: this value owns the mapping, and every value that points into it holds a
+        // reference to this one.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
@@ -66,7 +68,7 @@ pub(crate) struct Shared<T> {
     _mapping: Arc<Mapping>,
 }
 
-// SAFETY: it gives shared references alone.
+// SAFETY: the value gives out only shared references.
 unsafe impl<T: Sync> Send for Shared<T> {}
 
 impl<T> Deref for Shared<T> {
@@ -147,7 +149,8 @@ impl Session {
             what: format!("cannot make the shared memory for recording ({what})"),
             error: io::Error::last_os_error(),
         };
-        // SAFETY: plain system calls; results are checked.
+        // SAFETY: the system calls get no pointers to memory of this process except names, and all
+        // results are checked.
         let (file, base) = unsafe {
             let fd = libc::memfd_create(c"pagewalk".as_ptr(), libc::MFD_CLOEXEC);
             if fd < 0 {
@@ -206,7 +209,7 @@ impl Session {
             begun: 0.into(),
             leaves: 0.into(),
         };
-        // SAFETY: the mapping is large and aligned enough, and nobody else has it yet.
+        // SAFETY: the mapping is large enough and aligned, and no other code uses it yet.
         unsafe { base.cast::<Head>().write(head) };
         let mapping = Arc::new(Mapping { base, bytes: SESSION_BYTES });
         let views = vec![None; CHUNKS_MAX];
@@ -237,7 +240,7 @@ impl Session {
                 error: io::Error::from_raw_os_error(libc::ENAMETOOLONG),
             });
         }
-        // SAFETY: no program has been started that could look at it.
+        // SAFETY: no program that could read the head has been started yet.
         let to = field(unsafe { self.mapping.base.cast::<Head>().as_mut() });
         to[..text.len()].copy_from_slice(text);
         Ok(())
@@ -245,7 +248,7 @@ impl Session {
 
     /// The data common to all processes.
     pub(crate) fn head(&self) -> &Head {
-        // SAFETY: `new` has written it; what programs change in it is atomic.
+        // SAFETY: `new` has written the head, and all fields that programs change are atomic.
         unsafe { self.mapping.base.cast().as_ref() }
     }
 
@@ -289,7 +292,7 @@ impl Session {
     /// Descriptor `index` of a chunk of a block log. It must have been published.
     pub(crate) fn block(&self, chunk: usize, index: usize) -> Block {
         assert!(chunk < CHUNKS_MAX && index < ring::BLOCKS_PER_CHUNK);
-        // SAFETY: inside the chunk, and written before it was published.
+        // SAFETY: the block lies inside the chunk and was written before it was published.
         unsafe { self.mapping.base.add(chunk_offset(chunk)).cast::<Block>().add(index).read() }
     }
 
@@ -310,8 +313,8 @@ impl Session {
             error: io::Error::last_os_error(),
         };
         let fd = self.file.as_raw_fd();
-        // SAFETY: the second and third mapping replace the first, which is this function's; where
-        // one fails, `mapping` takes all of it away.
+        // SAFETY: the second and third mappings replace parts of the first, which this function has
+        // made. If one of them fails, dropping `mapping` unmaps all of it.
         let mapping = unsafe {
             let both = libc::mmap(
                 ptr::null_mut(),
@@ -352,7 +355,7 @@ impl Session {
                 tv_sec: timeout_ms / 1000,
                 tv_nsec: timeout_ms % 1000 * 1_000_000,
             };
-            // SAFETY: the word is mapped.
+            // SAFETY: the word lies in memory that is mapped.
             unsafe {
                 libc::syscall(
                     libc::SYS_futex,
@@ -375,7 +378,8 @@ impl Leaving {
     pub(crate) fn open(path: &str) -> io::Result<Leaving> {
         let file = File::options().read(true).write(true).open(path)?;
         let bytes = size_of::<Head>();
-        // SAFETY: a new mapping, as long as the head of the file.
+        // SAFETY: the kernel chooses the address of the new mapping, which is as long as the head
+        // of the file.
         let base = unsafe { map(ptr::null_mut(), bytes, file.as_raw_fd(), 0) };
         let base = base.ok_or_else(io::Error::last_os_error)?;
         Ok(Leaving(Mapping { base, bytes }, file))
@@ -388,7 +392,8 @@ impl Leaving {
 
     /// Makes the threads leave.
     pub(crate) fn begin(&self) {
-        // SAFETY: `pagewalk` has written a head there; what changes in it is atomic.
+        // SAFETY: `pagewalk` has written a head there, and all of its fields that change are
+        // atomic.
         let head: &Head = unsafe { self.0.base.cast().as_ref() };
         head.leaves.store(1, Ordering::SeqCst);
     }
@@ -404,7 +409,7 @@ impl Leaving {
 /// The time of the system's monotonic clock, which all processors share, in nanoseconds.
 pub(crate) fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one `timespec`; the clock is there on every Linux.
+    // SAFETY: the call writes one `timespec`. Every Linux has this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -423,7 +428,7 @@ fn bits(replaces: Replaces) -> u32 {
 pub(crate) fn wake_writer(ring: &Ring) {
     if ring.writer_sleeps.swap(0, Ordering::AcqRel) != 0 {
         ring.space.fetch_add(1, Ordering::Release);
-        // SAFETY: the word is mapped.
+        // SAFETY: the word lies in memory that is mapped.
         unsafe { libc::syscall(libc::SYS_futex, ring.space.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
     }
 }
@@ -431,7 +436,7 @@ pub(crate) fn wake_writer(ring: &Ring) {
 /// The structure at `offset`, which must consist of atomics and of numbers that do not change.
 fn shared<T: Sync>(mapping: &Arc<Mapping>, offset: usize) -> Shared<T> {
     assert!(offset + size_of::<T>() <= mapping.bytes, "it lies outside the session");
-    // SAFETY: it lies inside the mapping, as was just seen.
+    // SAFETY: the value lies inside the mapping, as the check above shows.
     let at = unsafe { mapping.base.add(offset).cast::<T>() };
     assert!(at.is_aligned(), "structures of the session are aligned");
     Shared { at, _mapping: Arc::clone(mapping) }
@@ -463,7 +468,7 @@ impl Drop for Session {
 /// Maps a part of the session's file, at `at` if that is not null.
 unsafe fn map(at: *mut libc::c_void, bytes: usize, fd: i32, offset: usize) -> Option<NonNull<u8>> {
     let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED };
-    // SAFETY: the caller owns what is at `at`.
+    // SAFETY: the caller owns the memory at `at`.
     let mapped = unsafe {
         libc::mmap(
             at,
@@ -510,7 +515,7 @@ mod tests {
         assert_eq!(process.pid.load(Ordering::Relaxed), 17);
         assert_eq!(ring.thread.load(Ordering::Relaxed), 5);
         assert_eq!(next.position(0, 1), None);
-        // SAFETY: nobody else has the chunk.
+        // SAFETY: no other code uses the chunk.
         unsafe {
             view.records().cast_mut().write(42);
             assert_eq!(view.records().add(RING_RECORDS).read(), 42);

@@ -27,8 +27,8 @@ impl Guard {
         PROGRAM.store(0, Ordering::Relaxed);
         let mut before = Vec::new();
         for signal in WATCHED {
-            // SAFETY: the handlers do nothing that a handler may not; a signal that was
-            // ignored stays so, for the program inherits that.
+            // SAFETY: the handlers make only calls that are allowed in a handler. A signal that was
+            // ignored stays ignored, since the program inherits this.
             unsafe {
                 let mut old: libc::sigaction = std::mem::zeroed();
                 libc::sigaction(signal, std::ptr::null(), &mut old);
@@ -75,7 +75,7 @@ impl Drop for Guard {
 extern "C" fn on_signal(signal: i32, info: *const libc::siginfo_t, _: *mut libc::c_void) {
     CAME.store(true, Ordering::Relaxed);
     let program = PROGRAM.load(Ordering::Relaxed);
-    // SAFETY: the system gives it with `SA_SIGINFO`.
+    // SAFETY: with `SA_SIGINFO` the system passes a valid `info`.
     let sender = unsafe { (*info).si_code };
     if program > 0 && sender != SI_KERNEL {
         // SAFETY: `kill` may be called in a handler.

@@ -294,7 +294,7 @@ impl<O: Outputs> Supervisor<O> {
         for life in self.processes.iter().filter_map(|watched| watched.life.as_ref()) {
             let no_info = std::ptr::null::<libc::siginfo_t>();
             let (fd, signal) = (life.as_raw_fd(), libc::SIGKILL);
-            // SAFETY: the descriptor is ours. It has ended if this is refused.
+            // SAFETY: this value owns the descriptor. If the call fails, the process has ended.
             unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, no_info, 0) };
         }
     }
@@ -385,14 +385,14 @@ impl<O: Outputs> Supervisor<O> {
                 fresh.push((generation, slot));
             }
         }
-        // Parents before their children.
+        // Parents come before their children.
         fresh.sort_unstable();
         let mut early = Vec::new();
         for (_, slot) in fresh {
             let pid = self.session.process(slot).pid.load(Ordering::Relaxed);
             // A program that such a process has executed is early too.
             if self.is_early(slot) || early.contains(&pid) {
-                // It is looked for again later, even if nothing else arrives.
+                // The process is searched for again later, even if no other process arrives.
                 self.arrivals = arrivals.wrapping_sub(1);
                 early.push(pid);
             } else {
@@ -492,8 +492,8 @@ impl<O: Outputs> Supervisor<O> {
         }
         let same = |watched: &&mut Watched<O::Sink>| watched.process.pid == pid;
         if let Some(before) = self.processes.iter_mut().find(same) {
-            // It has executed this program. The remaining records of the program before are decoded
-            // first.
+            // The process has executed this program. The remaining records of its previous program
+            // are decoded first.
             before.dead = true;
             let generation = slot.generation.load(Ordering::Relaxed);
             self.waiting.push(Waiting { slot: slot_index, generation, pid, began_ns });
@@ -533,8 +533,8 @@ impl<O: Outputs> Supervisor<O> {
     fn add(&mut self, slot: usize, mut told: trace::Process, world: World) {
         let life = open_life(told.pid);
         if world.machine.is_some() {
-            // This is the guest's kernel. Without these numbers, two recordings of the same run are
-            // equal.
+            // This process is the guest's kernel. It gets no process id and no time, so that two
+            // recordings of one run are equal.
             (told.pid, told.began_ns) = (0, 0);
         }
         self.watch(slot, told, None, Output::Muted, world, life, 0);
@@ -583,8 +583,8 @@ impl<O: Outputs> Supervisor<O> {
                     }
                 }
             } else {
-                // Its earlier program was recorded. The recording ended when it executed a program
-                // that is not selected.
+                // The previous program of the process was recorded. Its recording ended when the
+                // process executed a program that is not selected.
                 output = Output::Muted;
             }
         }
@@ -713,7 +713,7 @@ impl<O: Outputs> Supervisor<O> {
         });
         let next = self.waiting.iter().position(|waiting| waiting.pid == pid);
         let next = next.map(|at| self.waiting.remove(at));
-        // A program that it has executed begins where this one ends.
+        // If the process has executed another program, that program begins where this one ends.
         let ns = next.as_ref().map_or_else(now, |next| next.began_ns);
         let Remains { mut output, executed, others } = process.close(&self.session, ns)?;
         let Some(Waiting { slot: slot_index, .. }) = next else {
@@ -775,7 +775,7 @@ fn arch_of(slot: &ring::Process) -> Arch {
 
 /// A descriptor that becomes readable when the process ends.
 fn open_life(pid: u32) -> Option<OwnedFd> {
-    // SAFETY: a system call without pointers; the descriptor is new.
+    // SAFETY: the system call takes no pointers, and no other code has the new descriptor.
     unsafe {
         let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
         (fd >= 0).then(|| OwnedFd::from_raw_fd(fd as i32))
@@ -784,7 +784,7 @@ fn open_life(pid: u32) -> Option<OwnedFd> {
 
 fn is_readable(fd: &OwnedFd) -> bool {
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry is given and said.
+    // SAFETY: the call gets one entry and its number 1.
     unsafe { libc::poll(&mut poll, 1, 0) == 1 }
 }
 

@@ -103,7 +103,7 @@ impl Tracee {
         loop {
             self.ask(libc::PTRACE_SYSCALL, 0, 0)?;
             let mut status = 0;
-            // SAFETY: the status is ours.
+            // SAFETY: the status is a variable of this function.
             while unsafe { libc::waitpid(self.pid, &mut status, libc::__WALL) } < 0 {
                 let error = io::Error::last_os_error();
                 if error.kind() != io::ErrorKind::Interrupted {
@@ -155,7 +155,7 @@ impl Tracee {
     fn wait(&self) -> io::Result<()> {
         let mut status = 0;
         loop {
-            // SAFETY: the status is ours.
+            // SAFETY: the status is a variable of this function.
             let waited = unsafe { libc::waitpid(self.pid, &mut status, libc::__WALL) };
             match waited {
                 -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}

@@ -150,7 +150,7 @@ impl<S: Sink> Window<S> {
             self.to = self.from.saturating_add(sample.window.min(sample.max));
         }
         if !watch.signs.has_end() && watch.instructions.is_none() {
-            // Nothing else is looked for.
+            // No other sign is awaited.
             self.signs = None;
         }
     }
@@ -196,7 +196,7 @@ impl<S: Sink> Window<S> {
                 let passed = self.at - accesses - self.from;
                 sample.max = sample.max.saturating_sub(passed);
             }
-            // What is passed on next is behind all of this.
+            // The next rows follow everything that was left out.
             self.gap_from = self.at;
             self.entered = false;
         }
@@ -298,7 +298,7 @@ impl<S: Sink> Window<S> {
         let begun = |ops: usize| {
             let last = ops.checked_sub(1).and_then(|last| whole.ops.get(last));
             let begun = last.map_or(u32::from(whole.fetch), |op| u32::from(op.instruction) + 1);
-            // A block of 0 instructions goes on with one that has begun before.
+            // A block of 0 instructions continues an instruction that has begun before.
             begun.min(whole.instructions)
         };
         let before = if first == 0 { 0 } else { begun(ops.start) };
@@ -355,7 +355,7 @@ impl<S: Sink> Sink for Window<S> {
         if self.signs.is_some() {
             self.look(shape);
         }
-        // Every shape that runs was made known here.
+        // Every shape was defined here before it runs.
         let whole = &self.shapes[&shape];
         let end = self.at + u64::from(whole.fetch) + addrs.len() as u64;
         if self.sample.is_some() {
@@ -388,7 +388,7 @@ impl<S: Sink> Sink for Window<S> {
     }
 
     fn execute_words(&mut self, words: &[u64]) -> Result<Taken, Error> {
-        // Each block is looked at where a sign may come.
+        // Where a sign may come, each block is examined.
         let is_inside =
             self.entered && self.signs.is_none() && (self.from..self.to).contains(&self.at);
         if !is_inside {

@@ -261,8 +261,9 @@ pub(crate) fn enter(vcpu: u32, guest: Guest, number: i64, raw: [u64; 6]) {
                 span::event(vcpu, EventCode::ThreadEnd, &[]);
                 span::close(vcpu);
             } else {
-                // Only now, after the mark. A process that sees itself as the only one no longer
-                // orders its accesses by those of this process, so these must be in place.
+                // The count is changed only now, after the mark. A process that sees itself as the
+                // only one no longer orders its accesses by those of this process, so these must be
+                // in place.
                 global::shared().session().running.fetch_sub(1, Ordering::Release);
             }
         }

@@ -77,7 +77,7 @@ const PAGE_BLOCKS: usize = 1 << 12;
 /// The data of block `number`, if [`keep`] has stored them.
 pub(crate) fn block(number: u32) -> Option<&'static Block> {
     let page = BLOCKS.get(number as usize / PAGE_BLOCKS)?.load(Ordering::Acquire);
-    // SAFETY: pages and blocks live for ever.
+    // SAFETY: pages and blocks are never freed.
     unsafe {
         let block = page.as_ref()?[number as usize % PAGE_BLOCKS].load(Ordering::Acquire);
         block.as_ref()

@@ -27,7 +27,7 @@ impl Within for Guest {
 impl Caller for Guest {
     fn tell(&self, fd: i32) -> Option<Told> {
         let stat = guest::stat_of(fd)?;
-        // SAFETY: asks for the flags of an open descriptor.
+        // SAFETY: the call takes no pointers: it returns the flags of an open descriptor.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) } as u32;
         let mode = u64::from(stat.st_mode) << 32 | u64::from(flags);
         Some([fd as u64, mode, stat.st_dev, stat.st_ino, stat.st_size as u64])

@@ -255,7 +255,8 @@ impl tables::Memory for Ram {
 }
 
 fn tables() -> &'static mut Tables {
-    // SAFETY: all virtual CPUs run on one thread, and what is called with it does not come back to it.
+    // SAFETY: all virtual CPUs run on one thread, and functions that get the reference do not call
+    // this function.
     unsafe { &mut *TABLES.0.get() }
 }
 
@@ -323,7 +324,7 @@ pub(crate) unsafe fn install(
         }
     }
     if pauses {
-        // SAFETY: the function has the type that QEMU asks for and lives as long as it does.
+        // SAFETY: the function has the type that QEMU requires, and lives as long as QEMU.
         unsafe { ffi::qemu_plugin_register_vcpu_tb_trans_cb(id, on_translate) };
         ENDED.store(true, Ordering::Relaxed);
         return Ok(0);
@@ -351,7 +352,8 @@ pub(crate) unsafe fn install(
     if !begins {
         global::wait();
     }
-    // SAFETY: nothing runs yet; the functions have the types that QEMU asks for and live as long as it does.
+    // SAFETY: no virtual CPU runs yet. The functions have the types that QEMU requires, and live as
+    // long as QEMU.
     unsafe {
         *KERNEL.0.get() = found;
         pagewalk_keeps_addresses = true;

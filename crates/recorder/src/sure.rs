@@ -288,7 +288,8 @@ pub(crate) fn settle(vcpu: u32) {
 /// Called before a system call that changes mappings, or after which other processes may run. Such
 /// a call may flush any TLB entry. All counted accesses have already been reported.
 pub(crate) fn forget() {
-    // Not if there are several threads: the state is used only while there is one.
+    // The state is used only while the process has one thread, so it is not changed if there are
+    // several.
     if vcpu::is_alone() {
         // SAFETY: the process has one thread.
         unsafe { (*STATE.0.get()).forget() };

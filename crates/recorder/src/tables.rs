@@ -91,7 +91,8 @@ impl Tables {
             let Some(value) = memory.entry(entry) else { continue };
             let level = table.level;
             let old = core::mem::replace(&mut table.known[entry as usize % 4096 / 8], value);
-            // Also what is the same: a walk may have set the dirty bit meanwhile, which is not seen here.
+            // Entries whose value has not changed are reported too: a walk may have set the dirty
+            // bit in between, which is not visible here.
             memory.tell(EventCode::Stored, &[entry, value]);
             let (before, now) = (below(old, level), below(value, level));
             if before != now {
@@ -111,7 +112,7 @@ impl Tables {
             table.links += 1;
             return;
         }
-        // Watched first: what is read is what is there when it begins to be watched.
+        // The page is watched before it is read, so that no store is missed in between.
         let Some(known) = memory.page(page) else { return };
         memory.watch(page, true);
         memory.tell(EventCode::Table, &[page | u64::from(level)]);
@@ -253,7 +254,8 @@ mod tests {
                     }
                     1 if !roots.is_empty() => {
                         let root = roots.swap_remove(random(roots.len() as u64) as usize);
-                        // Its neighbour is not the second root of the same space.
+                        // The root must not be the neighbour of another root: Linux uses two
+                        // adjacent pages as the roots of one space.
                         if root & 1 << 12 == 0 && roots.contains(&(root | 1 << 12)) {
                             roots.push(root);
                             continue;
@@ -268,7 +270,7 @@ mod tests {
                             1 if level < 4 => random(1 << 20) << 12 | PRESENT | LARGE,
                             _ if level == 1 => random(1 << 20) << 12 | PRESENT,
                             2 => (random(4) + 4 * (level - 2)) << 12,
-                            // The last is no memory.
+                            // The last address is outside of memory.
                             _ => (random(4) + 4 * (level - 2)) << 12 | PRESENT | 0x20,
                         };
                         let entry = page << 12 | random(6) << 3;

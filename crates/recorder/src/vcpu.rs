@@ -137,7 +137,8 @@ fn is_tight(at: *mut u64) -> bool {
 
 /// Makes the thread of `vcpu` write to memory that is never read.
 pub(crate) unsafe fn idle(vcpu: u32) {
-    // SAFETY: the caller is the thread of `vcpu`; the scratch span has as much room as any.
+    // SAFETY: the caller is the thread of `vcpu`, and the scratch span is as long as any other
+    // span.
     unsafe {
         (*NEXT.at(vcpu)).idle.store(1, Ordering::Release);
         *next(vcpu) = SCRATCH.0.get().cast();

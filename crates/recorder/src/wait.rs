@@ -9,7 +9,7 @@ use ring::{Contents, RING_RECORDS, Ring, SPAN_RECORDS, Session};
 const PATIENCE_NS: i64 = 100_000_000;
 
 fn futex(word: &AtomicU32, operation: i32, value: u32, timeout: *const libc::timespec) {
-    // SAFETY: the word is mapped for as long as the process lives.
+    // SAFETY: the word is mapped until the process ends.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, timeout) };
 }
 

@@ -62,7 +62,7 @@ fn rows(strays: bool, stores: &[usize]) -> usize {
 #[test]
 fn what_follows_the_usual_operations_is_a_signals_frame_where_qemu_shows_them() {
     assert_eq!(rows(true, &[4, 4, 4 + STRAYS_MIN]), 3 * 5);
-    // Too few for a frame.
+    // These are too few accesses for a frame.
     assert_eq!(rows(true, &[4, 3 + STRAYS_MIN]), 5 + 4 + STRAYS_MIN);
 }
 
@@ -91,7 +91,8 @@ fn a_run_of_any_length_is_taken_in_parts_as_it_comes() {
                 expected.push(addr);
             }
         }
-        // As they are published: the ring is never asked to hold more than two parts.
+        // The records are decoded as they are published, so the ring never holds more than two
+        // parts.
         let (mut decoder, mut sink) = (Decoder::new(true, false), Batcher::new());
         let (mut rest, mut done) = (None, 0);
         for end in (0..records.len()).step_by(1000).skip(1).chain([records.len()]) {
@@ -106,7 +107,8 @@ fn a_run_of_any_length_is_taken_in_parts_as_it_comes() {
         sink.take(&mut batch);
         assert!(batch.addr == expected, "{times} times");
         let instructions: u64 = batch.meta.iter().map(|meta| u64::from(meta.instructions())).sum();
-        // A part that begins with the instruction of the part before counts it again.
+        // A part that begins with the last instruction of the previous part counts this instruction
+        // again.
         assert_eq!(instructions, 3 * (3 + times / PART_OPS as u64), "{times} times");
     }
 }
@@ -120,7 +122,7 @@ fn a_fixed_block_makes_the_accesses_that_it_came_to() {
         for (index, (kind, size)) in
             [(Kind::Load, 8), (Kind::Store, 4), (Kind::Load, 1)].into_iter().enumerate()
         {
-            // Also addresses that a record with a tag has no room for.
+            // Some addresses do not fit into a record with a tag.
             let addr = u64::MAX - 0x1000 * (1 + run as u64) - index as u64;
             let is_made = index < made;
             records.push(if is_made { addr } else { Record::NONE });
@@ -157,7 +159,7 @@ fn addresses_that_are_not_recorded_follow_from_those_that_are() {
         expected.push((0x40_0000, 9));
         expected.extend(all.into_iter().take(made.unwrap_or(3).into()));
         if run % 4 == 3 {
-            // What is left otherwise has no address.
+            // All other records that the block leaves out have no address.
             records.extend([record.0, Record::NONE]);
             expected.push((0x40_0000, 9));
         }
@@ -240,7 +242,7 @@ fn translations_in_a_block_of_a_machine_come_before_it() {
         run(&mut records, &[event(translation, 1), event(translation, 2)], 3);
         run(&mut records, &[event(translation, 1), event(left, 2)], 2);
         run(&mut records, &[event(left, 0)], 0);
-        // What a store to a page table does comes behind the block, in order.
+        // The effects of stores to a page table come behind the block, in order.
         let (table, stored) = (EventCode::Table, EventCode::Stored);
         let (begins, ends) = (event(table, 0x1002), event(table, 0x2000));
         run(&mut records, &[begins, event(stored, 0x1008), ends, event(table, 0x3001)], 3);
@@ -249,7 +251,8 @@ fn translations_in_a_block_of_a_machine_come_before_it() {
         run(&mut records, &[], 3);
         let (mut decoder, mut sink) = (Decoder::new(true, false), Batcher::new());
         let mut context = Noting { block: THREE.0, told: Vec::new() };
-        // As it is published: no event is reported twice, and none is lost.
+        // The records are decoded as they are published: no event is reported twice, and none is
+        // lost.
         let (mut done, mut rest) = (0, None);
         for end in (1..=records.len()).step_by(5).chain([records.len()]) {
             let whole = end == records.len();

@@ -50,7 +50,7 @@ pub(super) fn remotely(pid: i32, start: u64, end: u64) -> io::Result<i32> {
         libc::syscall(libc::SYS_process_madvise, file, &raw const range, 1, MADV_COLLAPSE, 0)
     };
     let error = if asked < 0 { io::Error::last_os_error().raw_os_error() } else { None };
-    // SAFETY: it is ours.
+    // SAFETY: this function has opened the descriptor.
     unsafe { libc::close(file) };
     Ok(error.unwrap_or(0))
 }
@@ -81,7 +81,7 @@ impl Attached {
             return Err(io::Error::from_raw_os_error(libc::EACCES));
         }
         let options = libc::PTRACE_O_TRACESYSGOOD;
-        // SAFETY: plain system calls; the status is ours.
+        // SAFETY: the system calls get a pointer only to the status, a variable of this function.
         unsafe {
             if libc::ptrace(libc::PTRACE_SEIZE, pid, 0, options) < 0 {
                 return Err(last());

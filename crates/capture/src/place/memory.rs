@@ -117,10 +117,10 @@ mod tests {
             let found = Resident::of(start, end, parts.iter().copied());
             (found.bytes, found.large, found.missing)
         };
-        // A table of whole blocks, and 8 KiB of somebody else behind it.
+        // The table consists of whole blocks, and 8 KiB of another mapping follow it.
         let table = [(4 * mib, 8 * mib, true), (8 * mib, 8 * mib + 8192, false)];
         assert_eq!(of(4 * mib, 8 * mib + 8192, &table), (4 * mib + 8192, 4 * mib, 0));
-        // One block that has base pages, though it lies in the range.
+        // One block in the range has base pages.
         let block = [(4 * mib, 6 * mib, true), (6 * mib, 6 * mib + 4096, false)];
         assert_eq!(of(4 * mib, 8 * mib, &block), (2 * mib + 4096, 2 * mib, 4096));
         // Both ends together could be a block.

@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(heap.asked(0x40_0001, 1), to(Some(0x40_0001), 0x40_0001));
         assert_eq!(heap.asked(0x1f_0000, block), to(Some(0x20_0000), 0x1f_0000));
         assert_eq!(heap.asked(u64::MAX, block), to(Some(u64::MAX), u64::MAX));
-        // Freed within its block, and requested again.
+        // The program frees memory inside a block and requests it again.
         let back = heap.moved(0x21_0000, 0x40_0000);
         assert_eq!(back.asked(0x21_8000, block).zero, Some((0x21_0000, 0x21_8000)));
         assert_eq!(back.asked(0x50_0000, block).zero, Some((0x21_0000, 0x22_0000)));

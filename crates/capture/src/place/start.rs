@@ -150,7 +150,7 @@ unsafe fn become_program(
 
 fn pipe() -> io::Result<[i32; 2]> {
     let mut ends = [0; 2];
-    // SAFETY: the ends are ours.
+    // SAFETY: `ends` has room for the two descriptors.
     match unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } {
         0 => Ok(ends),
         _ => Err(io::Error::last_os_error()),

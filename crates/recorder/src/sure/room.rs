@@ -63,7 +63,7 @@ impl State {
     /// Whether the pages of a block can be held, in the general case that several of them may be in
     /// one set.
     fn room_by_set(&mut self, run: Run) -> Room {
-        // Each page once, with its list and set, and whether it is new.
+        // The pages that the block uses, each once, with its list and set, and whether it is new.
         let mut used = std::mem::take(&mut self.used);
         used.clear();
         let mut note = |first: u64, last: u64, index: usize| {
