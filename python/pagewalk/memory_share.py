@@ -42,8 +42,8 @@ def memory_settings(
     For a share, the trace is first run under the manager `base`, on the same machine and settings.
 
     Args:
-        trace: A trace, or a value that `Trace` accepts; with a share not a pipe, because it is read
-            twice.
+        trace: A trace, or a value that `Trace` accepts. If `memory` is a share, it must not be a
+            pipe, because it is read twice.
         machine: As for `Machine`.
         set: Other settings to change, as for `Machine`.
         aged: Start with memory in the state after long use: the shares that are free and wired.

@@ -274,7 +274,7 @@ pub enum Error {
     /// No process matched the one to record.
     #[error(
         "no process ran as `{process}`, so nothing was recorded (the program ended with status \
-         {status}); `pagewalk record` without --process records all, and `pagewalk info` lists them"
+         {status}): record without --process, and list the processes with `pagewalk info`"
     )]
     NoProcess {
         /// The process as requested.

@@ -48,8 +48,8 @@ impl Library {
             built.retain(|processor| named(processor).is_file());
             let built = if built.is_empty() { "no processor".to_owned() } else { built.join(", ") };
             return Err(refused(format!(
-                "the library that marks them was not built for {}, only for {built}; install a \
-                 compiler for that processor ({}-linux-gnu-gcc) and build Pagewalk again",
+                "the library that marks allocations was not built for {}, only for {built}; install \
+                 a compiler for that processor ({}-linux-gnu-gcc) and build Pagewalk again",
                 program.elf.arch.name(),
                 program.elf.qemu_name().replace("i386", "i686"),
             )));
@@ -58,8 +58,8 @@ impl Library {
         // commas.
         if path.as_os_str().as_bytes().iter().any(|byte| b" :,".contains(byte)) {
             return Err(refused(format!(
-                "the path of the library that marks them has a space, colon or comma in it, {}: \
-                 install Pagewalk in another folder",
+                "the path of the library that marks allocations, {}, contains a space, colon or \
+                 comma: install Pagewalk in another folder",
                 path.display()
             )));
         }

@@ -40,11 +40,13 @@ const NAP: Duration = Duration::from_micros(50);
 pub(crate) trait Outputs {
     /// The destination of the accesses of one process.
     type Sink: Sink;
-    /// Begins a process, which has the next number.
+    /// Opens the destination of a new process, whose number follows that of the last process
+    /// opened.
     fn open(&mut self, process: &trace::Process) -> Result<Self::Sink, trace::Error>;
     /// Updates the description of a process.
     fn tell(&mut self, process: &trace::Process) -> Result<(), trace::Error>;
-    /// Ends a process; all of its accesses are in the sink.
+    /// Closes the destination of a process, after all of its accesses have been written to the
+    /// sink.
     fn close(&mut self, process: &trace::Process, sink: Self::Sink) -> Result<(), trace::Error>;
 }
 

@@ -28,7 +28,7 @@ fn safe(state: State) -> &'static AtomicU32 {
 }
 
 impl Engine {
-    /// Takes note of this thread, which is safe until [`Engine::be_unsafe`].
+    /// Registers this thread, which counts as safe until it calls [`Engine::be_unsafe`].
     pub(crate) fn register(&self, state: State) {
         safe(state).store(1, Ordering::SeqCst);
         self.shared.all.lock().push(state);

@@ -876,8 +876,8 @@ impl Engine {
         }
     }
 
-    /// Counts the accesses of an instruction that is about to be executed in bare code. Returns false if it is not to be
-    /// executed now.
+    /// Counts the accesses of an instruction that is about to be executed in bare code. Returns
+    /// false if the instruction must not be executed now.
     fn assist_bare(&mut self, pc: u64) -> bool {
         let Some((Whole { instruction, .. }, _)) = self.known_bare(pc) else {
             self.begin_anew(pc);

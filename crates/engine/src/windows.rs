@@ -78,7 +78,8 @@ impl Engine {
         call == Call::Marker && arguments[1] != PAGE_SIZE && is_it && self.waits()
     }
 
-    /// Begins the window, as its sign has come in this thread; with `tells`, the host does not see the sign itself.
+    /// Begins the window, because this thread has reached the sign of the window. If `tells` is
+    /// true, the host cannot observe the sign and is notified.
     pub(crate) fn sign_came(&mut self, tells: bool) {
         self.report_left_out();
         if tells {

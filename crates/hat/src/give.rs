@@ -198,7 +198,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "all that a page is handed on with")]
+    #[expect(clippy::too_many_arguments, reason = "these values describe the passed pages")]
     fn hand_on(
         &self,
         from: HatSpace,

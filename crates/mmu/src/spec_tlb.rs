@@ -219,7 +219,8 @@ impl SpecTlb {
         })
     }
 
-    /// Whether a page appears to be in a reservation. A page of the large size itself never does.
+    /// Whether a page appears to be in a reservation. The result is false for a page that itself
+    /// has the large size.
     fn is_reserved(&self, va: VirtAddr, spot: &Spot) -> bool {
         let below = self.params.page_size.bytes() - 1;
         let agrees = (va.get() ^ spot.phys.get()) & below == 0;

@@ -14,7 +14,7 @@ use crate::{
 #[pyo3(signature = (
     *, machine, clients, ring, large, slot_bytes, entries, calls, stay, revoke, schedule, seed,
 ))]
-#[expect(clippy::too_many_arguments, reason = "they are what an experiment says")]
+#[expect(clippy::too_many_arguments, reason = "these are the parameters of an experiment")]
 pub(crate) fn small_clients(
     py: Python<'_>,
     machine: &Machine,

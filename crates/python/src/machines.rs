@@ -77,7 +77,7 @@ impl Machine {
     /// Runs a trace. Returns the results as JSON, notes on the trace, and a curve from a sample for each
     /// of `page_sizes`.
     #[pyo3(signature = (trace, reading, check, progress, names, page_sizes))]
-    #[expect(clippy::too_many_arguments, reason = "they are what the method is given")]
+    #[expect(clippy::too_many_arguments, reason = "these are the arguments of the method")]
     fn run<'py>(
         &self,
         py: Python<'py>,
@@ -104,7 +104,7 @@ impl Machine {
     /// Runs a program while it is recorded. Returns the results as JSON, the exit status, notes, and a curve
     /// from a sample for each of `page_sizes`.
     #[pyo3(signature = (recording, warmup, check, progress, names, page_sizes))]
-    #[expect(clippy::too_many_arguments, reason = "they are what the method is given")]
+    #[expect(clippy::too_many_arguments, reason = "these are the arguments of the method")]
     fn run_live<'py>(
         &self,
         py: Python<'py>,

@@ -34,7 +34,7 @@ pub(crate) fn may_trace() -> bool {
 /// Runs a program and its children with rules. Returns the outcome as JSON.
 #[pyfunction]
 #[pyo3(signature = (command, rules, environment, *, inherit, only, fixed, look))]
-#[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
+#[expect(clippy::too_many_arguments, reason = "these are the arguments of the command")]
 pub(crate) fn launch(
     py: Python<'_>,
     command: Vec<OsString>,

@@ -92,7 +92,7 @@ pub(crate) fn store(
 /// Writes all of `trace` to `output` in the format `champsim` or `csv`. Returns a summary as JSON.
 #[pyfunction]
 #[pyo3(signature = (format, trace, reading, output, *, thread, force, progress))]
-#[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
+#[expect(clippy::too_many_arguments, reason = "these are the arguments of the command")]
 pub(crate) fn export_trace(
     py: Python<'_>,
     format: &str,

@@ -84,7 +84,7 @@ pub(crate) fn have_had(memory: &mut FrameStore, former: &Former) -> Result<u64, 
     let Former { guests, left, memory: each, granule, seed, .. } = former;
     if left > guests {
         return Err(format!(
-            "of {guests} former guests, {left} cannot be left: write at most {guests}"
+            "{left} of {guests} former guests cannot remain: write left={guests} or less"
         ));
     }
     let granule = granule.0;

@@ -22,7 +22,7 @@ pub(crate) fn tell(vcpu: u32) {
 
 /// Reports one region. Returns 0, so that QEMU continues with the next one.
 unsafe extern "C" fn on_region(context: *mut c_void, start: u64, end: u64, flags: u64) -> c_int {
-    // SAFETY: `tell` gave the address of its variable.
+    // SAFETY: `context` is the address of a variable of `tell`, which waits for this call.
     let vcpu = unsafe { *context.cast::<u32>() };
     // For a 32-bit guest, only the lower 32 bits of these addresses are meaningful.
     let mask = global::guest().address_mask();

@@ -148,7 +148,7 @@ pub fn run_clients(plan: &ClientsPlan) -> Result<ClientsOutcome, String> {
         "groups" => Revoke::Groups,
         other => {
             return Err(format!(
-                "no way to revoke is called {other}: choose from purge, versioned, groups"
+                "`{other}` is not a way to revoke slots: choose from purge, versioned, groups"
             ));
         }
     };
@@ -158,7 +158,7 @@ pub fn run_clients(plan: &ClientsPlan) -> Result<ClientsOutcome, String> {
         "frequent" => Schedule::Frequent,
         other => {
             return Err(format!(
-                "no schedule is called {other}: choose from first-come, lru, frequent"
+                "`{other}` is not a schedule of slots: choose from first-come, lru, frequent"
             ));
         }
     };

@@ -113,7 +113,7 @@ impl Output {
         Ok(u32::from_le_bytes([head[8], head[9], head[10], head[11]]))
     }
 
-    /// `error`, with the name of the file that is kept.
+    /// Adds the name of the file that is kept, if there is one, to `error`.
     fn left(&mut self, error: Error) -> Error {
         match (error, self.stays.then(|| self.file.keep()).flatten()) {
             (Error::Io { path, error }, Some(part)) => {

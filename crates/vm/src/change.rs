@@ -74,7 +74,8 @@ impl<H: Host> Kernel<'_, H> {
     }
 }
 
-/// The pages for a policy from which all pages are removed: no page counts as referenced.
+/// The view of pages that a policy gets while all of its pages are removed: no page counts as
+/// referenced.
 struct Unasked<'a>(&'a mut FrameTable);
 
 impl Pages for Unasked<'_> {

@@ -233,8 +233,8 @@ impl<H: Host> Kernel<'_, H> {
         self.frames(|memory| memory.bytes()) >> self.vm.base.shift()
     }
 
-    /// Brings in the pages of wired regions. The caller must not rely on the places of pages,
-    /// because some pages may have to be evicted.
+    /// Loads the pages of wired regions into memory and wires them. The caller must not rely on the
+    /// places of pages, because some pages may have to be evicted.
     pub(crate) fn wire_pages(
         &mut self,
         at: &mut Within<'_>,

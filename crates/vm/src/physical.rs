@@ -20,7 +20,7 @@ impl<A: Allocator + Send> Physical<A> {
 }
 
 impl<A: Allocator + Send, L: Locks> Physical<A, L> {
-    /// `memory`, under a lock of the platform `L`.
+    /// Puts `memory` under a lock of the platform `L`.
     pub fn with_locks(memory: Physmem<A>) -> Physical<A, L> {
         let frame = memory.table().base();
         Physical { frame, lock: L::Mutex::new(Class::VmFrames, memory) }

@@ -45,11 +45,11 @@ class Flag:
 
     @property
     def dest(self) -> str:
-        """The name of its value among the options."""
+        """The name of the flag's value among the parsed options."""
         return str(self.how.get("dest") or self.name.lstrip("-").replace("-", "_"))
 
     def add(self, parser: Parser) -> None:
-        """Adds it to a parser."""
+        """Adds the flag to a parser."""
         parser.add_argument(*self.names, **self.how)
 
     def is_given(self, options: argparse.Namespace) -> bool:

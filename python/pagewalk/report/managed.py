@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pagewalk.report.charts import Chart
 
 LINUX = "os.manager=linux"
-"""The setting that selects Linux's own manager. A user of Linux can also make the other settings of
-its row.
+"""The setting that selects Linux's own manager. Users of a real Linux can also apply the other
+settings in a row with this one.
 """
 
 _RUNS = ((0, 64 << 10, "runs < 64K"), (64 << 10, 2 << 20, "64K to 2M"), (2 << 20, 1 << 62, "2M up"))

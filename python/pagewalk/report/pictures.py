@@ -46,8 +46,8 @@ def picture(
         specification: The chart.
         kind: The format of the file.
         shade: The page's theme, light or dark.
-        millimetres: Its width on paper. It then has the letters of a paper. If absent, the picture
-            is for a screen.
+        millimetres: The width of the picture on paper; its text then has the size of text in a
+            paper. If absent, the picture is for a screen.
     """
     look = theme(shade) if millimetres is None else paper()
     points = WIDTH if millimetres is None else round(millimetres * POINTS_PER_MM)

@@ -731,8 +731,8 @@ impl<'a> Launcher<'a> {
             if flags & libc::MAP_HUGETLB != 0 && error == libc::ENOMEM {
                 let name = program_name(stop.tracee.pid);
                 self.note(format!(
-                    "{name} asked for pages of a pool (MAP_HUGETLB) and got none: the pool is empty, \
-                     see /sys/kernel/mm/hugepages"
+                    "{name} requested large pages of a pool (MAP_HUGETLB) and got none, because the \
+                     pool is empty: write its size to /sys/kernel/mm/hugepages"
                 ));
             }
             return Ok(());

@@ -68,7 +68,7 @@ pub(crate) struct Counting {
 /// A check in translated code.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Check {
-    /// The first address of its code, and the address after its code.
+    /// The first address of the check's code, and the address after this code.
     pub(crate) start: u64,
     pub(crate) back: u64,
     /// The address of the code for a miss, and the address after the engine's part of this code.
@@ -152,8 +152,8 @@ enum Root {
     Known,
 }
 
-/// Groups the accesses of a block at `start`. Returns them, and the distances of accesses from their group's
-/// lowest byte.
+/// Groups the accesses of a block at `start`. Returns the groups, and the distance of each access
+/// from the lowest byte of its group.
 fn groups(start: u64, insns: &[Insn], follows: &Follows) -> (Vec<Group>, Vec<Counted>) {
     let mut groups: Vec<Group> = Vec::new();
     let mut accesses: Vec<Counted> = Vec::new();

@@ -166,7 +166,7 @@ fn what_is_wrong_is_said() {
         ),
         (
             &["nested.former={guests=4,left=5,memory=\"1G\",granule=\"2M\"}"],
-            "nested.former: of 4 former guests, 5 cannot be left",
+            "nested.former: 5 of 4 former guests cannot remain",
         ),
         (
             &["nested.former={guests=4,left=1,memory=\"1G\",granule=\"2M\"}", "nested.memory=2G"],

@@ -165,7 +165,8 @@ impl ShortcutTable {
 }
 
 impl Shortcuts {
-    /// No shortcuts yet, for pages of `small` and, if given, `large`, in a TLB of `slots` slots.
+    /// Creates an empty table of shortcuts for pages of `small` and, if given, `large`, in a TLB of
+    /// `slots` slots.
     pub(super) fn new(small: PageSize, large: Option<PageSize>, slots: usize) -> Shortcuts {
         let large = large.filter(|large| *large > small);
         Shortcuts {

@@ -67,7 +67,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and nothing borrows from it.
+        // SAFETY: the memory was allocated with this layout, and no references to it are left.
         unsafe { dealloc(self.start, Arena::layout(self.bytes)) };
     }
 }

@@ -69,7 +69,7 @@ impl Front {
         let several = keys.iter().any(|key| *key != keys[0]);
         let mut fronts: Vec<(Value, Front)> = Vec::new();
         for (index, (machine, key)) in machines.iter().zip(keys).enumerate() {
-            // With this clock, the operating system does the same in all fronts.
+            // With this clock, the operating system makes equal decisions in all fronts.
             let clock = if several { Clock::Instructions } else { machine.description().os.clock };
             let walkers = machine.walkers()?;
             let place = match fronts.iter().position(|(known, _)| *known == key) {

@@ -40,7 +40,7 @@ pub(super) enum Content {
     Sequence,
     /// The code of each operation.
     Codes,
-    /// The bytes of distances that were not predicted.
+    /// The bytes of address distances that the predictor did not predict.
     Residual,
     /// Anything else.
     Other,
@@ -252,7 +252,8 @@ mod tests {
                     assert_eq!(again(&stored, stream.len()), stream);
                 }
                 let is_usual = match content {
-                    // Searched in the first chunk, and again in the sixteenth after each that shrank little.
+                    // The dictionary is searched in the first chunk, and again in the sixteenth
+                    // chunk after each chunk that was compressed little.
                     Content::Codes => chunk % 16 == 0 || chunk > 32,
                     // The twenty-first is the first that shrinks well.
                     _ => chunk == 0 || chunk > 20,

@@ -37,7 +37,9 @@ impl Ahead {
     /// Replaces the contents of `batch` by the next accesses; false after the last.
     pub(super) fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         let Some(Ok(filled)) = self.filled.as_ref().map(Receiver::recv) else {
-            let error = io::Error::other("the thread that reads it ended too early");
+            let error = io::Error::other(
+                "the thread that reads the trace has failed, which is an error in Pagewalk",
+            );
             return Err(Error::Io { path: "the trace".into(), error });
         };
         let (filled, any) = filled?;

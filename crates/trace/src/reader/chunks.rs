@@ -128,12 +128,13 @@ impl Chunks {
         let head = opened.map_err(|damage| self.damaged(chunk.offset, &damage.0))?;
         let (process, began_ns) = head.owner.map_or((0, 0), |it| (it.process, it.began_ns));
         if (head.first, head.accesses) != (chunk.first, chunk.accesses) {
-            return Err(
-                self.damaged(chunk.offset, "the index has another number of accesses for it")
-            );
+            return Err(self.damaged(
+                chunk.offset,
+                "its number of accesses differs from the one in the index",
+            ));
         }
         if (process, began_ns) != (chunk.process, chunk.began_ns) {
-            return Err(self.damaged(chunk.offset, "the index has another process for it"));
+            return Err(self.damaged(chunk.offset, "its process differs from the one in the index"));
         }
         self.opened = true;
         Ok(true)

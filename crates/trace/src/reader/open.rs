@@ -250,7 +250,7 @@ impl Input<'_> {
                     Err(damage) => damage.0,
                 }
             }
-            Ok(_) => "another part of the trace is in its place".to_owned(),
+            Ok(_) => "the part of the trace at its position is not an index".to_owned(),
             Err(damage) => damage.0,
         };
         let what = format!("its index cannot be read: {damage}; record or copy the file again");

@@ -284,7 +284,7 @@ impl<H: Host> Kernel<'_, H> {
     }
 
     /// Loads a block as one page; all of its base pages are in memory.
-    #[expect(clippy::too_many_arguments, reason = "all that the fault has found out")]
+    #[expect(clippy::too_many_arguments, reason = "these are the results of the fault so far")]
     pub(crate) fn load_whole(
         &mut self,
         at: &mut Within<'_>,

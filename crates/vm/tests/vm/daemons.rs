@@ -831,8 +831,8 @@ fn regions_have_one_offset_as_long_as_it_is_free() {
     }
 }
 
-/// A large page whose frames are in use begins another offset, which applies only from this page
-/// on.
+/// If the frames for a large page are in use, the page gets another offset, which applies only from
+/// this page on.
 #[test]
 fn what_is_in_the_way_begins_another_offset() {
     let placing = Some(Placing { offsets_max: 64, order: ORDER });

@@ -76,7 +76,7 @@ def _known(column: tuple[float | None, ...]) -> list[float]:
 def _beyond(
     runs: list[Results], lost: float, number: Callable[[Results, Results], float]
 ) -> float | None:
-    """The most that later columns gain over the first that avoids this share of the misses."""
+    """The largest gain of a later column over the first column that avoids this share of misses."""
     reached = [run for run in runs if _fewer(runs[0], run) >= lost]
     if len(reached) < 2:
         return None

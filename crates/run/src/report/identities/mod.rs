@@ -271,7 +271,7 @@ impl Checker {
         }
     }
 
-    /// Counts by memory node.
+    /// Checks the counts of the memory nodes.
     fn nodes(&mut self, results: &Results, witness: &Witness) {
         if let Some(numa) = &results.numa {
             let sum =
