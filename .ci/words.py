@@ -7,7 +7,7 @@
 
 Prose is a page of Markdown without its code, and the comments and strings of a source file. The
 allowed counts are exact: more than allowed fails, and so does less, so that the list shrinks with
-each text that is rewritten. `python3 .ci/words.py --write` writes the list anew.
+each text that is rewritten. `python3 .ci/words.py --write` writes the list again.
 """
 
 import re

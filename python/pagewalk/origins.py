@@ -295,7 +295,7 @@ def _is_anonymous(region: "plain.RegionCounts") -> bool:
 
 
 def _program(data: "plain.Document") -> str | None:
-    """The path of the program itself. Names of its code need no mark."""
+    """The path of the program itself. Functions in it are shown without the file name."""
     objects = Counter[str]()
     for place in _origins(data)["code"]:
         if place["object"] and ".so" not in _base(place["object"]):

@@ -590,7 +590,8 @@ impl<S: Sink> Process<S> {
             wake_writer(&attached.ring);
         }
         if matches!(self.output, Output::Muted) {
-            // These accesses go to no machine, so its TLBs' contents cannot be reported.
+            // These accesses are not simulated by a machine, so the contents of a machine's TLBs
+            // cannot be reported.
             self.answer(None);
         }
         Ok(())

@@ -6,9 +6,10 @@
 //!   another thread    in a system call of the program ..................................... waits if it returns, goes on
 //! ```
 //!
-//! A thread is *safe* while it makes a system call for the program, or waits here: it holds no address of translated code,
-//! and looks for the next block when it goes on. Only where a thread is about to go on is code dropped, so that
-//! no operation of the engine is under way in a thread that is not safe and waits for the translator's lock.
+//! A thread is *safe* while it makes a system call for the program, or waits here: it holds no
+//! address of translated code, and looks up the next block when it continues. Code is dropped only
+//! where a thread is about to continue, so that no operation of the engine is under way in a thread
+//! that is not safe and waits for the translator's lock.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -66,7 +67,7 @@ impl Engine {
         safe(self.state).store(1, Ordering::SeqCst);
     }
 
-    /// Ends the time in which this thread is safe. Waits until nobody drops translated code.
+    /// Ends the time in which this thread is safe. Waits until no thread drops translated code.
     pub(crate) fn be_unsafe(&self) {
         let (safe, stop) = (safe(self.state), &self.shared.stop);
         loop {

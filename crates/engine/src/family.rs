@@ -7,7 +7,7 @@
 //! ```
 //!
 //! All memory of the engine is private to the process, except translated code and the session,
-//! which are shared mappings. Code is copied before the fork, when nobody changes it. `vfork`
+//! which are shared mappings. Code is copied before the fork, while no thread changes it. `vfork`
 //! becomes a `fork`. As in a `vfork`, the parent waits in the kernel until its child has executed a
 //! program or has ended. But the parent does not see the child's stores. If the parent has other
 //! threads, which continue, it waits in the engine instead: for a pipe that the child closes when

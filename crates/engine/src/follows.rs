@@ -8,8 +8,9 @@
 //!   mov rdx, [rip + table]    block + distance
 //! ```
 //!
-//! Within a block, each register is described as the sum of an unknown value and a known constant. Two
-//! addresses with the same unknown values differ by a constant, which [`ring::Derived`] tells the host.
+//! Within a block, each register is described as the sum of an unknown value and a known constant.
+//! Two addresses with the same unknown values differ by a constant, which [`ring::Derived`] passes
+//! to the host.
 
 use alloc::vec::Vec;
 

@@ -276,7 +276,7 @@ pub unsafe fn begin(start: *const Start) -> ! {
 pub(crate) extern "C" fn begun(engine: *mut Engine) -> ! {
     // SAFETY: the parent has filled it for this thread.
     let engine = unsafe { &mut *engine };
-    // SAFETY: the base of gs was the parent's, which nobody has used.
+    // SAFETY: the base of gs has the parent's value, which this thread has not used.
     unsafe { sys::call(nr::ARCH_PRCTL, [ARCH_SET_GS, engine.state.0, 0, 0, 0, 0]) };
     engine.recorder.begin_thread();
     // SAFETY: `gettid` takes no arguments and cannot fail.
@@ -484,7 +484,7 @@ impl Engine {
                 self.state.set(ENTER, body);
                 self.counter.enter();
                 self.bare.enter();
-                // SAFETY: the body is translated code; it goes on in the next block.
+                // SAFETY: the body is translated code, which continues in the next block.
                 unsafe { ways::pagewalk_enter() }
             }
             Exit::Unmapped { pc } => {

@@ -423,8 +423,9 @@ impl Signals {
         area
     }
 
-    /// Gives the signals back to the kernel that the program ignores, as the next program inherits that; with
-    /// `is_all`, all signals, as the program has set them. Until then a fault of the program must not come.
+    /// Restores in the kernel the program's setting for signals that the program ignores, because
+    /// the next program inherits this setting. If `is_all` is true, restores the program's settings
+    /// for all signals. Until [`Signals::take_back`], the program must not fault.
     pub(crate) fn give_back(&self, is_all: bool) {
         for signal in 1..=SIGNALS as u32 {
             let action = &self.action_for(signal);
@@ -446,7 +447,7 @@ impl Signals {
     /// Sets the kernel's mask of blocked signals.
     pub(crate) fn set_real_mask(&self, mask: u64) {
         const SIG_SETMASK: u64 = 2;
-        // SAFETY: the mask is the engine's.
+        // SAFETY: the mask is a variable of this function.
         unsafe { sys::call(nr::RT_SIGPROCMASK, [SIG_SETMASK, &raw const mask as u64, 0, 8, 0, 0]) };
     }
 

@@ -67,7 +67,7 @@ impl Engine {
         let at = thread as *mut Engine;
         let real = [flags, state.get(ENGINE_RSP), parent_tid, child_tid, base];
         self.signals.set_real_mask(u64::MAX);
-        // SAFETY: the thread's memory is complete, and nobody else uses it from here on.
+        // SAFETY: the thread's memory is complete, and no other code uses it from here on.
         let result = unsafe { ways::pagewalk_clone(&real, at as u64) };
         self.signals.set_mask(self.signals.mask);
         if result < 0 {

@@ -1,4 +1,5 @@
-//! The page tables of a recorded system, as its trace tells them: which memory they are in, and their entries.
+//! The page tables of a recorded system, reconstructed from its trace: the memory in which they
+//! lie, and their entries.
 
 use rustc_hash::FxHashMap;
 
@@ -61,7 +62,7 @@ pub(super) enum Walk {
     Page(Page, Path),
     /// The last entry of the path is not present.
     Absent(Path),
-    /// The trace does not tell a table that the walk needs.
+    /// The trace does not contain a table that the walk needs.
     Unknown,
 }
 

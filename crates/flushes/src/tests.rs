@@ -289,7 +289,8 @@ fn rule_deferred() {
     world.none();
 }
 
-/// A thread of the kernel unmaps pages in a batch, and flushes before their frames are used anew.
+/// A thread of the kernel unmaps pages in a batch, and flushes before their frames are used for
+/// other pages.
 #[test]
 fn rule_deferred_by_a_thread_of_the_kernel() {
     for anew in ["entry", "table", "none"] {

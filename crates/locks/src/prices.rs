@@ -150,7 +150,7 @@ fn transfer() -> Option<f64> {
 /// Measures transfers of a line between one pair of threads. Returns the duration of a transfer in
 /// each batch, in nanoseconds.
 fn pair() -> Vec<f64> {
-    /// A value of the line that tells the threads to stop.
+    /// The value of the shared line at which the threads stop.
     const STOP: u64 = u64::MAX;
     /// The number of transfers per batch.
     const BATCH: u64 = 64;

@@ -22,7 +22,7 @@ static BASE: AtomicUsize = AtomicUsize::new(0);
 /// translated code be dropped, and is the end of a program by a signal reported.
 pub(crate) const IS_OURS: bool = false;
 
-/// Does nothing: the recorder cannot tell this QEMU that it is present.
+/// Does nothing: the recorder cannot notify this QEMU of its presence.
 pub(crate) fn begin() {}
 
 /// The number that QEMU adds to a guest address to get the host address.

@@ -115,7 +115,8 @@ pub struct Session {
 pub enum BeginsWith {
     /// Nothing: it begins with the process.
     None = 0,
-    /// A call of a function, whose addresses the host tells each process ([`crate::Process::places`]).
+    /// A call of a function. The host passes the addresses of the function to each process
+    /// ([`crate::Process::places`]).
     Symbol = 1,
     /// Any marker.
     AnyMarker = 2,

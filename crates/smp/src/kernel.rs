@@ -156,8 +156,8 @@ where
         self.touch(self.spaces.own, at(FILE_AT, page), Kind::Store)
     }
 
-    /// Takes a minor fault on a page of a file in memory. Before the first page, maps the file
-    /// anew.
+    /// Takes a minor fault on a page of a file in memory. Before page 0, maps the file again, in
+    /// place of the earlier mapping.
     fn minor(&mut self, page: u64) -> Result<(), String> {
         let own = self.spaces.own;
         if page == 0 {

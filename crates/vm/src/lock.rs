@@ -227,7 +227,7 @@ impl<H: Host> Kernel<'_, H> {
         })
     }
 
-    /// The number of base pages of memory. No call brings in more pages than this number: pages of
+    /// The number of base pages of memory. No call loads more pages than this number: pages of
     /// zeros take no memory, but they take page-table entries.
     pub(crate) fn pages_of_memory(&self) -> u64 {
         self.frames(|memory| memory.bytes()) >> self.vm.base.shift()

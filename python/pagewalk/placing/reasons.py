@@ -37,7 +37,7 @@ REASONS = (
 
 
 class Why(NamedTuple):
-    """A reason, with the setting on this system that decides."""
+    """A reason, with the setting of this system that causes it."""
 
     reason: str
     """One of `REASONS`."""

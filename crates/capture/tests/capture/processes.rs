@@ -527,7 +527,8 @@ fn a_recorder_that_is_killed_does_not_hold_up_the_program() {
     let directory = directory("orphan");
     let program = compile(&directory, "long", "gcc", LONG);
     let (begun, ended) = (directory.join("begun"), directory.join("ended"));
-    // The recorder that is killed is this test program, told to run the function below.
+    // The recorder that is killed is this test program, with an argument that makes it run the
+    // function below.
     let mut recorder = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "processes::recorder_to_be_killed", "--ignored"])
         .env("PAGEWALK_TEST_PROGRAM", &program)

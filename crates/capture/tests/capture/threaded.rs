@@ -134,7 +134,7 @@ const PROGRAMS: &[(&str, &str)] = &[
             stop = 1; for (int i = 0; i < 3; i++) pthread_join(t[i], 0);
             return bad ? 2 : 42; }"#,
     ),
-    // Children of a program with threads: some execute another program, some go on.
+    // Children of a program with threads: some execute another program, and some continue.
     (
         "forks_beside_threads",
         r#"

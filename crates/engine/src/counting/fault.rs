@@ -237,7 +237,7 @@ fn take_back(
             };
             let Some(page) = page.filter(|&page| page < table::BYTES) else { continue };
             let entry = (engine.state.0 + ENTRIES as u64 + page) as *mut Entry;
-            // SAFETY: the table has an entry there, and nobody else refers to it.
+            // SAFETY: the table has an entry at this address, and no other reference to it exists.
             let entry = unsafe { &mut *entry };
             entry.uncount(access.tag.loads().into(), access.tag.stores().into());
         }

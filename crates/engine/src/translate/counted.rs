@@ -311,7 +311,7 @@ impl Emit {
         (stub, tail)
     }
 
-    /// Emits a jump to `back`, where the scratch register tells the address of the first byte, inverted.
+    /// Emits a jump to `back`, with the inverted address of the first byte in the scratch register.
     fn go_back(&self, cold: &mut Code, back: u64) {
         cold.get_slot(self.scratch, MISS_AT);
         cold.invert(self.scratch);

@@ -143,7 +143,7 @@ impl State {
     }
 
     /// Called if all accesses of a block are recorded. The accesses that are not in the set `told`
-    /// were counted too; this function takes them back from the counts.
+    /// were counted too; this function subtracts them from the counts.
     fn count_none(&mut self, run: Run, told: u128) {
         if told & 1 == 0 {
             self.words.count_less(run.block.pc, HitsOf::Fetch);

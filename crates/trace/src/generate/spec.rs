@@ -34,103 +34,107 @@ const CALL: Linux =
 pub enum Pattern {
     /// `uniform`: words of a region, all with the same probability.
     Uniform {
-        /// `size`: the size of the region in bytes. 1G.
+        /// `size`: the size of the region in bytes. Default 1G.
         size_bytes: u64,
-        /// `stores`: the share of accesses that are stores, 0 to 1. 0.3.
+        /// `stores`: the share of accesses that are stores, 0 to 1. Default 0.3.
         stores: f64,
     },
     /// `zipf`: cache lines of a region, of which few get most accesses.
     Zipf {
-        /// `size`: the size of the region in bytes. 1G.
+        /// `size`: the size of the region in bytes. Default 1G.
         size_bytes: u64,
-        /// `exponent`: the skew of their probabilities, 0 (none) to 10. 1.
+        /// `exponent`: the skew of their probabilities, 0 (none) to 10. Default 1.
         exponent: f64,
-        /// `stores`: the share of accesses that are stores, 0 to 1. 0.3.
+        /// `stores`: the share of accesses that are stores, 0 to 1. Default 0.3.
         stores: f64,
     },
     /// `strided`: through a region in equal steps, repeatedly.
     Strided {
-        /// `size`: the size of the region in bytes. 1G.
+        /// `size`: the size of the region in bytes. Default 1G.
         size_bytes: u64,
         /// `stride`: the step in bytes, at most the size. 64B.
         stride_bytes: u64,
-        /// `stores`: the share of accesses that are stores, 0 to 1. 0.3.
+        /// `stores`: the share of accesses that are stores, 0 to 1. Default 0.3.
         stores: f64,
     },
     /// `chase`: along a linked list whose nodes are in random order; only loads.
     Chase {
-        /// `size`: the size of the region in bytes. 1G.
+        /// `size`: the size of the region in bytes. Default 1G.
         size_bytes: u64,
         /// `node`: the size of a node in bytes. 64B.
         node_bytes: u64,
     },
     /// `join`: the hash join of Barr 2010, §4.5.3.
     Join {
-        /// `table`: the size of table A, of table B and of the result, in bytes each. 1G.
+        /// `table`: the size of table A, of table B and of the result, in bytes each. Default 1G.
         table_bytes: u64,
         /// `entry`: the size of a table's entry in bytes. 16B.
         entry_bytes: u64,
-        /// `fill`: the share of the hash table's buckets that are in use, 0.01 to 0.99. 0.5.
+        /// `fill`: the share of the hash table's buckets that are in use, 0.01 to 0.99. Default
+        /// 0.5.
         fill: f64,
     },
     /// `pingpong`: two processes that take turns (Uhlig and others 2002, §4.1). Fetches are of at most
     /// 64 bytes, and reads of 4.
     Pingpong {
-        /// `code`: the number of one-byte nop instructions in a turn. 0.
+        /// `code`: the number of one-byte nop instructions in a turn. Default 0.
         nops: u64,
-        /// `itlb`: the number of jumps in a turn, each to a different page. 0.
+        /// `itlb`: the number of jumps in a turn, each to a different page. Default 0.
         jumps: u64,
-        /// `dtlb`: the number of reads in a turn, each from a different page. 0.
+        /// `dtlb`: the number of reads in a turn, each from a different page. Default 0.
         reads: u64,
-        /// `idle`: 1 if the second process only replies, as in U02. 0.
+        /// `idle`: 1 if the second process only replies, as in U02. Default 0.
         idle: u64,
         /// `ipc`: the number of instructions that a microkernel executes for a message. One third
         /// of them is the path of the message, and the rest is entering and leaving the kernel. 0:
         /// there is no kernel between the processes. U02 gives 100 cycles for the path and 166 for
-        /// entering and leaving (section 3.2). 0.
+        /// entering and leaving (section 3.2). Default 0.
         ipc: u64,
-        /// `linux`: messages are calls that write to and read from pipes, of a Linux in the kernel (1) or
-        /// at user level behind the microkernel (2); each call is one of [`Pattern::Syscall`]. 0.
+        /// `linux`: messages are calls that write to and read from pipes, of a Linux in the kernel
+        /// (1) or at user level behind the microkernel (2); each call is one of
+        /// [`Pattern::Syscall`]. Default 0.
         linux: u64,
     },
     /// `syscall`: a program that calls Linux, in the kernel or at user level (U02 sections 3.2 and 4.2).
     Syscall {
-        /// `linux`: 1 in the kernel, 2 at user level behind a microkernel. 2.
+        /// `linux`: 1 in the kernel, 2 at user level behind a microkernel. Default 2.
         linux: u64,
         /// `trap`: the cycles of entering and leaving the kernel by an interrupt, an assumption.
-        /// 1200.
+        /// Default 1200.
         trap: u64,
-        /// `work`: the number of instructions of the call itself, an assumption. 300.
+        /// `work`: the number of instructions of the call itself, an assumption. Default 300.
         work: u64,
-        /// `code`: the number of pages of Linux's code that a call touches, an assumption. 3.
+        /// `code`: the number of pages of Linux's code that a call touches, an assumption. Default
+        /// 3.
         code: u64,
-        /// `data`: the number of pages of Linux's data that a call touches, an assumption. 4.
+        /// `data`: the number of pages of Linux's data that a call touches, an assumption. Default
+        /// 4.
         data: u64,
-        /// `copied`: the number of bytes that a call copies for the program. 0.
+        /// `copied`: the number of bytes that a call copies for the program. Default 0.
         copied_bytes: u64,
-        /// `ipc`: as in `pingpong`, if Linux is at user level. 266.
+        /// `ipc`: as in `pingpong`, if Linux is at user level. Default 266.
         ipc: u64,
     },
     /// `packet`: a packet's path through the driver and the protocol stack of a multi-server system,
     /// SawMill (U02 section 4.10). The paper has only the sums of the footprints.
     Packet {
         /// `driver`: the number of pages of code that the driver touches per run; it touches as
-        /// many pages of data. 10.
+        /// many pages of data. Default 10.
         driver: u64,
         /// `bottom`: the number of pages of code that the driver's bottom half touches; it touches
-        /// as many pages of data. 6.
+        /// as many pages of data. Default 6.
         bottom: u64,
         /// `stack`: the number of pages of code that the protocol stack touches; it touches as many
-        /// pages of data. 18.
+        /// pages of data. Default 18.
         stack: u64,
         /// `ring`: the number of pages of buffers per packet; 64 consecutive packets have different
-        /// buffers. 5.
+        /// buffers. Default 5.
         ring: u64,
-        /// `each`: the number of instructions per page of code, an assumption. 64.
+        /// `each`: the number of instructions per page of code, an assumption. Default 64.
         each: u64,
-        /// `device`: the cycles of waiting for the device. 26000.
+        /// `device`: the cycles of waiting for the device. Default 26000.
         device: u64,
-        /// `ipc`: as in `pingpong`. 266.
+        /// `ipc`: as in `pingpong`. Default 266.
         ipc: u64,
     },
 }
@@ -142,14 +146,14 @@ pub enum Pattern {
 pub struct Parameters {
     /// The access pattern.
     pub pattern: Pattern,
-    /// `accesses`: the number of accesses. 10M.
+    /// `accesses`: the number of accesses. Default 10M.
     pub accesses: u64,
-    /// `seed`: the seed of all random numbers. 1.
+    /// `seed`: the seed of all random numbers. Default 1.
     pub seed: u64,
-    /// `instructions`: the number of instructions per access, 1 to 65535. 3, since recorded
+    /// `instructions`: the number of instructions per access, 1 to 65535. Default 3, since recorded
     /// programs load or store with every second to fourth instruction.
     pub instructions: u32,
-    /// `bits`: the number of address bits: 25, 32 or 47. 47.
+    /// `bits`: the number of address bits: 25, 32 or 47. Default 47.
     pub bits: u32,
 }
 

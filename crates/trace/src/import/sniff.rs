@@ -104,7 +104,7 @@ fn text(bytes: &[u8]) -> Result<Option<Format>, String> {
     ))
 }
 
-/// Advice for the output of a tool that was not told to write accesses.
+/// Advice for the output of a tool that ran without the option to write accesses.
 fn without_accesses(bytes: &[u8]) -> Option<&'static str> {
     if Lackey::is_log_without_accesses(bytes) {
         return Some(if memchr::memmem::find(bytes, b"Lackey").is_some() {
