@@ -168,7 +168,7 @@ def _check_pools(
         if have < int(one.value):
             raise WorkError(
                 f"--pool: memory has blocks for {have - int(old)} pages of the pool and not for "
-                f"{int(one.value) - int(old)}: ask for fewer, or free some first with `echo 1 > "
+                f"{int(one.value) - int(old)}: request fewer, or free some first with `echo 1 > "
                 "/proc/sys/vm/compact_memory`"
             )
 
