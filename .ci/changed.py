@@ -93,7 +93,7 @@ def programs(packages: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    """Runs them; the first crate whose tests fail ends it."""
+    """Runs the tests of the crates, up to the first crate whose tests fail."""
     listed = said("cargo", "metadata", "--no-deps", "--format-version", "1")
     if not listed:
         sys.exit("`cargo metadata` fails here: run it to see why")

@@ -29,7 +29,7 @@ class Options:
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
-        """The names of its fields, in their order."""
+        """The names of the fields of a class, in their order."""
         return tuple(cls.__annotations__)
 
     def __init__(self, *first: Any, **given: Any) -> None:
@@ -64,7 +64,7 @@ class Options:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.fields().items())})"
 
     def fields(self) -> dict[str, Any]:
-        """Its values, by name."""
+        """The values of the fields, by name."""
         return {name: getattr(self, name) for name in self.names()}
 
 

@@ -250,7 +250,7 @@ impl Signals {
         Some(signals)
     }
 
-    /// Those of a new thread that this thread starts. The thread itself must call [`Signals::begin`].
+    /// The signal state of a new thread that this thread starts.
     pub(crate) fn of_thread(&self) -> Option<Signals> {
         Some(Signals {
             actions: self.actions,

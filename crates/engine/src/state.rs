@@ -57,7 +57,7 @@ pub(crate) const NEXT: i32 = RING_PAGE + core::mem::offset_of!(ring::Ring, next)
 pub(crate) const TABLE: i32 = 0x2000;
 /// The number of entries of that table.
 pub(crate) const TABLE_ENTRIES: usize = 1 << 16;
-/// That table for code that records nothing.
+/// The table of targets of indirect branches for code that records nothing.
 pub(crate) const BARE_TABLE: i32 = TABLE + 8 * TABLE_ENTRIES as i32;
 /// The size of the shared data in bytes.
 pub(crate) const BYTES: u64 = BARE_TABLE as u64 + 8 * TABLE_ENTRIES as u64;

@@ -40,7 +40,7 @@ class Flag:
 
     @property
     def name(self) -> str:
-        """Its longest name, such as `--max-accesses`."""
+        """The longest name of the flag, such as `--max-accesses`."""
         return max(self.names, key=len)
 
     @property

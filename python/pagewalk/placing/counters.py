@@ -74,7 +74,7 @@ class Perf:
         self._files: list[int] = []
 
     def start(self) -> None:
-        """Opens them.
+        """Opens the counters.
 
         Raises:
             OSError: The machine has no counters, or they may not be read.

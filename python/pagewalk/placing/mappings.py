@@ -40,7 +40,7 @@ class Mapping(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Its length in bytes."""
+        """The length of the mapping in bytes."""
         return self.end - self.start
 
     @property
@@ -63,7 +63,7 @@ class Mapping(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name in a table."""
+        """The name of the mapping in a table."""
         if self.kind in (HEAP, STACK):
             return self.kind
         if self.kind in (ANONYMOUS, BSS, THREAD_STACK):

@@ -60,7 +60,7 @@ def legend(names: Sequence[str], beside: int = 6, columns: int | None = None) ->
 
 
 def charts(run: Run) -> dict[str, Chart]:
-    """Those charts of one run for which the run has data, by their names."""
+    """The charts for which one run has data, by the names of the charts."""
     makers = {
         "l1": (run.timeline, l1_timeline),
         "timeline": (run.timeline, timeline),

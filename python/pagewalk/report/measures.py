@@ -31,13 +31,13 @@ class Measure:
     """A number by which designs are compared."""
 
     key: str
-    """Its name in the JSON document and for `--sort`."""
+    """The name of the measure in the JSON document and for `--sort`."""
     name: str
     """The name on an axis or over a column, with the unit."""
     plain: str
     """`name` without a unit, for factors."""
     what: str
-    """Its name in a sentence."""
+    """The name of the measure in a sentence."""
     of: Callable[[Row], float | None]
     share: bool = False
     """Whether the number is a share, which is shown in per cent."""

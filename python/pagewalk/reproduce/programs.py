@@ -91,7 +91,7 @@ class Program:
         return sysroot.unpacked(folder, self.i386, install)[0] if self.i386 else None
 
     def ready(self, folder: Path, sources: Path, install: bool) -> tuple[list[str], str, str]:
-        """Its command line, the path of its standard input, and its version.
+        """The program's command line, the path of its standard input, and its version.
 
         Builds the program and makes its inputs in `folder`, if they do not exist yet.
 

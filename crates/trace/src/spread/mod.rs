@@ -228,8 +228,8 @@ impl<P: DerefMut<Target: Source>> Spread<P> {
         layout.apply(event, out).map_err(|full| self.placement.full(full))
     }
 
-    /// Processes the mappings that existed when the recording or a program began. They come
-    /// together, in `events`; appends the relocated mappings to `out`.
+    /// Processes `events`, which are all mappings that existed when the recording or a program
+    /// began. Appends the relocated mappings to `out`.
     fn beginning(&mut self, events: Vec<Event>, out: &mut Vec<Event>) -> Result<(), Error> {
         let placement = self.placement;
         if let (Some(place), Placement::Kernel(_)) = (self.here, placement) {
