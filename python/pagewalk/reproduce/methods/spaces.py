@@ -75,7 +75,7 @@ def _column(
         source = f"mix:pipe={column['pipe']},{source}"
     total = recorded.accesses or column["accesses"]
     warmup = max(total - column["last"], 0) if "last" in column else column.get("warmup", 0)
-    # Before what counts at the end, as many warm the machine.
+    # If only the last accesses count, an equal number of accesses before them warms the machine.
     warming = column.get("last", warmup)
     kernel = column.get("kernel", parameters["kernel"]) or None
     settings = [

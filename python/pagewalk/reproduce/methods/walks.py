@@ -45,7 +45,7 @@ from pagewalk.reproduce.table import Table, mean
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     """The table: one row per program, then the averages."""
     columns: dict[str, list[Any]] = parameters["columns"]
-    # By how much mappings are put apart, and the designs that are asked about then.
+    # The designs of the columns, by the block size of `--spread` (None: mappings are not moved).
     apart: dict[int | None, list[str]] = {}
     for design, _, *spread in columns.values():
         designs = apart.setdefault(spread[0] if spread else None, [])
