@@ -284,7 +284,7 @@ def test_walks_of_bochs_make_the_references_of_pagetable(
     for window in re.split(r"^.*Magic breakpoint.*$", out.read_text(), flags=re.MULTILINE)[1::2]:
         references = re.findall(r"^\[CPU0 (RD|WR)\]: PHY 0x([0-9a-f]+)", window, re.MULTILINE)
         places = [(what, int(at, 16)) for what, at in references]
-        # The kernel's half of the root is nobody's walk.
+        # References to the kernel's half of the root are not part of a walk.
         mine = [
             (what, at)
             for what, at in places

@@ -72,7 +72,8 @@ def curves(splinters: bool = True, wobble: float = 0.0) -> dict[str, Curve]:
 def test_the_prices_of_faults_are_seen() -> None:
     found = curves()
     timed = {"unmap": {4096: [50.0], 2 << 20: [1e4]}, "program": {0: [2000.0], 4096: [3500.0]}}
-    # 4 cycles in a nanosecond; a fault in the program is slower than one after another.
+    # A nanosecond has 4 cycles. A fault inside a program takes longer than one of many successive
+    # faults.
     expected = ["fault_4k_cycles = [3400, 6200]", "fault_2m_cycles = 400000"]
     assert faults(see(found | timed)) == expected
     timed["program"][4096] = [2100.0]
@@ -235,7 +236,8 @@ def test_gains_are_predicted_from_both_runs_and_from_the_time_that_is_known() ->
     four, two = judge.Parts(20, 180, 100), judge.Parts(20, 180, 20)
     limits = judge.Limits(ghz=2.0, misses=5, walks=2, error=0.1, gain_errors=(-0.01, 0.02))
     times, alone = judge.predicted(four, two, limits)
-    # One by one: 300 and 220 cycles; five at once: 40 + 20 and 40 + 4, or 40 + 50 and 40 + 10.
+    # Without overlap, an iteration takes 300 and 220 cycles. With five misses at once it takes 40 +
+    # 20 and 40 + 4, or 40 + 50 and 40 + 10.
     assert (times["4K"].lo, times["4K"].hi) == (pytest.approx(27), pytest.approx(165))
     assert (times["2M"].lo, times["2M"].hi) == (pytest.approx(19.8), pytest.approx(121))
     assert alone.lo == pytest.approx(1 - 220 / 300 - 0.01)
@@ -244,7 +246,7 @@ def test_gains_are_predicted_from_both_runs_and_from_the_time_that_is_known() ->
     known = judge.informed(four, two, limits, 90.0)
     assert known.lo == pytest.approx(1 - 220 / 300 - 0.01)
     assert known.hi == pytest.approx(alone.hi)
-    # Slower than one by one, as far as the model knows: then nothing overlaps.
+    # The measured time is longer than the model's time without overlap, so nothing overlaps.
     assert judge.informed(four, two, limits, 900.0).hi == pytest.approx(1 - 220 / 300 + 0.02)
     # Instructions bound it from below.
     assert judge.Parts(20, 0, 10).cycles(5, 5) == 20

@@ -355,7 +355,8 @@ def test_what_is_likely_lies_between_the_least_and_the_most_overlap() -> None:
     assert found is not None and best == pytest.approx((low + high) / 2)
     assert found["lo"] == pytest.approx(low - estimates.REPEATS_TO)
     assert found["hi"] == pytest.approx(high + estimates.REPEATS_TO)
-    # A program that takes longer than one by one gains less of its time.
+    # A program whose time is longer than the time without overlap gains a smaller share of its
+    # time.
     slow = {**document["native"], "user_seconds": 10 * 61000 / 2e9}
     less = estimates.likely({**document, "native": slow}, placed)
     assert less is not None and less["hi"] == pytest.approx(10000 / 610000 + estimates.REPEATS_TO)
@@ -388,7 +389,8 @@ def test_the_machine_of_this_processor_is_found(
     assert here.is_of("origin-2000", processor) is None
     assert set(here.BUILT_IN) <= set(names)
     if processor is not None:
-        # What calibrate has written here comes first; of another machine it does not count.
+        # A file that calibrate has written on this machine is preferred; a file of another machine
+        # is ignored.
         own, other = tmp_path / "own.toml", tmp_path / "other.toml"
         own.write_text(f"title = 'x'\n{processor.comment()}\n")
         other.write_text("# processor: AuthenticAMD 99 1 another\n")

@@ -71,10 +71,10 @@ def ended(
 ) -> tuple[dict[str, Any], dict[str, Any], str]:
     """As `result`, of a program that ends with that status."""
     file = folder / "results.json"
-    # An engine among the arguments takes the place of this one.
+    # An --engine among the arguments overrides this one.
     run = pagewalk("run", "--engine", "qemu", "-q", "--json", file, "--force", *arguments)
     assert run.returncode == status, run.stderr
-    # QEMU tells of signals there.
+    # QEMU reports signals on standard error.
     assert "pagewalk: " not in run.stderr
     document: dict[str, Any] = json.loads(file.read_text())
     trace = document["trace"]
@@ -111,7 +111,8 @@ def test_counted_accesses_are_as_good_as_told_ones(
         counted, how, said = result(pagewalk, tmp_path, *options, *command)
         told, other, expected = result(pagewalk, tmp_path, *options, "--tell-all", *command)
         assert how["because"] is None
-        # Accesses of `rep` instructions, which are more than half of all here, are told one by one.
+        # Accesses of `rep` instructions, more than half of all accesses here, are recorded one by
+        # one.
         assert how["counted_accesses"] > sum(counted["accesses"].values()) / 3
         because = "the recording of all accesses was requested"
         assert other == {"counted_accesses": 0, "because": because}
@@ -247,7 +248,8 @@ def test_a_child_counts_to_its_end_whatever_ends_it(
     told, _, _ = ended(pagewalk, tmp_path, status, "-m", "tlb-only", "--tell-all", *command)
     assert how["counted_accesses"] > 90_000
     assert "lost" not in how
-    # Until the parent waits, both run at once, and their accesses come in another order each time.
+    # Until the parent waits, both processes run at the same time, and the order of their accesses
+    # differs between runs.
     for key in ("accesses", "instructions"):
         assert counted[key] == told[key]
     assert counted["trace"]["processes"] == told["trace"]["processes"]
@@ -262,7 +264,7 @@ def test_a_program_of_two_threads_is_whole_to_its_end_whatever_ends_it(
     status, command = ENDS[way], ["--", ends, f"+{way}"]
     counted, how, _ = ended(pagewalk, tmp_path, status, "-m", "tlb-only", *command)
     told, _, _ = ended(pagewalk, tmp_path, status, "-m", "tlb-only", "--tell-all", *command)
-    # Until the second thread begins, accesses are counted, and from then on each is told.
+    # Accesses are counted until the second thread begins; from then on each access is recorded.
     assert 30_000 < how["counted_accesses"] < sum(counted["accesses"].values()) - 60_000
     assert "lost" not in how
     trace = tmp_path / "ends.pwt"
@@ -312,14 +314,14 @@ def test_what_a_killed_program_had_counted_is_missing_and_said_so(
     assert run.returncode == 0, run.stderr
     live = json.loads(out.read_text())["trace"]["live"]
     if number == "TERM":
-        # QEMU ends by that itself, after all has been told.
+        # QEMU ends itself by this signal, after all counted accesses have been reported.
         assert "lost" not in live and "pagewalk: " not in run.stderr
         return
     [lost] = live["lost"]
     process = run.stdout.strip()
     killed = "it was killed while its guaranteed hits were counted and not recorded"
     assert lost.startswith(f"process {process}: {killed}")
-    # The shell tells of the signal too.
+    # The shell reports the signal too.
     assert f"pagewalk: warning: {lost}\n" in run.stderr
 
 

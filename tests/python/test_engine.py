@@ -155,7 +155,8 @@ def test_a_program_that_is_killed_loses_nothing_that_it_did(pagewalk, tmp_path: 
 
 
 def test_a_recording_is_repeated_but_with_aslr(pagewalk, tmp_path: Path) -> None:
-    # The address of something on the heap: the program itself may be linked at a fixed one.
+    # The program prints the address of an object on the heap, because the program itself may be
+    # linked at a fixed address.
     says = ["/usr/bin/python3", "-I", "-S", "-c", "print(id([]))"]
     if shutil.which(says[0]) is None:
         pytest.skip("there is no Python of the system")

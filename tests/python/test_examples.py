@@ -37,11 +37,11 @@ NOT_RUN = {
     "pagewalk reproduce",
     "pagewalk reproduce B10/fig4.14",
     "pagewalk reproduce E99 --html e99.html",
-    # A machine file of this machine takes a quiet one, and to judge it some minutes: what there is
-    # to be tested of them, test_calibrate.py does.
+    # These commands need an idle machine, and judging a machine file takes minutes.
+    # test_calibrate.py tests them as far as possible.
     "pagewalk calibrate -o here.toml",
     "pagewalk calibrate --judge here.toml",
-    # The handbook gives the time that this one takes: a minute.
+    # This command takes a minute, as the handbook says.
     "pagewalk sweep generate:join,table=8G,accesses=50M -m experiments/B10/walks-only.toml"
     " --set os.populated=true --vary mmu_cache.design=uptc,sptc,utc,stc,tpc"
     " --vary mmu_cache.entries=1..60 -o join.parquet --html join.html",
@@ -109,7 +109,7 @@ def examples() -> list[tuple[str, str]]:
 def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files that examples take: short ones under the names that they have there."""
     folder = tmp_path_factory.mktemp("materials")
-    # Of the programs of the repository all but the one that takes long.
+    # All programs of the repository are linked, except the one that takes long.
     (folder / "workloads").mkdir()
     for file in (ROOT / "workloads").iterdir():
         (folder / "workloads" / file.name).symlink_to(file)

@@ -118,8 +118,9 @@ def test_a_recorded_pipeline_switches_as_arithmetic_says(
 def test_a_live_family_counts_what_its_recording_does(pagewalk, compiled, tmp_path: Path) -> None:
     # posix_spawn's parent waits for its child to execute a program, and then for its end.
     command = ["env", "-i", compiled("spawner", SPAWNER), "/bin/true", "/bin/ls", "/bin/true"]
-    # A parent goes on as soon as its child executes a program. Which of the two gets a processor
-    # first is the kernel's choice, and TLBs hold something else then: so both are repeated.
+    # A parent continues as soon as its child executes a program. The kernel chooses which of the
+    # two runs first, and the contents of TLBs depend on this choice, so the recording and the run
+    # are repeated.
     for attempt in range(8):
         trace = tmp_path / f"{attempt}.pwt"
         assert pagewalk("record", "-o", trace, "--", *command).returncode == 0
@@ -166,8 +167,8 @@ def test_two_recordings_count_the_same_in_blocking_order(
 
 
 def test_a_shim_s_program_is_what_is_recorded(pagewalk, program: Path, tmp_path: Path) -> None:
-    # As version managers have it: a script that asks another one where the program is, and
-    # executes it by way of `env`.
+    # The shim is a script as in version managers: it asks another script for the program's path,
+    # and executes the program by `env`.
     tools = tmp_path / "bin"
     tools.mkdir()
     for name, script in (

@@ -55,7 +55,7 @@ def test_counts_add_up(hat_only: bool) -> None:
         assert any(name.startswith("vm_") for name in run.locks) is not hat_only
         for name, counts in run.locks.items():
             assert counts.contended <= counts.acquisitions, (run.locking, name)
-            # The flags of so many frames are taken at once, at most.
+            # The flags of at most this number of frames are taken at the same time.
             at_once = 32 if (run.locking, name) == ("monitor", "page") else 1
             assert counts.hold_cycles <= run.cycles * run.cpus * at_once, (run.locking, name)
         assert run.throughput == pytest.approx(run.operations * 1e6 / run.cycles)

@@ -277,7 +277,8 @@ def test_addresses_of_57_bits_are_refused_with_the_setting_that_holds_them(
     assert refused.returncode == 1 and "--set page_table.levels=5" in refused.stderr
     done = pagewalk("run", tmp_path / "t.csv", "--set", "page_table.levels=5")
     assert done.returncode == 0, done.stderr
-    # No number of levels holds it, and a format without levels is not told to have five.
+    # No number of levels can hold this address, and the error for a format without levels does not
+    # suggest five levels.
     (tmp_path / "u.csv").write_text("addr\n0x0f00000000000000\n")
     for trace, setting in (("u.csv", []), ("t.csv", ["--set", "page_table.format=flattened"])):
         refused = pagewalk("run", tmp_path / trace, *setting)
@@ -317,7 +318,8 @@ def test_parquet_is_imported_with_all_columns(pagewalk, tmp_path: Path) -> None:
     ],
 )
 def test_parquet_needs_only_addresses(pagewalk, tmp_path: Path, kind) -> None:
-    # Tools without unsigned numbers keep the upper half of the address space as negative ones.
+    # Tools without unsigned numbers store addresses in the upper half of the address space as
+    # negative numbers.
     columns = {"va": pa.array([4096, -4096, 12288], pa.int64())}
     if kind is not None:
         columns["op"] = kind.dictionary_encode()

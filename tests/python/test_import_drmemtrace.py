@@ -36,7 +36,7 @@ FIRST = instruction(0x1000) + load(HEAP) + instruction(0x1004, 3) + store(HEAP +
 REPEATED = record(29, 3, 0x1004) + load(HEAP + 8) + record(2, 1, HEAP) + instruction(0x2000, 2)
 AFTER = call(MUNMAP, [HEAP, 1 << 20], 0) + end(5)
 WHOLE = BEFORE + FIRST + time(110) + REPEATED + AFTER
-# A zip's second chunk begins with what the first one knew already.
+# The second chunk of a zip begins with a repetition of the last state of the first chunk.
 CHUNKS = zipped(
     BEFORE + FIRST + marker(21, 0), marker(22, 2) + time(100) + time(110) + REPEATED + AFTER
 )
@@ -104,7 +104,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 BY_TIME = [(5, 100), (6, 110), (9, 120), (5, 130), (6, 130), (9, 130), (5, 160)]
-# Of three segments at one time, the schedule knows which was first.
+# For three segments with equal times, the schedule gives the order.
 BY_SCHEDULE = [(5, 100), (6, 110), (9, 120), (9, 130), (5, 130), (6, 130), (5, 160)]
 
 
@@ -136,7 +136,7 @@ def test_threads_are_interleaved(pagewalk, folder: Path, file, options, order) -
         t << 32 | at for t, at in order
     ]
     info = library.Trace(out).info()
-    # One switch to the second process and one back, as often as the order changes sides.
+    # There is a switch whenever the order changes from one process to the other.
     sides = [tid == 9 for tid, _ in order]
     switches = sum(a != b for a, b in itertools.pairwise(sides))
     assert (info["threads"], info["events"]["run"]) == (3, switches)
@@ -159,7 +159,7 @@ def test_a_folder_of_processors_changes_threads_on_the_way(pagewalk, tmp_path: P
     loads = frame.filter(polars.col("kind").cast(polars.String) == LOAD)
     order = [(5, 100), (6, 110), (9, 120), (5, 130), (6, 140)]
     assert loads["addr"].to_list() == [tid << 32 | at for tid, at in order]
-    # The same thread on two processors is one thread.
+    # A thread that runs on two processors is one thread.
     assert loads["thread"].to_list() == [0, 1, 2, 0, 1]
 
 

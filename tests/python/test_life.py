@@ -74,7 +74,8 @@ def test_a_child_takes_no_frames_until_it_writes_and_none_if_it_shares(
     zeros = [data["manager"]["faults"]["zero"] for data in (none, some)]
     assert copies[1] - copies[0] == (100 if how == "fork" else 0)
     assert zeros[0] == zeros[1] >= 256, "a child that only reads has its parent's frames"
-    # The pages that both have are in memory once, so that the peak is short of twice as many.
+    # Pages that both processes share are in memory once, so the peak is less than twice that of one
+    # process.
     peak = none["memory"]["frames_peak_bytes"]
     alone = max(
         run(tmp_path / "0.pwt", process=str(one["pid"]))["memory"]["frames_peak_bytes"]
@@ -130,7 +131,7 @@ def test_less_memory_means_more_transfers_and_nothing_lost(pipeline: Path) -> No
     ]
     requests = [data["manager"]["io_requests"] for data in runs]
     assert waits == [300_000 * number for number in requests]
-    # Pages that are side by side are one.
+    # Adjacent pages are transferred by one request.
     pairs = list(zip(requests, transfers, strict=True))
     assert all(0.9 * pages < number <= pages for number, pages in pairs), pairs
 

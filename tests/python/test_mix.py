@@ -69,7 +69,8 @@ def test_a_mix_says_how_often_it_switched(pagewalk, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     data = json.loads((tmp_path / "r.json").read_text())
     assert sum(data["accesses"].values()) == 630_000
-    # 900k instructions each are 9 turns, the last a little shorter, and 90k one.
+    # A program of 900k instructions has 9 turns, the last of which is a little shorter; a program
+    # of 90k has one turn.
     assert data["switches"]["by_cause"] == {"blocked": 0, "ended": 2, "quantum": 16}
     assert "18 switches between programs on 1 processor, in order `blocking`" in done.stdout
     assert "18 switches between programs" in (tmp_path / "r.html").read_text()

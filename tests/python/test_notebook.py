@@ -16,7 +16,7 @@ PYTHON = Path(__file__).parents[2] / "python"
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notebook: Any = nbformat.read(NOTEBOOK, as_version=4)
     assert all(not cell.get("outputs") for cell in notebook.cells), "clear it before it is stored"
-    # Nothing but this machine can be reached: any proxy that is asked is not there.
+    # The notebook can reach no other machine, because its proxy does not exist.
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.setenv("PYTHONPATH", f"{PYTHON}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")

@@ -123,7 +123,7 @@ def test_info_has_the_names_of_a_run(compiled: Compile) -> None:
     run = {region["name"] for region in Machine("tlb-only").run(trace).data["regions"]}
     info = {region["name"] for region in Trace(trace).info()["regions"]}
     assert {"make_table (named.c:6)", "make_array (named.c:7)", "make_sparse (named.c:9)"} <= info
-    # A run tells of regions that were accessed, `info` of those that were not, too.
+    # A run reports only regions that were accessed; `info` also reports the others.
     assert run <= info
 
 

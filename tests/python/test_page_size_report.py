@@ -36,7 +36,7 @@ def test_sizes_wished_and_got_are_in_table_summary_and_page(results: Results) ->
 
 def test_sizes_stand_under_the_names_of_the_regions_that_missed(results: Results) -> None:
     assert {row["region"] for row in results.data["manager"]["sizes"]} == {"uniform"}
-    # Where no event tells of a region, its name says so in both tables.
+    # If no event reports a region, its name says so in both tables.
     regions = [{**region, "inferred": True} for region in results.data["regions"]]
     document = {**results.data, "regions": regions}
     found, (missed, _) = tables.wished(document), tables.regions(document)

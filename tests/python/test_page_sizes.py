@@ -70,7 +70,7 @@ def test_three_mappings_are_told_apart(advised: Advised) -> None:
     assert table.size in ("4M", "16M") and table.misses > 50 * array.misses > 0
     assert array.size is not None and sparse.size is None
     assert sparse.misses == 0 and sparse.cold_misses == 256
-    # 256 pages of 1M in place of one of 16K in each.
+    # In each 1M block one page of 16K is used, so 256 pages of 1M replace 256 pages of 16K.
     assert sparse.alone["1M"].memory_added_bytes > 240 << 20
     assert sparse.reason.startswith("every size that saves something adds") or "no size" in (
         sparse.reason

@@ -135,10 +135,10 @@ def test_sizes_that_were_recorded_are_replayed(program: Path, tmp_path: Path) ->
     settings = ["--set", "os.manager=recorded", "--json"]
     results = json.loads(run_command(["run", trace, *settings]).stdout)
     assert results["memory"]["pages_by_size"].get("2M", 0) == advised.huge >> 21
-    # A page is of its size from the first touch on: no fault but one for each page, or hardly one.
+    # A page has its final size from its first touch on, so there is about one fault per page.
     mapped = sum(results["memory"]["pages_by_size"].values())
     assert mapped <= results["faults"]["first_touch"] <= mapped + 300
-    # Beside it, the model of the kernel, which is asked to be as the knobs are by default.
+    # The model of the kernel is run for comparison, with its default settings.
     beside = run_command(["run", trace, "--set", "os.manager=linux", "--json"])
     assert beside.returncode == 0, beside.stderr
 

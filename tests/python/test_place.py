@@ -332,7 +332,7 @@ def test_knobs_and_pools_are_as_before_after_pagewalk_was_killed(
     command = [sys.executable, "-m", "pagewalk", "place", "stack=64K, heap=2M", "--system"]
     command += ["--pool", "2M=4", "--", str(programs["dynamic"]), "brk:4"]
     for turn in range(KILLS):
-        # It waits for its input, which never comes.
+        # The program waits for input that never arrives.
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             cwd=tmp_path, start_new_session=True,

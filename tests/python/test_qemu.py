@@ -174,7 +174,7 @@ def test_a_missing_tool_is_named_with_its_package(tmp_path: Path) -> None:
 def test_a_missing_library_is_named_with_its_package(
     tmp_path: Path, library: str, package: str
 ) -> None:
-    # A compiler that finds all libraries but one: it answers with the bare name then.
+    # The compiler finds all libraries except one; for this one it prints only the bare name.
     few, compiler = tmp_path / "bin", shutil.which("cc")
     few.mkdir()
     answer = (

@@ -326,7 +326,7 @@ def test_a_signal_ends_a_native_run(tmp_path: Path) -> None:
     _, error = process.communicate(timeout=30)
     assert process.returncode == 128 + signal.SIGTERM and "error: terminated" in error
     assert names(tmp_path) == ["number", "t.pwt"]
-    # The process is killed; init takes note of its end when it comes to it.
+    # The process is killed. Its entry in /proc disappears when init has waited for it.
     recorded, last = Path(f"/proc/{int(number.read_text())}"), time.monotonic() + 30
     while recorded.exists():
         assert time.monotonic() < last

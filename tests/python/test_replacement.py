@@ -41,7 +41,8 @@ def test_policies_on_a_recorded_program(recorded: Path) -> None:
     string = pages(trace)
     frames = len(set(string)) // 2
     best, exact, random = (model(string, frames) for model in (optimum, exact_lru, at_random))
-    # The program goes over 1024 pages in a loop: the worst case of LRU, and of whatever is like it.
+    # The program accesses 1024 pages in a loop, which is the worst case for LRU and similar
+    # policies.
     assert best < random < exact
     for policy in ("clock", "lru", "2q"):
         assert best < machine(trace, policy, frames) <= 1.05 * exact

@@ -200,17 +200,17 @@ def tiny(experiment: Experiment) -> dict[str, Any]:
     """The parameters with few accesses of a program that is made at once."""
     made = dict(experiment.parameters)
     if experiment.method == "upgraded":
-        # It is of what one program does, and of no other.
+        # The experiment is about the behaviour of one program, which cannot be replaced.
         return made | experiment.smoke
     if experiment.method == "order":
         return made | experiment.smoke
     if experiment.method in ("spaces", "switched"):
-        # Two programs without a kernel take the place of recorded ones.
+        # Two generated programs without a kernel replace the recorded programs.
         trace = {"trace": "generate:pingpong,bits=32,dtlb=8,itlb=8", "accesses": 3000}
         made |= {"columns": dict.fromkeys(made["columns"], trace), "kernel": "", "windows": 2}
         return made
     if made.get("measure") == "throughput" and len(made["work"]) == 1:
-        # The only load is in no row's name, and this one is short.
+        # The load is not part of a row's name, so it can be replaced by this short load.
         made["work"] = ["brk"]
     if "accesses" in made:
         # A rule for pages at an address waits until the program has mapped them.

@@ -134,7 +134,7 @@ def test_a_recording_gets_a_kernel(talk: Path, kernel: str) -> None:
     if kernel == "monolithic":
         assert large["space_switches"]["switches"] == between
     else:
-        # Each of the calls that do not wait goes to Linux and back, and so does each switch.
+        # Each call that does not wait, and each switch, makes a switch to Linux and back.
         assert large["space_switches"]["switches"] >= 2 * between + 40
         names = {process["programs"][-1]["command"][0] for process in processes(large)}
         assert "linux" in names

@@ -78,7 +78,7 @@ def test_walks_are_told_apart_by_page_size_where_there_are_several() -> None:
         for event in pagewalk.stat(SPEC, "origin-2000", set=place).events
         if " pages" in event.name
     ]
-    # The smallest first: 256K would come before 64K by its letters.
+    # Sizes are sorted by value: in alphabetical order 256K would precede 64K.
     assert sizes == ["walks for 16K pages", "walks for 64K pages", "walks for 256K pages"]
     assert not any(" pages" in event.name for event in pagewalk.stat(SPEC, "origin-2000").events)
 

@@ -184,7 +184,7 @@ def test_a_worker_that_dies_is_retried() -> None:
     with Flaky(1) as pool:
         assert sweep(SPEC, "opteron-2008", vary=VARY, executor=pool).equals(whole)
         assert pool.died == 1
-    # A pool that is really broken is lost: what is left is done without it.
+    # A broken pool cannot be used again, so the remaining work is done without it.
     with ProcessPoolExecutor(1) as pool:
         pool.submit(os._exit, 1).exception()
         assert sweep(SPEC, "opteron-2008", vary=VARY, executor=pool).equals(whole)
@@ -429,7 +429,7 @@ def test_several_traces_are_each_as_alone_and_have_geometric_means(tmp_path: Pat
     assert len(pictures(made)["misses"].to_dict()["concat"]) == 3
     text = summary(made)
     assert text.count("  geometric mean") % 6 == 0 and "12 designs" not in text
-    # What is done of both is kept in one file, and none is run again.
+    # The finished parts of both traces are stored in one file, and none of them is run again.
     with pytest.raises(pagewalk.Error, match="given twice"):
         sweep([SPEC, SPEC], vary=VARY)
     assert sweep(TRACES, "opteron-2008").num_rows == 2
@@ -570,7 +570,7 @@ def test_the_best_design_is_named_first() -> None:
         "tlb.l2d.entries=1 with 8.00. As good within 1 %: tlb.l2d.entries=8."
     )
     assert "4 designs more are as good within 1 %." in finding(made([8.0, *[2.0] * 5]))
-    # Nothing is best where all are alike, or one alone has been counted.
+    # There is no best design if all designs are equal, or if only one was counted.
     assert finding(made([2.0, 2.0])) == finding(made([2.0, None])) == ""
 
 
@@ -607,7 +607,8 @@ def test_settings_and_what_varies_are_judged_together(pagewalk, tmp_path: Path) 
         alone = Machine("opteron-2008", [*NESTED, f"nested.tlb.entries={entries}"]).run(SPEC)
         assert row["error"] is None and row["machine_digest"] == alone.data["machine"]["digest"]
         assert row["walks.references"] == alone.data["walks"]["references"]
-    # A machine of which one design can be built is swept, and its others say why they cannot be.
+    # A machine is swept if at least one of its designs can be built. The rows of the other designs
+    # say why they cannot be built.
     swept = sweep(SPEC, "opteron-2008", vary={"nested.tlb.entries": [0, 4]}, set=NESTED)
     assert [row["error"] is None for row in swept.to_pylist()] == [False, True]
     with pytest.raises(Error, match=r"--set nested\.tlb\.entries=0: "):

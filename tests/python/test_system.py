@@ -225,7 +225,7 @@ def test_ten_million_fills_equal_qemus_own_answer(
 def test_page_tables_of_five_levels(
     qemu: Path, packages: Packages, pages: Path, tmp_path: Path
 ) -> None:
-    # Linux maps memory with pages of 1G where it has a whole one.
+    # Linux maps memory by pages of 1G where a whole aligned gigabyte exists.
     options = ["-cpu", "max", "-m", "2100M"]
     counts, machine = checked(qemu, packages, pages, tmp_path, 100, *options)
     covers(counts, machine)

@@ -62,7 +62,7 @@ def test_fields_and_functions_of_a_kernel() -> None:
         "active_mm=0x18",
         "pid=0x20",
         "tgid=0x24",
-        # In a structure without a name, one byte behind its beginning.
+        # This member is in a structure without a name, one byte after its beginning.
         "comm=0x9",
         "pgd=0x48",
     ]

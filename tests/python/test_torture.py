@@ -72,7 +72,7 @@ def outcome(command: list[str], folder: Path, *before: object) -> tuple[int, byt
         timeout=120,
         check=False,
     )
-    # Natively, whoever looks must wait for what goes on in the background.
+    # In a native run, the test must wait for the process in the background.
     deadline = time.monotonic() + 10
     while "demon" in command and not said.exists() and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -78,7 +78,7 @@ def test_the_page_shows_the_record_that_is_kept() -> None:
     page = record.PAGE.read_text()
     assert record.shown(page, found) == page
     assert found["judged"] == record.judged(found["gains"]) and not found["is_small"]
-    # What is told of pages is what smaps counts.
+    # The reported page sizes equal the counts in smaps.
     assert not any(row["differ"] or not row["ends_alike"] for row in found["agree"])
     for row in found["gains"]:
         low, high = row["predicted"]

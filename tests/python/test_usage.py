@@ -288,7 +288,7 @@ def test_fish_really_completes(capsys: pytest.CaptureFixture[str], tmp_path: Pat
 def test_zsh_really_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["completion", "zsh"]) == 0
     (tmp_path / "_pagewalk").write_text(capsys.readouterr().out)
-    # It completes only what is typed at a terminal.
+    # zsh completes only input that is typed at a terminal.
     pid, terminal = pty.fork()
     if pid == 0:
         environment = {**os.environ, "TERM": "dumb", "COLUMNS": "200"}

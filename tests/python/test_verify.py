@@ -58,7 +58,7 @@ def agrees(document: dict[str, Any], pid: int) -> None:
         region = told.get(one.start)
         large = region["got"].get("2M", 0) if region else 0
         assert large == one.huge, (one, region)
-        # Files that others have open come in by themselves.
+        # Pages of files that other processes use may be loaded at any time.
         if region and one.kind in mappings.OWN:
             assert sum(region["got"].values()) == region["resident_bytes"], (one, region)
 

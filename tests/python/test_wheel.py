@@ -64,8 +64,8 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    # Always in one place, so that cargo compiles in place of what it compiled the last time. It
-    # takes a file for changed by its date, and all dates in a source distribution are one.
+    # The folder is always the same, so that cargo reuses its last build. Cargo detects changed
+    # files by their dates, and all files in a source distribution have one date.
     sources = TARGET / "wheel"
     shutil.rmtree(sources, ignore_errors=True)
     with tarfile.open(sdist) as archive:
