@@ -115,7 +115,7 @@ class Irix:
     def __init__(self, places: list[tuple[int, int, int]]) -> None:
         self.places = places
         self.mapped: dict[int, Attributes] = {}
-        # By first base page: how many base pages.
+        # For each page, by its first base page: the number of base pages.
         self.loaded: dict[int, int] = {}
         self.decided: dict[tuple[str, str, str], int] = {}
         self.upgraded: dict[str, int] = {}

@@ -40,7 +40,7 @@ def running(
             kind, _, place = process.stdout.readline().strip().partition(" ")
             found[kind] = int(place, 16) if place.startswith("0x") else -1
         assert "" not in found, (words, found)
-        # It takes a buffer for its input, and then waits.
+        # The program allocates a buffer for its input, and then waits.
         deadline = time.monotonic() + 10
         while "S" not in (Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2][:3]):
             assert time.monotonic() < deadline

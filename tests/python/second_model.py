@@ -191,7 +191,7 @@ class Page:
 class Space:
     def __init__(self) -> None:
         self.table: dict[tuple[int, int], Page] = {}
-        # By base page: which call mapped it, and the rights that it has since.
+        # For each base page: the call that mapped it, and its present rights.
         self.mapped: dict[int, tuple[int, int]] = {}
 
 

@@ -323,6 +323,6 @@ def test_attackers_end_and_the_kernel_does_not(kernels: dict[str, Path]) -> None
         is_well, said = boot(kernel, arch, f"scheme={scheme} {line}", processors, memory=memory)
         where = f"boot {number}: {arch}, {processors} processors, {memory} MiB, {scheme}, {line}"
         assert "the kernel has a defect" not in said, f"{where}: {said[-2000:]}"
-        # With little memory a program may be stopped; the kernel says so, and ends.
+        # If memory is small, the kernel may stop a program. It reports this and ends.
         is_small = any(word in said for word in ("too little memory", "needs more memory"))
         assert is_well or is_small or "frames=" in line or "memory=" in line, f"{where}: {said}"

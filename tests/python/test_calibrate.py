@@ -137,7 +137,7 @@ def test_what_no_knee_shows_is_fitted(
     monkeypatch.setattr(fit, "_WARMUP", 60_000)
     monkeypatch.setattr(fit, "CACHE_TIMES", (0.5, 1, 4))
     seen = see(curves(splinters))
-    # Caches that so short a run fills.
+    # These caches are small enough that a short run fills them.
     seen.caches[1:] = [(256 << 10, Spread(4, 4, 4)), (512 << 10, Spread(20, 20, 20))]
     ghz, last = seen.ghz.value, 512 << 10
     truth = fit.Fit(host, 4 * last, 500, 30, 0, (0, 0), ())
@@ -248,7 +248,7 @@ def test_gains_are_predicted_from_both_runs_and_from_the_time_that_is_known() ->
     assert known.hi == pytest.approx(alone.hi)
     # The measured time is longer than the model's time without overlap, so nothing overlaps.
     assert judge.informed(four, two, limits, 900.0).hi == pytest.approx(1 - 220 / 300 + 0.02)
-    # Instructions bound it from below.
+    # The number of instructions is a lower bound of the time.
     assert judge.Parts(20, 0, 10).cycles(5, 5) == 20
 
 

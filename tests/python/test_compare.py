@@ -79,7 +79,7 @@ def test_of_200_comparisons_with_itself_at_most_14_exclude_zero(kind: str) -> No
 def test_an_interval_is_that_of_the_sign_test() -> None:
     for count in range(6, 40):
         low, high = compare.interval(range(count))
-        # As many are left out on either side as the binomial distribution allows.
+        # On either side, the number of values that the binomial distribution allows is left out.
         assert low + high == count - 1
         missed = 2 * sum(comb(count, k) for k in range(int(low) + 1)) / 2**count
         wider = 2 * sum(comb(count, k) for k in range(int(low) + 2)) / 2**count
@@ -187,7 +187,7 @@ def test_the_kernels_own_counters_count_the_program_alone() -> None:
         except OSError as error:
             pytest.skip(f"perf_event_open: {error}")
         source = f"x = bytearray({megabytes} << 20)"
-        # The parent's own faults do not count.
+        # Faults of the parent itself are not counted.
         bytearray(32 << 20)
         outcome = launch.untraced([sys.executable, "-S", "-c", source], [])
         counted = perf.stop()["page_faults"]

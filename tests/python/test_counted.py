@@ -80,7 +80,8 @@ def ended(
     trace = document["trace"]
     for process in trace["processes"]:
         del process["pid"], process["began_ns"]
-    # What is counted has its place in the curves but for the entries of the first TLB.
+    # Counted accesses have their exact place in the curves, except within the entries of the first
+    # TLB.
     assert document.pop("advice")["lookups"] > 0
     return document, trace.pop("live"), run.stdout
 

@@ -88,7 +88,7 @@ def outcome(folder: Path, *arguments: object) -> tuple[dict[str, Any], dict[str,
     file = folder / "results.json"
     command = [sys.executable, "-m", "pagewalk", "run", "--quiet", "--json", file, "--force"]
     env = {**os.environ, "PYTHONHASHSEED": "0", "PERL_HASH_SEED": "0"}
-    # Some write binary data.
+    # Some programs write binary data.
     run = subprocess.run(
         [str(word) for word in (*command, *arguments)],
         check=False,

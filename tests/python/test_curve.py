@@ -38,7 +38,7 @@ def test_the_document_and_the_page_say_the_same() -> None:
         ("data", "4K"), ("data", "2M"), ("all", "4K"), ("all", "2M"),
     ]  # fmt: skip
     for one, curve in zip(made["curves"], curves, strict=True):
-        # The steps are the whole curve.
+        # The steps determine the whole curve.
         misses = dict(one["misses"])
         now = None
         for entries, expected in enumerate(curve.misses, 1):
@@ -55,7 +55,7 @@ def test_the_document_and_the_page_say_the_same() -> None:
     lines = summary("it", curves).splitlines()
     at = next(at for at, line in enumerate(lines) if re.search(r"4K +2M$", line))
     assert lines[at + 1].startswith("  1 entry ")
-    # How many entries are enough stands above the table.
+    # The number of entries that are enough is printed above the table.
     few = [entries for entries, misses in curves[1].steps() if misses <= curves[1].total / 100]
     said = " ".join(" ".join(lines[1:at]).split())
     assert f"loads and stores miss: more than 4096 of 4K, {few[0]} of 2M." in said

@@ -91,7 +91,7 @@ def test_families_give_what_they_give_by_themselves(name: str, tmp_path: Path) -
     options = ["record", "-q", "--engine", "native", "-o", trace, "--json", outcome, "--"]
     front = [sys.executable, "-m", "pagewalk", *options]
     recorded = subprocess.run([*front, *command], cwd=folders[1], capture_output=True, check=False)
-    # A program that a signal ends has ended with 128 and its number.
+    # If a signal ends a program, the exit status is 128 plus the number of the signal.
     status = alone.returncode if alone.returncode >= 0 else 128 - alone.returncode
     assert (recorded.returncode, recorded.stdout) == (status, alone.stdout), recorded.stderr
     told = json.loads(outcome.read_text())

@@ -49,7 +49,7 @@ NOT_RUN = {
 OUTPUTS = re.compile(
     r" (?:-o|--output|--html|--json|--graph|--flame|--svg|--png|--pdf|>) *([\w.-]*\w)"
 )
-# Stands for a server that runs: `redis-server` of redis, or postgres' process 4711.
+# This process represents a running server: `redis-server` of redis, or postgres' process 4711.
 SERVER = re.compile(r"(?<=pagewalk attach )(?:\$\(pgrep -x redis-server\)|4711)")
 SERVES = """
 volatile long cells[4096];
@@ -192,7 +192,8 @@ def test_an_example_runs(command: str, where: str, materials: Path, tmp_path: Pa
     assert done.returncode == 0, f"{where}: {done.stderr}"
     assert "error:" not in done.stderr, f"{where}: {done.stderr}"
     for file in written:
-        # Of several charts each is a file of its own: `join-map.svg` for `join.svg`.
+        # If there are several charts, each is written to its own file: `join-map.svg` for
+        # `join.svg`.
         stem, _, ending = file.rpartition(".")
         found = [tmp_path / file, *tmp_path.glob(f"{stem}-*.{ending}")]
         assert any(one.exists() and one.stat().st_size for one in found), f"{where}: {file}"

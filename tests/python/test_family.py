@@ -106,7 +106,7 @@ def test_a_recorded_pipeline_switches_as_arithmetic_says(
     # The parent waits for its children. Each time the pipe is full and there is more to write the
     # producer waits, and the consumer each time it is empty before the end. Then both end.
     fills = sizes[0] // capacity
-    # No quantum ends a turn, so that nothing else does.
+    # The quantum is so long that it ends no turn, so only waits and ends do.
     switches = run(pagewalk, f"mix:quantum=1G,pipe={capacity // K}K,{trace}")["switches"]
     assert switches["by_cause"] == {"blocked": 1 + 2 * (fills - 1), "ended": 2, "quantum": 0}
     assert switches["unexplained"] == 0
@@ -136,7 +136,7 @@ def test_a_live_family_counts_what_its_recording_does(pagewalk, compiled, tmp_pa
     for what in ("tlbs", "walks"):
         assert live[what] == stored[what], what
     assert len(live["trace"]["processes"]) == 4
-    # A region says whose it is: several processes have a stack.
+    # The name of a region includes its process, since several processes have a stack.
     for results in (live, stored):
         names = {region["name"] for region in results["regions"]}
         stacks = {
@@ -229,7 +229,7 @@ with socket.socket(socket.AF_UNIX) as server:
     # Of a socket's call it is known only how long it took, here or there less than a wait's 20 us.
     assert switches["order"] == "blocking" and switches["by_cause"]["blocked"] >= 3
     assert switches["by_cause"]["ended"] >= 3
-    # The report shows both.
+    # The report shows both kinds of switches.
     processes, causes = tables.processes(data), tables.switches(data)
     assert processes is not None and causes is not None
     assert [row[1] for row in processes.rows] == [

@@ -83,7 +83,7 @@ def test_a_storm_on_one_processor_and_bugs_in_it(built, storm, pagewalk, tmp_pat
 
 
 SYSTEMS = {
-    # Everything that changes page tables that others use.
+    # The program makes all calls that change page tables which others use.
     "storm on two": ({"cpus": 2}, ["{storm}", "400", "3"]),
     "boot": ({"boot": True}, ["true"]),
     "boot of two": ({"boot": True, "cpus": 2}, ["true"]),

@@ -72,7 +72,7 @@ def test_what_people_see_is_what_papers_have(swept: Sweep, tmp_path: Path) -> No
         ["16", "64K"], ["16", "1M"], ["32", "64K"], ["32", "1M"]
     ]  # fmt: skip
     assert all(line.endswith(r" \\") and line.count(" & ") == 3 for line in body)
-    # Long names of columns are in lines below each other, or the table is wider than the page.
+    # Long column names are broken into several lines; otherwise the table is wider than the page.
     assert r"\shortstack[r]{misses per\\1000\\accesses}" in lines[4] and lines[4].count(" & ") == 3
     swept.save(tmp_path / "s.md")
     table = (tmp_path / "s.md").read_text().splitlines()[2:]
@@ -100,7 +100,7 @@ def test_names_are_text_to_spreadsheets_latex_and_markdown(tmp_path: Path) -> No
     text = latex(made().shown())
     for command in (r"\textbackslash{}", r"\{", r"\_", r"\%", r"\&", r"\#", r"\textasciicircum{}"):
         assert command in text
-    # What is not escaped would end the row, or begin a comment.
+    # Unescaped characters would end the row or begin a comment.
     row = text.splitlines()[6]
     assert row.endswith(r" & 1 \% \\") and row.replace(r"\&", "").count("&") == 1
     assert r"\<b\>\*\[x\]" in markdown(made().shown())

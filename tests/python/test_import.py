@@ -172,7 +172,7 @@ def test_a_run_of_a_file_a_pipe_and_the_stored_trace_agree(pagewalk, tmp_path: P
     names = []
     for document in (stored, direct, piped):
         trace = document.pop("trace")
-        # A pipe is read once: advice is made on the way.
+        # A pipe can be read only once, so the advice is computed during this reading.
         assert document.get("advice") is not None
         names.append(trace["name"])
         if document is direct:

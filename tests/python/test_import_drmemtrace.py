@@ -32,7 +32,7 @@ FETCH, LOAD, STORE = "fetch", "load", "store"
 
 BEFORE = start(5, 5) + time(100) + call(MMAP, [0, 1 << 20, 3, 0x22, 0, 0], HEAP)
 FIRST = instruction(0x1000) + load(HEAP) + instruction(0x1004, 3) + store(HEAP + 4096, 16)
-# A string instruction repeats itself and is not fetched again; a prefetch is no access.
+# A repeated string instruction is not fetched again, and a prefetch is not an access.
 REPEATED = record(29, 3, 0x1004) + load(HEAP + 8) + record(2, 1, HEAP) + instruction(0x2000, 2)
 AFTER = call(MUNMAP, [HEAP, 1 << 20], 0) + end(5)
 WHOLE = BEFORE + FIRST + time(110) + REPEATED + AFTER
@@ -119,7 +119,8 @@ BY_SCHEDULE = [(5, 100), (6, 110), (9, 120), (9, 130), (5, 130), (6, 130), (5, 1
             BY_SCHEDULE,
         ),
         (
-            # A member a processor; sorted by time, and by thread where times agree.
+            # There is one member per processor. Entries are sorted by time, and by thread if times
+            # are equal.
             ("cpu_schedule.bin.zip", zipped(schedule(*BY_TIME[::2]), schedule(*BY_TIME[1::2]))),
             ["--interleave", "schedule"],
             BY_TIME,

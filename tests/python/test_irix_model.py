@@ -31,7 +31,7 @@ def test_sizes_are_those_of_a_model(seed: int, tmp_path: Path) -> None:
     start = irix_model.FIRST
     while start < irix_model.FIRST + irix_model.Program.pages * irix_model.BASE:
         end = start + chance.choice([16, 64, 256, 700, 1024]) * irix_model.BASE
-        # A rule that nothing was mapped for is an error.
+        # A rule to which no mapping corresponds is an error.
         is_mapped = any(
             step.number == irix_model.MMAP and step.start < end and start < step.start + step.length
             for step in program.steps

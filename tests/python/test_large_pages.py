@@ -265,7 +265,7 @@ def test_the_rules_are_those_of_the_kernel_that_runs(tmp_path: Path) -> None:
         ("locked-later", "hugepage"),
         ("thread-stack", "hugepage"),
     ):
-        # What adjoins a mapping may be joined to it, and have large pages too.
+        # The kernel may merge adjacent mappings, which can then have large pages too.
         assert found[name, request] >= 16, (name, request, ran)
     assert found["stack", "hugepage"] >= 2, ran
     for name, request in (

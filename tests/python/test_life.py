@@ -92,7 +92,8 @@ def compare_with_each_alone(trace: Path) -> None:
     alone = [run(trace, process=str(one["pid"])) for one in processes]
     files = [data["manager"]["bytes"]["file"] for data in alone]
     cached = whole["manager"]["bytes"]["file"]
-    # Nothing leaves memory here, and no page is read twice; some that calls write are not read.
+    # No page is evicted here, so no page is read twice. Some pages that calls write need not be
+    # read.
     assert whole["manager"]["faults"]["disk"] * 4096 <= cached
     assert whole["manager"]["work"]["reads"] * 4096 <= cached
     assert max(files) <= cached < sum(files)

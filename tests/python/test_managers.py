@@ -26,7 +26,8 @@ def test_every_manager_runs_or_says_why_not(found: Managed) -> None:
     ran = [row.manager for row in table.rows]
     assert sorted([*ran, *table.refused]) == sorted(kind.name for kind in KINDS)
     assert ran[0] == "base"
-    # A generator's memory is no program's data, which irix is to have large pages for.
+    # The memory of a generator is not named as a program's data, so the rules for irix do not apply
+    # to it.
     assert list(table.refused) == ["irix, data=2M"]
     assert "no mapping is data" in table.refused["irix, data=2M"]
 
@@ -41,7 +42,7 @@ def test_rows_agree_with_each_other(found: Managed) -> None:
         assert row["memory_bytes"] >= mapped
     base = rows["base"]
     assert rows["freebsd"]["bloat_bytes"] >= base["bloat_bytes"] == 0
-    # Where no block is free, pages that are only read take no memory with linux.
+    # Under `linux`, pages that are only read take no memory if no block is free.
     always, madvise = (rows[f"linux, {name}"]["bloat_bytes"] for name in ("always", "madvise"))
     assert 0 > always >= madvise
     assert base["large_share"] == 0 and base["why"].keys() == {"policy-asks-base"}
@@ -141,7 +142,7 @@ def test_the_headline_names_winners_where_there_are_some(
 ) -> None:
     rows = [
         {"manager": "base", "large_share": 0.0, "tlb_misses": 9, "settings": []},
-        # As few misses, in a system that the reader may not have.
+        # This manager has equally few misses, but belongs to a system that the reader may not have.
         {"manager": "irix", "large_share": 0.0, "tlb_misses": misses, "settings": []},
         {
             "manager": "linux",

@@ -121,7 +121,7 @@ def test_a_recording_keeps_its_native_run_and_results_tell_of_it(tmp_path: Path)
     assert b"ms of your" in whole.stdout, whole.stderr
     window = pagewalk("run", "wc.pwt", "--skip", "100", folder=tmp_path)
     assert b"no milliseconds of translation: the results are of a part" in window.stdout
-    # Another trace of that name is not its recording.
+    # A different trace with this name is not the recording of the run.
     (tmp_path / "other.native.json").write_bytes((tmp_path / "wc.native.json").read_bytes())
     pagewalk("generate", "strided", "--accesses", "1000", "-o", "other.pwt", folder=tmp_path)
     assert natively.stored(Trace(tmp_path / "other.pwt")) is None

@@ -212,7 +212,7 @@ def test_the_summary_of_a_run_reads_no_debug_information(
     program = compiled(THREE, "-g", "-O1", name="unread")
     trace = program.with_name("unread.pwt")
     Recording([str(program)]).record(trace)
-    # A file that is gone is missed by whoever looks for names.
+    # If a file has been removed, names in it cannot be found.
     program.unlink()
     for more, looks in (([], False), (["--by", "function"], True)):
         assert main(["run", str(trace), "-m", "tlb-only", *more]) == 0
@@ -285,7 +285,7 @@ def test_an_address_is_of_the_site_that_has_it(compiled: Compile) -> None:
     program = compiled(REUSE, "-g", "-O1", name="reuse")
     results = recorded(program, "opteron-2008", allocations=True)
     sites = misses(results, "site")
-    # What the program frees, and what `realloc` moves.
+    # These are the blocks that the program frees and those that `realloc` moves.
     assert Trace(program.with_suffix(".pwt")).info()["events"]["free"] >= 2
     pages = (4 << 20) // 4096
     # The TLB has 512 entries: each pass over 1024 pages misses on all, and so does the copy.

@@ -89,7 +89,7 @@ def test_instructions_are_those_of_what_was_done() -> None:
     assert bench.walk(space, [PAGE]).instructions == 44 - 6
     less = bench.protect(space, [(PAGE, PAGE)], READ)
     assert less.instructions == 60 + 3 + 7 + 5 * less.reads + 2 * less.writes
-    # What is allowed to more needs no flush.
+    # Adding rights needs no flush.
     more = bench.protect(space, [(PAGE, PAGE)], READ | WRITE)
     assert more.instructions == 60 + 3 + 5 * more.reads + 2 * more.writes
 

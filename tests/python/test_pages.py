@@ -49,7 +49,7 @@ def recorded(program: Path, words: tuple[str, ...], trace: Path) -> Iterator[dic
             found[kind] = int(place, 16)
         children = Path(f"/proc/{recorder.pid}/task/{recorder.pid}/children").read_text()
         (pid,) = map(int, children.split())
-        # It waits for the end of its input.
+        # The program waits for the end of its input.
         deadline = time.monotonic() + 20
         while "S" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]:
             assert time.monotonic() < deadline
@@ -72,7 +72,7 @@ def sizes(pid: int, one: mappings.Mapping, *, small: bool) -> dict[str, int]:
     if folios is None:
         rest = sum(part.end - part.start for part in ranges if not part.huge)
         folios = {4096: rest} if rest else {}
-    # A folio of 2M that base pages map is in base pages.
+    # A folio of 2M that is mapped by base pages counts as base pages.
     for size, bytes_ in folios.items():
         name = f"{size >> 10}K" if size < 1 << 20 else "4K" if size >= 2 << 20 else f"{size >> 20}M"
         found[name] = found.get(name, 0) + bytes_
@@ -117,7 +117,7 @@ def test_page_sizes_are_those_that_the_kernel_gave(
     if mode == "always":
         assert large >= 40 << 20
     if mode == "never":
-        # Files and shared memory have knobs of their own.
+        # Separate settings apply to files and shared memory.
         assert not any("2M" in seen[one.start] for one in mapped if one.kind in mappings.OWN)
     if mode == "64K":
         plain = next(one for one in mapped if one.start == places["plain"])

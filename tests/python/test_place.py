@@ -90,7 +90,7 @@ def test_memory_of_each_kind_becomes_large(
     [rule] = found["rules"]
     assert rule["large_bytes"] >= least * MIB, (rule, done.stderr)
     assert rule["failed"] == 0 and rule["mappings"] >= 1
-    # What the launcher counted is what the pages of the regions say at the end.
+    # The launcher's counts equal the page sizes of the regions at the end.
     region = max(
         (one for one in found["regions_of"][0]["regions"] if rule["rule"] in one["by"]),
         key=lambda one: one["got"].get("2M", 0),
@@ -224,7 +224,7 @@ def test_a_rule_for_nothing_is_told_and_can_be_required(
     for words in (["unaligned:2"], ["unaligned:6"], ["against:8"]):
         _, done = placed("mmap=2M", [programs["dynamic"], *words, "exit:0"], tmp_path, "--require")
         assert done.returncode == UNMET, words
-    # A program that failed itself says that.
+    # If the program itself has failed, its own message says so.
     _, done = placed("lib nosuch.so=2M", ["sh", "-c", "exit 9"], tmp_path, "--require")
     assert done.returncode == 9
 
@@ -257,7 +257,7 @@ def test_what_lies_beside_an_aligned_table_is_not_missing(tmp_path: Path) -> Non
     [rule] = found["rules"]
     assert rule["large_bytes"] == 64 * MIB < rule["resident_bytes"], rule
     assert rule["missing_bytes"] == 0 and done.returncode == 0, (rule, done.stderr)
-    # Of another table the ends have room for a page.
+    # The two ends of another table have room for a large page.
     found, done = placed("mmap=2M", [compiled(tmp_path), "unaligned:6", "exit:0"], tmp_path)
     assert found["rules"][0]["missing_bytes"] == 2 * MIB
 
@@ -503,7 +503,7 @@ def test_a_program_with_a_filter_of_its_own_is_left_alone(tmp_path: Path) -> Non
 import ctypes, mmap, struct
 libc = ctypes.CDLL(None, use_errno=True)
 assert libc.prctl(38, 1, 0, 0, 0) == 0
-# A filter that ends the process for madvise.
+# The filter ends the process if it calls madvise.
 steps = [0x20, 0, 0, 0, 0x15, 0, 1, 28, 6, 0, 0, 0, 6, 0, 0, 0x7fff0000]
 filter_ = struct.pack("<" + "HBBI" * 4, *steps)
 kept = ctypes.create_string_buffer(filter_)
@@ -546,7 +546,7 @@ def refuses_by_name(folder: Path) -> None:
     own = folder / "setuid-id"
     shutil.copy(shutil.which("id") or "/usr/bin/id", own)
     own.chmod(0o4755)
-    # Another user, who may look into the folders that this test uses.
+    # The test needs another user who can read the folders that it uses.
     look = [f"--{one}-caps=+dac_read_search" for one in ("inh", "ambient")]
     nobody = ["setpriv", "--reuid=65534", "--clear-groups", *look]
     nobody += [sys.executable, "-m", "pagewalk", "place", "heap=2M", "--"]
@@ -598,7 +598,7 @@ def test_a_process_is_collapsed_without_rights_by_calls_of_its_own(
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0 and "mmap = 2M: 8 MiB made large" in done.stderr, done
-    # It waits for its input as before, and ends with it.
+    # The program waits for its input, and ends when the input ends.
     process.communicate("", timeout=60)
     assert process.returncode == 0
 

@@ -159,7 +159,7 @@ def test_a_source_that_is_not_there_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_missing_tool_is_named_with_its_package(tmp_path: Path) -> None:
-    # Everything that is here, but ninja.
+    # The folder has all installed tools except ninja.
     few = tmp_path / "bin"
     few.mkdir()
     for folder in os.environ["PATH"].split(":"):

@@ -113,7 +113,7 @@ def test_a_live_run_counts_what_a_stored_one_does(
         max(region["pages"] for region in document["regions"]) for document in (counted, stored)
     ]
     assert touched[0] == touched[1] and 1024 <= touched[0] < 1040
-    # One more argument on the stack is all that differs between the two.
+    # The two runs differ only by one more argument on the stack.
     for kind, number in stored["accesses"].items():
         assert counted["accesses"][kind] == pytest.approx(number, rel=0.05)
 
@@ -183,7 +183,7 @@ def test_a_recording_is_one_file_with_all_its_processes(pagewalk, tmp_path: Path
     assert all(
         process["parent_accesses"] > 0 for process in info["processes"] if "parent" in process
     )
-    # One of them alone, by name and by number.
+    # A single process is selected, by its name and by its number.
     alone = json.loads(pagewalk("info", trace, "--json", "--process", "true").stdout)
     number = outcome["processes"][2]
     assert sum(alone["accesses"].values()) == number["accesses"]
@@ -192,7 +192,7 @@ def test_a_recording_is_one_file_with_all_its_processes(pagewalk, tmp_path: Path
     assert sum(one["accesses"].values()) == number["accesses"]
     assert sum(all_["accesses"].values()) == outcome["accesses"]
     assert len(all_["trace"]["processes"]) == 3
-    # What means none, or several.
+    # These values match no process or several.
     for wanted, words in (
         ("cc1", "no process `cc1`; its processes are "),
         ("ls", "2 processes are called"),
@@ -264,7 +264,7 @@ def test_a_long_command_is_shortened(pagewalk, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_us_alone_reaches_the_program(number: signal.Signals, tmp_path: Path) -> None:
-    # Where there is no terminal SIGHUP may be ignored.
+    # Without a terminal, SIGHUP may be ignored.
     process = subprocess.Popen(
         ["env", "--default-signal=HUP", sys.executable, "-m", "pagewalk", "record",
          "-o", tmp_path / "t.pwt", "--", "sleep", "60"],

@@ -52,7 +52,7 @@ def test_the_page_shows_the_record_that_is_kept() -> None:
     ran: list[dict[str, Any]] = found["programs"]
     assert [one["name"] for one in ran] == [one["name"] for one in programs.listed()["program"]]
     assert programs.counts(ran) == found["counts"]
-    # What is promised of programs recorded natively.
+    # The properties that the handbook states for natively recorded programs.
     assert len(ran) >= 60 and sum(bool(one["kind"]) for one in ran) >= 20
     assert found["counts"]["other"] == 0 and 20 * found["counts"]["qemu"] <= len(ran)
 

@@ -157,7 +157,7 @@ def test_the_map_keeps_every_miss_and_its_region() -> None:
 def test_the_map_counts_for_each_region_what_is_its_own() -> None:
     document = copy.deepcopy(sample.document())
     owners = document["map"]["owners"]
-    # The end of the first region's last granule is another's.
+    # The last part of the first region's last granule belongs to another region.
     granule, first, misses = owners[0]
     other = next(owner for _, owner, _ in owners if owner != first)
     owners[:1] = [[granule, first, misses - misses // 3], [granule, other, misses // 3]]

@@ -58,7 +58,7 @@ def case(seed: int) -> tuple[second_model.Layout, str, Program]:
         chance.choice([0, 1, 2, 8]),
     )
     if policy in ("lru", "generation"):
-        # As many tags as processors at least.
+        # There must be at least as many tags as processors.
         bits = max(bits, 2)
     layout = second_model.Layout(
         processors=processors,

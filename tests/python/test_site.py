@@ -11,14 +11,15 @@ from mkdocs.config import load_config
 import pagewalk
 
 ROOT = Path(__file__).parents[2]
-# Ten minutes for somebody who reads four words a second.
+# The limit is ten minutes for a reader who reads four words per second.
 WORDS_MAX = 2400
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    # Strict: a link or an anchor that leads nowhere, or a page that no menu names, ends it.
+    # The build is strict: it fails at a link or an anchor without a target, and at a page that is
+    # in no menu.
     build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True))
     return folder
 

@@ -84,7 +84,7 @@ def test_a_confined_program_runs_small(program: Path, tmp_path: Path) -> None:
     spaces = results.data["small_spaces"]
     assert (spaces["small"], spaces["promoted"]) == (1, 0)
     assert spaces["copies"] >= 2  # Its code and data; the block, which lies behind its stack.
-    # In a slot that is smaller than what it has reserved it becomes large.
+    # If the slot is smaller than the memory that the program has reserved, the space becomes large.
     few = Machine("pentium4", ["os.small.slot=256M"])
     wide = record([str(program), "200"], tmp_path / "w.pwt", small=1 << 30)
     outgrown = few.run(wide, check=True).data

@@ -94,7 +94,7 @@ def test_text_is_one_screen_and_the_page_has_all_events() -> None:
     stat = of_document(Machine("epyc-9005").run(SPEC).data)
     shown = events.summary(stat)
     assert len(shown.splitlines()) <= 30 and max(map(len, shown.splitlines())) <= 80
-    # The sum and what takes most of it stand first.
+    # The sum and its largest part are shown first.
     first = " ".join(shown.split("\n\n")[0].split())
     assert "All together" in first and "Of these, " in first
     most = max(

@@ -138,14 +138,14 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Monk
         sweep(SPEC, "opteron-2008", vary=VARY, output=output, designs_per_pass=2)
     part = tmp_path / "s.parquet.part"
     assert len(part.read_text().splitlines()) == 4 and not output.exists()
-    # A kill in the middle of a line costs that line.
+    # If the process is killed while it writes a line, only this line is lost.
     part.write_text(part.read_text()[:-20])
     ran.clear()
     table = sweep(SPEC, "opteron-2008", vary=VARY, output=output, designs_per_pass=2)
     assert ran == [2, 1]
     assert table.equals(whole) and pq.read_table(output).equals(whole.table)
     assert not part.exists()
-    # Another trace shares no row, nor does another machine.
+    # A sweep of another trace or of another machine reuses no row.
     ran.clear()
     monkeypatch.setattr(passes.Task, "outcomes", outcomes)
     other = sweep(SPEC.replace("seed=2", "seed=3"), "opteron-2008", vary=VARY)
@@ -200,7 +200,7 @@ def test_a_cluster_gives_the_same_table() -> None:
     ):
         executor = client.get_executor()
         spread = sweep(SPEC, "opteron-2008", vary=VARY, executor=executor, designs_per_pass=2)
-        # A worker that is killed in the middle of its work.
+        # One worker is killed while it works.
         worker = min(client.run(os.getpid).values())
         killer = threading.Timer(0.2, os.kill, (worker, signal.SIGKILL))
         killer.start()
@@ -486,7 +486,7 @@ def test_designs_are_sorted_and_cut_for_people_alone(pagewalk, tmp_path: Path) -
     assert table.rows[0][3].exact == best
     keyed = sheet(made, View("tlb.l2d.entries")).table
     assert keyed is not None and [row[1] for row in keyed.rows[:3]] == ["16", "16", "32"]
-    # Sizes are sorted as sizes.
+    # Sizes are sorted by value and not as text.
     sized = sheet(made, View("cache.l2.size")).table
     assert sized is not None and [row[2] for row in sized.rows[:6]] == ["64K"] * 3 + ["1M"] * 3
     wrong = pagewalk(*command, "--sort", "miss")

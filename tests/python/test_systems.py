@@ -199,7 +199,8 @@ def test_a_command_in_a_system(built, pagewalk, tmp_path: Path) -> None:
 
 
 CHECKED = {
-    # Programs, files and pipes; then large pages and all that a page table can be made to do.
+    # The command runs programs and uses files and pipes; then it uses large pages and all other
+    # features of page tables.
     "boot": (True, 1, ["true"]),
     "one processor": (False, 1, ["{pages}", "3", "{seed}", "/tmp/pages"]),
     "two processors": (

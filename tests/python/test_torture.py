@@ -215,7 +215,7 @@ def test_stores_in_translated_code_record_what_callbacks_record(
     command = torture_command(words)
     traces = []
     for options in (["--engine", "qemu"], ["--callbacks"]):
-        # What the first run writes is not there for the second.
+        # Each run has its own folder, so that the second run finds no files of the first.
         folder = folder_with_texts(tmp_path / str(len(traces)))
         traces.append(tmp_path / f"{folder.name}.pwt")
         recording = ["record", "-q", "-o", traces[-1], *options, "--", *command]
@@ -272,7 +272,7 @@ def test_whatever_is_killed_the_engine_leaves_nothing_behind(
         assert left <= ({"t.pwt", "t.pwt.part"} if how == signal.SIGKILL else {"t.pwt"}), left
         for path in folder.iterdir():
             info = pagewalk("info", "--keep-going", "--json", "-", path)
-            # A file that was killed before its first chunk has nothing to say.
+            # If the recording is killed before its first chunk, its file has no accesses.
             assert info.returncode == 0 or how == signal.SIGKILL, f"{how}: {info.stderr}"
             assert "Traceback" not in info.stderr
         assert ends(mark), "what was recorded does not end"

@@ -38,11 +38,11 @@ def region(start: int, large: int, base: int, why: int) -> dict[str, Any]:
     ("told", "differs"),
     [
         (region(0, 8 * MIB, MIB, MIB), False),
-        # Between what smaps counted before and behind it.
+        # The number lies between the counts of smaps before and after the snapshot.
         (region(0, 10 * MIB, MIB, MIB), False),
         (region(0, 14 * MIB, MIB, MIB), True),
         (region(0, 8 * MIB, 9 * MIB, 9 * MIB), True),
-        # Bytes without a large page and without a reason.
+        # Some bytes have neither a large page nor a reason.
         (region(0, 8 * MIB, MIB, 0), True),
     ],
 )
@@ -56,7 +56,7 @@ def test_a_region_that_is_not_told_has_no_large_pages() -> None:
     for large, differs in ((0, False), (2 * MIB, True)):
         both = [mapped(0, large, 4 * MIB)]
         assert bool(twelve.agreement([], both, both)["differ"]) == differs
-    # What was unmapped meanwhile is not compared.
+    # Mappings that were removed in the meantime are not compared.
     assert twelve.agreement([], [mapped(0, 2 * MIB, 2 * MIB)], [])["regions"] == 0
 
 

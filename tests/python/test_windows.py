@@ -101,7 +101,7 @@ def test_a_window_of_instructions_ends_with_their_block(
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "killed when its window had ended" in done.stderr
     assert stores(windowed, tmp_path / "e.pwt") == counts
-    # One that has ended by itself before that keeps its status.
+    # If a program ends by itself before it is killed, its exit status is kept.
     done = pagewalk(
         "record", "-o", tmp_path / "f.pwt", *window, "--end-with-window", "--", "sh", "-c", "exit 7"
     )
