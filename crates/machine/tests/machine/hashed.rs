@@ -303,7 +303,7 @@ fn what_is_wrong_is_said() {
         (&["os.mosaic={}", "os.eager_paging=true"], "os.mosaic: os.eager_paging, which chooses"),
         (&["os.mosaic.front_yard=0"], "os.mosaic: a front yard of 0 frames"),
         (&[MOSAIC], "tlb.l2d.blocks.kind: TLB entries of kind mosaic need an allocator"),
-        (&["restseg={}"], "restseg: memory has no restrictive segments"),
+        (&["restseg={}"], "restseg: [restseg] searches restrictive segments, but memory has none"),
         (
             &["os.utopia={}", "restseg.ways=3"],
             "restseg.filter_lines: 8 entries do not divide into sets",
