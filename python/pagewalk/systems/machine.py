@@ -60,6 +60,18 @@ def qemu() -> Path:
     return path
 
 
+def common(memory: int, cpus: int, firmware: Path) -> list[str]:
+    """QEMU's arguments for a machine with so much memory and so many processors."""
+    line = [
+        "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+        "-machine", "pc", "-accel", "tcg,thread=single", "-cpu", PROCESSOR,
+        "-m", f"{memory >> 20}M", "-smp", str(cpus),
+        "-rtc", "base=2020-01-01,clock=vm",
+        "-L", str(qemu().parent), "-bios", str(firmware),
+    ]  # fmt: skip
+    return line + (["-icount", ICOUNT] if cpus == 1 else [])
+
+
 @dataclass(frozen=True)
 class Machine:
     """A machine, without its disks."""
@@ -75,19 +87,10 @@ class Machine:
 
         `how` is passed to the guest's script and selects what the script runs.
         """
-        folder = qemu().parent
-        line = [
-            "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-            "-machine", "pc", "-accel", "tcg,thread=single", "-cpu", PROCESSOR,
-            "-m", f"{self.memory >> 20}M", "-smp", str(self.cpus),
-            "-rtc", "base=2020-01-01,clock=vm",
-            "-L", str(folder), "-bios", str(self.packages.firmware),
-            "-kernel", str(self.packages.kernel), "-initrd", str(self.initrd),
-            "-append", f"{APPEND} pagewalk={how} {self.append}".strip(),
-        ]  # fmt: skip
-        if self.cpus == 1:
-            line += ["-icount", ICOUNT]
-        return line
+        append = f"{APPEND} pagewalk={how} {self.append}".strip()
+        line = common(self.memory, self.cpus, self.packages.firmware)
+        line += ["-kernel", str(self.packages.kernel), "-initrd", str(self.initrd)]
+        return [*line, "-append", append]
 
     def key(self) -> str:
         """A hash of all properties of the machine."""
@@ -160,6 +163,16 @@ class Session:
             with suppress(OSError):
                 one.close()
 
+    def ended(self) -> None:
+        """Called when QEMU has ended. Reads the rest of the serial line."""
+        self.let_go()
+        self._reader.join(timeout=10)
+
+    @property
+    def written(self) -> bytes:
+        """The last MiB that the guest wrote to the serial line."""
+        return bytes(self._said)
+
     @property
     def serial(self) -> str:
         """The text that the guest wrote to the serial line."""
@@ -227,6 +240,16 @@ class Session:
         until = time.monotonic() + PATIENCE
         while self._message(until).get("event") != "STOP":
             pass
+
+    def reason(self) -> str:
+        """Waits until the machine ends. Returns the reason that QEMU's monitor names, if any."""
+        while True:
+            try:
+                message = self._message(float("inf"))
+            except WorkError:
+                return ""
+            if message.get("event") == "SHUTDOWN":
+                return str(message["data"]["reason"])
 
     def save(self, to: Path) -> None:
         """Writes a snapshot."""
