@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from pagewalk import Error, Machine, Trace
-from pagewalk.systems import alone, machine, packages
-from pagewalk.systems.alone import KernelRecording, segments
+from pagewalk import Error
+from pagewalk.systems import alone, guest
+from pagewalk.systems.alone import KernelRecording, image
 
 ROOT = Path(__file__).resolve().parents[2]
 FULL = "PAGEWALK_TORTURE" in os.environ
@@ -39,6 +39,7 @@ SMALL = """
 _start:
     mov ecx, 1000
     .byte 0x0f, 0x1f, 0x84, 0x00, 1, 0x00, 0x57, 0x50
+    jmp work
     .type work, @function
 work:
     mov eax, [number]
@@ -52,18 +53,9 @@ END
     .data
 number: .long 0
 """
+BEGIN, NOTHING = guest.marker_bytes(guest.BEGIN), guest.marker_bytes(0)
+KINDS = ("fetch", "load", "store")
 ENDS = {"well": "mov al, 16\n out 0xf4, al", "reset": "lidt [number]\n int3"}
-
-
-@pytest.fixture(scope="session")
-def machines() -> None:
-    """Skips a test where the QEMU for whole systems, or what a kernel alone needs, is missing."""
-    try:
-        machine.qemu()
-        packages.firmware()
-        packages.option_rom()
-    except Error as error:
-        pytest.skip(str(error))
 
 
 def built_kernel() -> Path:
@@ -102,20 +94,26 @@ def elf(*, notes: bytes, of: int = 62, bits: int = 2) -> bytes:
 def note(owner: bytes, kind: int) -> bytes:
     """A note with a description of four bytes."""
     name = owner + b"\0"
-    return struct.pack("<III", len(name), 4, kind) + name.ljust(-(-len(name) // 4) * 4, b"\0") + b"1234"
+    return (
+        struct.pack("<III", len(name), 4, kind)
+        + name.ljust(-(-len(name) // 4) * 4, b"\0")
+        + b"1234"
+    )
 
 
 PVH = note(b"GNU", 3) + note(b"Xen", 18)
 
 
-def test_segments_are_whole_pages(tmp_path: Path) -> None:
+def test_an_image_has_segments_of_whole_pages(tmp_path: Path) -> None:
     file = tmp_path / "kernel"
     file.write_bytes(elf(notes=PVH))
     assert alone.is_elf(file) and not alone.is_elf(tmp_path / "none")
-    assert segments(file) == [
+    found = image(file)
+    assert found.segments == [
         (0xFFFFFFFF80000000, 0x2000, 1 | 4, 0x1000),
         (0xFFFFFFFF80002000, 0x1000, 1 | 2, 0x2000),
     ]
+    assert found.entry == 0x34333231 and not found.has_marker
 
 
 @pytest.mark.parametrize(
@@ -134,7 +132,7 @@ def test_a_file_that_qemu_cannot_boot_is_a_line(
     file = tmp_path / "kernel"
     file.write_bytes(content)
     with pytest.raises(Error, match=said):
-        segments(file)
+        image(file)
     done = pagewalk("record", "--system", "--kernel", file, "-o", tmp_path / "t.pwt")
     assert done.returncode == 2 and f"--kernel {file}: {said}" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("pagewalk: error: ")
@@ -149,7 +147,7 @@ def test_damaged_files_are_an_error(tmp_path: Path) -> None:
             damaged[made.randrange(4, len(damaged))] = made.randrange(256)
         file.write_bytes(bytes(damaged[: made.randrange(4, len(damaged) + 1)]))
         try:
-            segments(file)
+            image(file)
         except Error as error:
             assert "\n" not in str(error)
 
@@ -159,7 +157,7 @@ def test_flags_that_a_kernel_alone_does_not_have(pagewalk, tmp_path: Path) -> No
     file.write_bytes(elf(notes=PVH))
     for flags, said in (
         (["--with", "x"], "is booted alone: leave --with out"),
-        (["--memory", "1M"], "--memory: a guest has 16.0 MiB to"),
+        (["--memory", "1M"], "--memory: a guest has 16 MiB to"),
         (["--cpus", "9"], "--cpus 9: a guest has 1 to 8 processors"),
     ):
         done = pagewalk("record", "--system", "--kernel", file, *flags, "-o", tmp_path / "t.pwt")
@@ -167,20 +165,34 @@ def test_flags_that_a_kernel_alone_does_not_have(pagewalk, tmp_path: Path) -> No
 
 
 @needs_assembler
-def test_markers_of_a_kernel_begin_and_end_the_recording(machines, pagewalk, tmp_path: Path) -> None:
-    file, counts = small_kernel(tmp_path, "well"), []
-    for flags in ([], ["--boot"]):
-        trace, told = tmp_path / "t.pwt", tmp_path / "t.json"
-        done = pagewalk(
-            "record", "--system", "--kernel", file, *flags, "-f", "-o", trace, "--json", told
-        )
+def test_what_is_recorded_of_a_kernel(machines, pagewalk, tmp_path: Path) -> None:
+    file = small_kernel(tmp_path, "well")
+    whole = file.with_name("without-markers.elf")
+    whole.write_bytes(file.read_bytes().replace(BEGIN, NOTHING))
+    found = {}
+    for kernel, flags in ((file, []), (whole, []), (file, ["--boot"])):
+        trace = tmp_path / f"{kernel.stem}{''.join(flags)}.pwt"
+        done = pagewalk("record", "--system", "--kernel", kernel, *flags, "-o", trace)
         assert (done.returncode, done.stdout) == (33, "k"), done.stderr
-        counts.append(json.loads(told.read_text()))
-    [between, all_] = counts
-    assert 2000 <= between["accesses"] < all_["accesses"]
-    # It is in the lower half, and has the names of its symbols there.
-    found = Machine("epyc-9005", []).run(Trace(trace)).data
-    assert any(region["name"].endswith(file.name) for region in found["regions"]), found["regions"]
+        found[trace.stem] = json.loads(pagewalk("info", trace, "--json").stdout)
+    between, alone_, boot = (found[name] for name in ("well", "without-markers", "well--boot"))
+    [data] = [
+        region["accesses"]
+        for region in between["regions"]
+        if region["rights"] == "rw-" and region["pages"]
+    ]
+    assert data == {"fetch": 0, "load": 1000, "store": 1000}
+    # Without a marker that begins it, the recording begins with the kernel; `--boot` adds firmware.
+    counts = [
+        sum(region["accesses"][kind] for region in one["regions"] for kind in KINDS)
+        for one in (between, alone_, boot)
+    ]
+    assert counts == sorted(counts) and counts[2] > 100_000, counts
+    assert "from the kernel's first marker" in between["header"]["notes"][0]
+    assert "from the kernel's first instruction" in alone_["header"]["notes"][0]
+    # The kernel has lower addresses, and runs on one processor; its symbols are known.
+    done = pagewalk("run", tmp_path / "well.pwt", "-m", "epyc-9005", "--by", "function")
+    assert done.returncode == 0 and "work" in done.stdout, done.stdout + done.stderr
 
 
 @needs_assembler
@@ -189,3 +201,25 @@ def test_a_kernel_that_resets_its_machine_is_told(machines, tmp_path: Path) -> N
     told = KernelRecording(file, boot=True).record(tmp_path / "t.pwt")
     assert told["accesses"] > 2000 and told["stdout"] == b"k"
     assert any("has reset its machine" in note for note in told["notes"])
+
+
+@needs_cargo
+def test_our_own_kernel_has_a_report_of_its_translation(machines, pagewalk, tmp_path: Path) -> None:
+    """Two recordings of the kernel are equal, and a machine runs them."""
+    words = ["processors=1", "scheme=embedded", "run=4", "events=100"]
+    told = [
+        KernelRecording(built_kernel(), words, memory=128 << 20).record(tmp_path / name)
+        for name in ("one.pwt", "two.pwt")
+    ]
+    assert told[0]["digest"] == told[1]["digest"] and told[0]["exit_status"] == 33
+    assert told[0]["stdout"].count(b"\nstep ") > 20
+    names = [process["name"] for process in told[0]["processes"]]
+    assert "kernel" in names and any(name.startswith("space 0x") for name in names)
+    page = tmp_path / "report.html"
+    done = pagewalk(
+        "run", tmp_path / "one.pwt", "-m", "epyc-9005", "--by", "function", "--html", page
+    )
+    assert done.returncode == 0, done.stderr
+    # The functions of this kernel are those of the crates that it is made of.
+    assert "pagetable" in done.stdout or "kernel::" in done.stdout, done.stdout
+    assert "kernel (r-x) of the kernel" in page.read_text()

@@ -1,12 +1,13 @@
 """A recorded system is checked for flushes that its kernel has left out (`pagewalk.flushes`)."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from test_alone import built_kernel, machines, needs_cargo  # noqa: F401
+from test_alone import built_kernel, needs_cargo
 
 from pagewalk import Error, Trace
 from pagewalk.flushes import check, lines

@@ -265,7 +265,9 @@ impl Machine {
         process.pid = (ids >> 32) as u32;
         match process.programs.last_mut() {
             Some(last) if last.name() == name => {}
-            Some(last) if last.name() == nameless(root & ROOT) => last.command = vec![name.to_owned()],
+            Some(last) if last.name() == nameless(root & ROOT) => {
+                last.command = vec![name.to_owned()]
+            }
             _ => {
                 let command = vec![name.to_owned()];
                 process.programs.push(Program { arch: Arch::X86_64, command, from });

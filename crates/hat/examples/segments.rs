@@ -317,8 +317,8 @@ impl World {
                 "a slot cannot have {slot_mib} MiB: take a power of two from 4, the MiB of an entry of the root"
             ));
         }
-        let area =
-            VirtRange::new(VirtAddr::new(AREA), slot_bytes * SLOTS).map_err(|error| error.to_string())?;
+        let area = VirtRange::new(VirtAddr::new(AREA), slot_bytes * SLOTS)
+            .map_err(|error| error.to_string())?;
         let table = X86_32::<false, true>::with_area(area).map_err(|error| error.to_string())?;
         let table: Box<dyn Mounted> = Box::new(Mount::tree(table, image.clone()));
         let layout = SlotLayout::new(area, slot_bytes, LARGE.bytes());
@@ -373,7 +373,11 @@ impl World {
     fn on<R>(&mut self, space: HatSpace, f: impl FnOnce(&Hat, &mut Kernel<'_>) -> R) -> R {
         let slot = self.small.slot_of(space).map(|slot| AREA + u64::from(slot) * self.slot_bytes);
         let own = (self.small.on(0).0 == Some(space)).then_some(0);
-        let bases = if self.omit == Omit::Page { Vec::new() } else { slot.into_iter().chain(own).collect() };
+        let bases = if self.omit == Omit::Page {
+            Vec::new()
+        } else {
+            slot.into_iter().chain(own).collect()
+        };
         let World { hat, frames, image, slot_bytes, .. } = self;
         f(hat, &mut Kernel { frames, image: image.clone(), bases, slot_bytes: *slot_bytes })
     }
@@ -396,7 +400,9 @@ impl World {
         for (at, size) in [(DATA, BASE), (0, if is_large { LARGE } else { BASE })] {
             let at = if at == DATA { at } else { self.slot_bytes - size.bytes() };
             let frame = match size {
-                LARGE => Ok(PhysAddr::new(LARGE_FRAMES + (number / LARGE_EACH) as u64 * LARGE.bytes())),
+                LARGE => {
+                    Ok(PhysAddr::new(LARGE_FRAMES + (number / LARGE_EACH) as u64 * LARGE.bytes()))
+                }
                 _ => self.frames.allocate(BASE).map_err(|error| error.to_string()),
             }?;
             self.pages.insert((space, at), Page { size, frame, rights: Some(Rights::ALL) });
@@ -556,9 +562,10 @@ impl World {
             let first = if kind == FETCH { at } else { CODE };
             let places = [first, at];
             let is_beyond = at + last_byte(kind) >= limit;
-            let missing = places.into_iter().filter(|&place| place == CODE || !is_beyond).find(|&place| {
-                self.rights_at(space, place).is_some() && !self.is_in_root(base + place)
-            });
+            let missing =
+                places.into_iter().filter(|&place| place == CODE || !is_beyond).find(|&place| {
+                    self.rights_at(space, place).is_some() && !self.is_in_root(base + place)
+                });
             if let Some(place) = missing {
                 if !is_small {
                     return Err(format!("the root of a large space lacks {place:#x}"));

@@ -127,7 +127,8 @@ SYSTEM = Flags(
     Flag(
         "--boot",
         action="store_true",
-        help="record the system from the start of its machine on, not only while the command runs",
+        help="record the system from the start of its machine on, not only while the command runs "
+        "or from the kernel's first instruction on",
     ),
     Flag(
         "--check",

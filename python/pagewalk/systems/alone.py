@@ -4,7 +4,7 @@
  kernel's ELF file --> segments, which are the regions of its image; symbols
                    --> QEMU -kernel, with the words of its command line
  kernel --> serial line --> standard output
-        --> markers, or the machine's start --> recording --> the machine's end
+        --> first instruction, or a marker --> recording --> the machine's end, or a marker
 ```
 
 Nothing is known of the kernel's tasks. Address spaces are told apart by their root (CR3).
@@ -12,6 +12,7 @@ Nothing is known of the kernel's tasks. Address spaces are told apart by their r
 
 import os
 import struct
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from pagewalk import text
 from pagewalk._native import Error
 from pagewalk.options import native_path
 from pagewalk.output import refuse_no_trace
-from pagewalk.systems import machine, packages, recording
+from pagewalk.systems import guest, machine, packages, recording
 
 if TYPE_CHECKING:
     from pagewalk.progress import Progress
@@ -41,8 +42,23 @@ _PVH = (b"Xen\0", 18)
 """The owner and the kind of the note with the address at which QEMU enters a kernel."""
 _PAGE = 4096
 
-Segment = tuple[int, int, int, int]
-"""A part of the image: its first address, size in bytes, rights, and offset in the file."""
+_BEGIN = guest.marker_bytes(guest.BEGIN)
+
+
+@dataclass(frozen=True)
+class Image:
+    """What is known of a kernel from its ELF file.
+
+    Args:
+        segments: The parts of the image in whole pages: first address, size in bytes, rights, and
+            offset in the file.
+        entry: The address of the first instruction, at which there is no page table yet.
+        has_marker: Whether the file has a marker that begins a recording.
+    """
+
+    segments: list[tuple[int, int, int, int]]
+    entry: int
+    has_marker: bool
 
 
 def is_elf(path: str | os.PathLike[str]) -> bool:
@@ -54,8 +70,8 @@ def is_elf(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def segments(path: Path) -> list[Segment]:
-    """The parts of a kernel's image in whole pages.
+def image(path: Path) -> Image:
+    """What is known of a kernel.
 
     Raises:
         Error: QEMU cannot boot the file.
@@ -64,29 +80,31 @@ def segments(path: Path) -> list[Segment]:
         content = path.read_bytes()
     except OSError as error:
         raise Error(f"--kernel {path}: cannot be read: {error.strerror}") from error
-    damaged = Error(f"--kernel {path}: is a damaged ELF file: link the kernel again")
     try:
         if content[4] != 2 or struct.unpack_from("<H", content, 18)[0] != _X86_64:
             raise Error(f"--kernel {path}: is not for x86-64: only 64-bit kernels can be recorded")
         parts = list(_parts(content))
         notes = [note for part in parts if part[0] == _NOTES for note in _notes(content, part)]
-    except (struct.error, IndexError) as error:
-        raise damaged from error
-    if any(owner == b"Linux\0" for owner, _ in notes):
+        if any(part[3] + part[6] > 1 << 64 for part in parts):
+            raise IndexError
+    except (struct.error, IndexError, OverflowError) as error:
+        raise Error(f"--kernel {path}: is a damaged ELF file: link the kernel again") from error
+    if any(owner == b"Linux\0" for owner, _, _ in notes):
         raise Error(f"--kernel {path}: is Linux as an ELF file: give its bzImage instead")
-    if _PVH not in notes:
+    entries = [text for owner, kind, text in notes if (owner, kind) == _PVH and len(text) >= 4]
+    if not entries:
         raise Error(
             f"--kernel {path}: has no PVH note, by which QEMU boots an ELF file: add one "
             "(XEN_ELFNOTE_PHYS32_ENTRY), as in Pagewalk's kernel/src/arch/x86_64/boot.s"
         )
-    found = []
+    segments = []
     for kind, flags, offset, start, _, _, size, _ in parts:
         if kind == _LOAD and size > 0:
             within = start % _PAGE
             rights = (flags >> 2 & 1) | (flags & 2) | (flags & 1) << 2
-            size = -(-(size + within) // _PAGE) * _PAGE
-            found.append((start - within, size, rights, max(offset - within, 0)))
-    return found
+            pages = -(-(size + within) // _PAGE) * _PAGE
+            segments.append((start - within, pages, rights, max(offset - within, 0)))
+    return Image(segments, int.from_bytes(entries[0][:4], "little"), _BEGIN in content)
 
 
 def _parts(content: bytes) -> Iterator[tuple[int, ...]]:
@@ -96,13 +114,14 @@ def _parts(content: bytes) -> Iterator[tuple[int, ...]]:
         yield _PART.unpack_from(content, at + index * each)
 
 
-def _notes(content: bytes, part: tuple[int, ...]) -> Iterator[tuple[bytes, int]]:
+def _notes(content: bytes, part: tuple[int, ...]) -> Iterator[tuple[bytes, int, bytes]]:
     at, end = part[2], part[2] + part[5]
     while at + _NOTE.size <= end:
         owner, size, kind = _NOTE.unpack_from(content, at)
         at += _NOTE.size
-        yield content[at : at + owner], kind
-        at += -(-owner // 4) * 4 + -(-size // 4) * 4
+        text = at + -(-owner // 4) * 4
+        yield content[at : at + owner], kind, content[text : text + size]
+        at = text + -(-size // 4) * 4
 
 
 @dataclass(frozen=True)
@@ -116,7 +135,9 @@ class KernelRecording:
         memory: The size of the machine's memory in bytes.
         cpus: The number of the machine's processors. With one processor, two recordings of the same
             kernel are equal.
-        boot: Whether recording begins with the machine, and not at a marker that the kernel runs.
+        boot: Whether recording begins with the machine's firmware, and not with the kernel: at a
+            marker of the kernel, if it has one that begins a recording, and else at its first
+            instruction.
         fetches: Whether to record instruction fetches.
         skip: Number of accesses to leave out at the beginning.
         max_accesses: Number of accesses after which recording ends.
@@ -154,53 +175,52 @@ class KernelRecording:
         """Boots the kernel and writes the trace of its machine, until the machine ends.
 
         Returns:
-            As `Recording.record`. `exit_status` is QEMU's status, and `stdout` has the last MiB
-            that the kernel wrote to its first serial line, as bytes.
+            As `Recording.record`. `exit_status` is QEMU's status, and `stdout` has the bytes that
+            the kernel wrote to its first serial line.
 
         Raises:
             Error: QEMU cannot boot the kernel, or something that the machine needs is missing.
             WorkError: The trace cannot be written.
         """
         refuse_no_trace(output)
-        parts = segments(self.kernel)
+        known = image(self.kernel)
         if self.initrd is not None and not Path(self.initrd).is_file():
             raise Error(f"--initrd {self.initrd}: there is no such file")
-        session = machine.Session(self._line(), "while it is recorded")
-        told = {
-            "command": [native_path(word) for word in (self.name, *self.words)],
-            "kernel": self.name,
-            "qemu": str(machine.qemu()),
-            "arguments": [native_path(word) for word in session.line],
-            "facts": ["check=on"] if self.check else [],
-            "image": native_path(str(self.kernel.absolute())),
-            "segments": parts,
-            "regions": [],
-            "boot": self.boot,
-            "fetches": self.fetches,
-            "callbacks": self.callbacks,
-            "skip": self.skip,
-            "max_accesses": self.max_accesses,
-            "notes": self._notes(),
-        }
-        reasons: list[str] = []
+        with tempfile.TemporaryDirectory(prefix="pagewalk-") as folder:
+            written = Path(folder) / "serial"
+            session = machine.Session(self._line(), "while it is recorded", written)
+            begins = [] if self.boot or known.has_marker else [f"entry={known.entry:#x}"]
+            told = {
+                "command": [native_path(word) for word in (self.name, *self.words)],
+                "kernel": self.name,
+                "qemu": str(machine.qemu()),
+                "arguments": [native_path(word) for word in session.line],
+                "facts": [*begins, *(["check=on"] if self.check else [])],
+                "image": native_path(str(self.kernel.absolute())),
+                "segments": known.segments,
+                "regions": [],
+                "boot": self.boot,
+                "fetches": self.fetches,
+                "callbacks": self.callbacks,
+                "skip": self.skip,
+                "max_accesses": self.max_accesses,
+                "notes": self._notes(known),
+            }
+            reasons: list[str] = []
 
-        def steer() -> None:
-            session.greet()
-            session.ask("cont")
-            reasons.append(session.reason())
+            def steer() -> None:
+                session.greet()
+                session.ask("cont")
+                reasons.append(session.reason())
 
-        result = recording.run(session, told, output, force, progress, steer)
+            result = recording.run(session, told, steer, output, force=force, progress=progress)
+            stdout = written.read_bytes()
         if "guest-reset" in reasons:
             result["notes"].append(
                 "the kernel has reset its machine, as a triple fault does; the machine is not "
                 "started again"
             )
-        if result["accesses"] == 0 and not self.boot:
-            result["notes"].append(
-                "the kernel has run no marker that begins a recording: --boot records from the "
-                "start of the machine"
-            )
-        return result | {"stdout": session.written, "stderr": b""}
+        return result | {"stdout": stdout, "stderr": b""}
 
     def _line(self) -> list[str]:
         """QEMU's arguments."""
@@ -210,8 +230,9 @@ class KernelRecording:
         line += ["-append", " ".join(self.words)] if self.words else []
         return line + (["-initrd", self.initrd] if self.initrd is not None else [])
 
-    def _notes(self) -> list[str]:
-        what = "from the start of the machine" if self.boot else "from a marker of the kernel"
+    def _notes(self, known: Image) -> list[str]:
+        begins = "marker" if known.has_marker else "instruction"
+        what = "from the start of the machine" if self.boot else f"from the kernel's first {begins}"
         return [
             f"a kernel recorded in QEMU: {self.name}, {what}; {text.size(self.memory)} of memory; "
             f"{recording.clock(self.cpus)}",

@@ -106,10 +106,15 @@ class Machine:
 
 @dataclass
 class Session:
-    """A QEMU that is running or will be started by other code: its monitor and its serial line."""
+    """A QEMU that is running or will be started by other code: its monitor and its serial line.
+
+    The serial line leads to this process, or to the file `written`. A guest that writes much needs
+    a file: a full socket makes it wait for as long as this process takes to read.
+    """
 
     line: list[str]
     name: str
+    written: Path | None = None
     _said: bytearray = field(default_factory=bytearray)
     _kept: list[Any] = field(default_factory=list)
 
@@ -120,7 +125,9 @@ class Session:
         self._ends = [monitor, serial]
         for end, name in ((monitor, "monitor"), (serial, "serial")):
             end.set_inheritable(True)
-            self.line += ["-chardev", f"socket,fd={end.fileno()},id={name}"]
+            file = self.written if name == "serial" else None
+            to = f"socket,fd={end.fileno()}" if file is None else f"file,path={_escaped(file)}"
+            self.line += ["-chardev", f"{to},id={name}"]
         self.line += ["-mon", "chardev=monitor,mode=control", "-serial", "chardev:serial"]
         self._buffer = b""
         self._reader = threading.Thread(target=self._listen, daemon=True)
@@ -164,14 +171,9 @@ class Session:
                 one.close()
 
     def ended(self) -> None:
-        """Called when QEMU has ended. Reads the rest of the serial line."""
+        """Called when QEMU has ended. Reads the rest of what it sent."""
         self.let_go()
         self._reader.join(timeout=10)
-
-    @property
-    def written(self) -> bytes:
-        """The last MiB that the guest wrote to the serial line."""
-        return bytes(self._said)
 
     @property
     def serial(self) -> str:

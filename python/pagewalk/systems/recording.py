@@ -62,10 +62,11 @@ def clock(cpus: int) -> str:
 def run(
     session: machine.Session,
     told: dict[str, Any],
+    steer: Callable[[], None],
     output: str | os.PathLike[str],
+    *,
     force: bool,
     progress: "Progress | None",
-    steer: Callable[[], None],
 ) -> dict[str, Any]:
     """Records a machine until its QEMU ends, while `steer` talks to QEMU's monitor."""
     session.begun()
@@ -220,7 +221,7 @@ class SystemRecording:
             if not self.boot:
                 session.go()
 
-        result = run(session, told, output, force, progress, steer)
+        result = run(session, told, steer, output, force=force, progress=progress)
         result |= _output(written, session)
         return result
 
