@@ -117,6 +117,19 @@ def kernel(words: str, processors: int, trace: Path) -> dict:
 
 
 @needs_cargo
+@pytest.mark.skipif(not FULL, reason="`make torture` runs it")
+@pytest.mark.parametrize("processors", [1, 2])
+def test_everything_that_our_own_kernel_does_has_no_report(
+    machines, processors: int, tmp_path: Path
+) -> None:
+    """Spaces end, and their page tables become others."""
+    found = kernel("run=0", processors, tmp_path / "t.pwt")
+    print("\n".join(lines(found)))
+    assert found["changes"] > 10_000
+    assert_none(found)
+
+
+@needs_cargo
 def test_flushes_that_our_own_kernel_leaves_out(machines, tmp_path: Path) -> None:
     trace = tmp_path / "t.pwt"
     found = kernel("do=judge events=300", 1, trace)

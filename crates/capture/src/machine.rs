@@ -106,6 +106,13 @@ impl Machine {
         number
     }
 
+    /// Ends the space with this root, if there is one.
+    fn end(&mut self, root: u64) {
+        if let Some(space) = self.spaces.remove(&root) {
+            self.told.remove(&space);
+        }
+    }
+
     /// Sets the space in which the virtual CPU `thread` runs from now on.
     fn enter(&mut self, thread: u32, space: u32) {
         let thread = thread as usize;
@@ -192,6 +199,9 @@ impl Machine {
             }
             (EventCode::Table, &[table]) => {
                 let (paddr, level) = (table & !0xfff, (table & 0xfff) as u8);
+                if level == 0 {
+                    self.end(paddr);
+                }
                 sink.event(thread, Event::Table { paddr, level })?;
             }
             (EventCode::Entries, &[first, ref values @ ..]) => {
@@ -225,11 +235,7 @@ impl Machine {
             (EventCode::Physical, &[addr, paddr, size_log]) => {
                 self.check(thread, addr, paddr, size_log)
             }
-            (EventCode::SpaceEnd, &[root]) => {
-                if let Some(space) = self.spaces.remove(&(root & ROOT)) {
-                    self.told.remove(&space);
-                }
-            }
+            (EventCode::SpaceEnd, &[root]) => self.end(root & ROOT),
             _ => return Err(Fault::Garbled(format!("an event {code:?} in {} words", words.len()))),
         }
         Ok(())
@@ -416,10 +422,13 @@ mod tests {
         assert!(!told.page(0, kernel, 0x1000, 12));
         told.root(0, 0x5000);
         assert!(!told.page(0, 0x40_0000, 0x20_0000, 21));
-        // A space that has ended is another one when its root is used again.
-        told.take(0, EventCode::SpaceEnd, &[0x5000]);
-        told.root(0, 0x5000);
-        assert!(told.page(0, 0x40_0000, 0x20_0000, 21));
+        // A space that has ended, or whose root is no table any more, is another one when its root
+        // is used again.
+        for (code, words) in [(EventCode::SpaceEnd, [0x5000]), (EventCode::Table, [0x5000])] {
+            told.take(0, code, &words);
+            told.root(0, 0x5000);
+            assert!(told.page(0, 0x40_0000, 0x20_0000, 21));
+        }
     }
 
     #[test]

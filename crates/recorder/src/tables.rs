@@ -9,6 +9,9 @@
 //! Each page is a table as long as entries of other tables point to it, or it is the root of a space. QEMU reports
 //! stores to these pages only ([`Memory::watch`]). So a store costs nothing unless it goes to a page table, and every
 //! change of an entry is seen from the first translation on that depends on it.
+//!
+//! Linux says when a space ends. Of another kernel this is known only later: when the page of a table becomes a table of
+//! another level, the spaces that still lead to it have ended.
 
 use std::collections::BTreeMap;
 
@@ -64,6 +67,7 @@ impl Tables {
         }
         self.last = root;
         if self.tables.get(&root).is_none_or(|table| !table.is_root) {
+            self.prepare(root, levels, memory);
             self.link(root, levels, memory);
             if let Some(table) = self.tables.get_mut(&root) {
                 table.is_root = true;
@@ -87,9 +91,14 @@ impl Tables {
     /// Bytes at this physical address were stored to.
     pub(crate) fn stored(&mut self, address: u64, bytes: u64, memory: &mut dyn Memory) {
         for entry in (address & !7..address + bytes).step_by(8) {
-            let Some(table) = self.tables.get_mut(&(entry & !0xfff)) else { continue };
+            let page = entry & !0xfff;
+            let Some(level) = self.tables.get(&page).map(|table| table.level) else { continue };
             let Some(value) = memory.entry(entry) else { continue };
-            let level = table.level;
+            if let Some(now) = below(value, level) {
+                self.prepare(now, level - 1, memory);
+            }
+            // The space of the table itself may have ended.
+            let Some(table) = self.tables.get_mut(&page) else { continue };
             let old = core::mem::replace(&mut table.known[entry as usize % 4096 / 8], value);
             // Also what is the same: a walk may have set the dirty bit meanwhile, which is not seen here.
             memory.tell(EventCode::Stored, &[entry, value]);
@@ -101,6 +110,46 @@ impl Tables {
                 if let Some(before) = before {
                     self.unlink(before, memory);
                 }
+            }
+        }
+    }
+
+    /// Whether the table at `from` is the table `page` or leads to it.
+    fn leads(&self, from: u64, page: u64) -> bool {
+        let Some(table) = self.tables.get(&from) else { return false };
+        let mut next = table.known.iter().filter_map(|&value| below(value, table.level));
+        from == page || next.any(|next| self.leads(next, page))
+    }
+
+    /// The page of a table becomes a table of another level. So the spaces that lead to it have ended,
+    /// except the one that runs.
+    fn end_those_with(&mut self, page: u64, memory: &mut dyn Memory) {
+        let roots = self.tables.iter().filter(|&(&root, table)| table.is_root && root != self.last);
+        let roots: Vec<u64> = roots.map(|(&root, _)| root).collect();
+        for root in roots {
+            if self.leads(root, page)
+                && let Some(table) = self.tables.get_mut(&root)
+            {
+                table.is_root = false;
+                self.unlink(root, memory);
+            }
+        }
+    }
+
+    /// Before an entry points to a table of this level: ends spaces that still have its page, or the
+    /// page of a table below it, at another level.
+    fn prepare(&mut self, page: u64, level: u8, memory: &mut dyn Memory) {
+        match self.tables.get(&page) {
+            Some(table) if table.level == level => return,
+            Some(_) => self.end_those_with(page, memory),
+            None => {}
+        }
+        if self.tables.contains_key(&page) {
+            return;
+        }
+        for value in memory.page(page).into_iter().flatten() {
+            if let Some(next) = below(value, level) {
+                self.prepare(next, level - 1, memory);
             }
         }
     }
@@ -222,6 +271,29 @@ mod tests {
             }
         }
         found
+    }
+
+    /// A kernel that does not say when a space ends uses its tables again, each at another level.
+    #[test]
+    fn a_space_ends_when_its_tables_are_others() {
+        let (mut ram, mut tables) = (Ram::default(), Tables::new());
+        let entry = |page: u64| page << 12 | PRESENT;
+        for (page, first) in [(1, entry(2)), (2, entry(3)), (3, entry(4)), (4, 0), (5, entry(2))] {
+            let mut known = [0; ENTRIES];
+            known[0] = first;
+            ram.pages.insert(page << 12, known);
+        }
+        tables.used(1 << 12, 4, &mut ram);
+        assert_eq!(ram.told.keys().copied().collect::<Vec<_>>(), [0x1000, 0x2000, 0x3000, 0x4000]);
+        // Page 5 is the root now, and page 1 is below page 2 in place of page 3.
+        tables.used(5 << 12, 4, &mut ram);
+        ram.pages.get_mut(&0x1000).unwrap()[0] = entry(4);
+        tables.stored(0x1000, 8, &mut ram);
+        ram.pages.get_mut(&0x2000).unwrap()[0] = entry(1);
+        tables.stored(0x2000, 8, &mut ram);
+        let levels: Vec<_> = ram.told.iter().map(|(&page, &(level, _))| (page, level)).collect();
+        assert_eq!(levels, [(0x1000, 2), (0x2000, 3), (0x4000, 1), (0x5000, 4)]);
+        assert!(ram.told.iter().all(|(page, (_, known))| *known == ram.pages[page]));
     }
 
     /// After every store, all tables that can be reached are reported with their contents, and no others.
