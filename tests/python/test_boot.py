@@ -212,6 +212,13 @@ def test_instructions_are_those_of_the_newest_record(kernels: dict[str, Path], a
         )
 
 
+def test_the_newest_record_has_the_table_of_the_readme() -> None:
+    record = json.loads(max((ROOT / "benches/records").glob("*-kernel.json")).read_text())
+    assert BENCH.table_of(record["rows"]) == BENCH.in_readme()
+    simulated = {row["path"] for row in record["rows"] if row["simulated-x86_64"] is not None}
+    assert simulated == {"task", "prot1", "protn"}
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
