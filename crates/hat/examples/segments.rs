@@ -396,7 +396,7 @@ impl World {
     fn fill(&mut self, space: HatSpace, number: usize, code: PhysAddr) -> Result<(), String> {
         let rights = Rights::READ | Rights::EXECUTE | Rights::USER;
         self.pages.insert((space, CODE), Page { size: BASE, frame: code, rights: Some(rights) });
-        let is_large = number % LARGE_EACH == 0 && self.slot_bytes > LARGE.bytes();
+        let is_large = number.is_multiple_of(LARGE_EACH) && self.slot_bytes > LARGE.bytes();
         for (at, size) in [(DATA, BASE), (0, if is_large { LARGE } else { BASE })] {
             let at = if at == DATA { at } else { self.slot_bytes - size.bytes() };
             let frame = match size {

@@ -61,7 +61,7 @@ def qemu() -> Path:
 
 
 def common(memory: int, cpus: int, firmware: Path) -> list[str]:
-    """QEMU's arguments for a machine with so much memory and so many processors."""
+    """QEMU's arguments for a machine with `memory` bytes and `cpus` processors."""
     line = [
         "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
         "-machine", "pc", "-accel", "tcg,thread=single", "-cpu", PROCESSOR,

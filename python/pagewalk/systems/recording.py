@@ -40,7 +40,7 @@ PROCESSOR_NOTE = (
 
 
 def check_machine(memory: int, cpus: int, least: int) -> None:
-    """Raises an error if a machine cannot have so much memory or so many processors."""
+    """Raises an error if a machine cannot have `memory` bytes or `cpus` processors."""
     if not least <= memory <= MOST:
         raise Error(
             f"--memory: a guest has {text.size(least)} to {text.size(MOST)}, not "
@@ -51,7 +51,7 @@ def check_machine(memory: int, cpus: int, least: int) -> None:
 
 
 def clock(cpus: int) -> str:
-    """How time passes in a machine with so many processors."""
+    """How time passes in a machine with `cpus` processors."""
     return (
         "one processor, whose clock counts instructions: 2 ns each"
         if cpus == 1
