@@ -139,6 +139,15 @@ def test_a_file_that_qemu_cannot_boot_is_a_line(
     assert not (tmp_path / "t.pwt").exists()
 
 
+def test_an_emulator_that_is_missing_is_a_line(pagewalk, tmp_path: Path, monkeypatch) -> None:
+    file = tmp_path / "kernel"
+    file.write_bytes(elf(notes=PVH))
+    monkeypatch.setenv("PAGEWALK_QEMU_DIR", str(tmp_path))
+    done = pagewalk("record", "--system", "--kernel", file, "-o", tmp_path / "t.pwt")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "there is no QEMU for whole systems" in done.stderr and "make qemu-system" in done.stderr
+
+
 def test_damaged_files_are_an_error(tmp_path: Path) -> None:
     made, file = random.Random(SEED), tmp_path / "kernel"
     for _ in range(2000):
