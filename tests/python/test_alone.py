@@ -232,3 +232,30 @@ def test_our_own_kernel_has_a_report_of_its_translation(machines, pagewalk, tmp_
     # The functions of this kernel are those of the crates that it is made of.
     assert "pagetable" in done.stdout or "kernel::" in done.stdout, done.stdout
     assert "kernel (r-x) of the kernel" in page.read_text()
+
+
+# The words of the kernel's command line, and its processors.
+CHECKED = {
+    "everything": ("run=0", 1),
+    "attack": ("run=3 events=20 seed={seed}", 1),
+    "attack on four": ("run=3 events=20 seed={seed}", 4),
+    "judge": ("do=judge events=300 seed={seed}", 1),
+    "judge on two": ("do=judge events=300 seed={seed}", 2),
+}
+
+
+@needs_cargo
+@pytest.mark.skipif(not FULL, reason="`make torture` runs it")
+@pytest.mark.parametrize("name", CHECKED)
+def test_each_access_of_our_own_kernel_has_the_translation_of_qemu(
+    machines, name: str, tmp_path: Path
+) -> None:
+    line, cpus = CHECKED[name]
+    words = [f"processors={cpus}", "scheme=embedded", *line.format(seed=SEED).split()]
+    recording = KernelRecording(built_kernel(), words, memory=128 << 20, cpus=cpus, check=True)
+    told = recording.record(tmp_path / "t.pwt")
+    assert told["exit_status"] == 33, told["stdout"]
+    [compared] = [note for note in told["notes"] if "compared" in note]
+    print(compared)
+    assert compared.endswith(": 0 differ"), told["notes"]
+    assert int(compared.split()[0]) > 1_000_000

@@ -114,24 +114,26 @@ impl Tables {
         }
     }
 
-    /// Whether the table at `from` is the table `page` or leads to it.
-    fn leads(&self, from: u64, page: u64) -> bool {
-        let Some(table) = self.tables.get(&from) else { return false };
-        let mut next = table.known.iter().filter_map(|&value| below(value, table.level));
-        from == page || next.any(|next| self.leads(next, page))
+    /// Whether the table at `from`, of this level, is the table `page` or leads to it.
+    fn leads(&self, (from, level): (u64, u8), page: u64) -> bool {
+        // The page of a table can be anything if its space has ended, and point to itself too.
+        let table = self.tables.get(&from).filter(|table| table.level == level);
+        let next = table.into_iter().flat_map(|table| table.known.iter());
+        let mut next = next.filter_map(|&value| below(value, level));
+        from == page || next.any(|next| self.leads((next, level - 1), page))
     }
 
     /// The page of a table becomes a table of another level. So the spaces that lead to it have ended,
     /// except the one that runs.
     fn end_those_with(&mut self, page: u64, memory: &mut dyn Memory) {
         let roots = self.tables.iter().filter(|&(&root, table)| table.is_root && root != self.last);
-        let roots: Vec<u64> = roots.map(|(&root, _)| root).collect();
+        let roots: Vec<(u64, u8)> = roots.map(|(&root, table)| (root, table.level)).collect();
         for root in roots {
             if self.leads(root, page)
-                && let Some(table) = self.tables.get_mut(&root)
+                && let Some(table) = self.tables.get_mut(&root.0)
             {
                 table.is_root = false;
-                self.unlink(root, memory);
+                self.unlink(root.0, memory);
             }
         }
     }
@@ -273,26 +275,51 @@ mod tests {
         found
     }
 
+    /// Pages of memory, each with entries that point to these pages.
+    fn ram(pages: &[(u64, &[u64])]) -> Ram {
+        let mut ram = Ram::default();
+        for &(page, entries) in pages {
+            let mut known = [0; ENTRIES];
+            for (to, &entry) in known.iter_mut().zip(entries) {
+                *to = entry << 12 | PRESENT;
+            }
+            ram.pages.insert(page << 12, known);
+        }
+        ram
+    }
+
+    /// Stores an entry that points to a page.
+    fn store(ram: &mut Ram, tables: &mut Tables, page: u64, index: usize, to: u64) {
+        ram.pages.get_mut(&(page << 12)).unwrap()[index] = to << 12 | PRESENT;
+        tables.stored(page << 12 | 8 * index as u64, 8, ram);
+    }
+
     /// A kernel that does not say when a space ends uses its tables again, each at another level.
     #[test]
     fn a_space_ends_when_its_tables_are_others() {
-        let (mut ram, mut tables) = (Ram::default(), Tables::new());
-        let entry = |page: u64| page << 12 | PRESENT;
-        for (page, first) in [(1, entry(2)), (2, entry(3)), (3, entry(4)), (4, 0), (5, entry(2))] {
-            let mut known = [0; ENTRIES];
-            known[0] = first;
-            ram.pages.insert(page << 12, known);
-        }
+        let mut tables = Tables::new();
+        let mut ram = ram(&[(1, &[2]), (2, &[3]), (3, &[4]), (4, &[]), (5, &[2])]);
         tables.used(1 << 12, 4, &mut ram);
         assert_eq!(ram.told.keys().copied().collect::<Vec<_>>(), [0x1000, 0x2000, 0x3000, 0x4000]);
         // Page 5 is the root now, and page 1 is below page 2 in place of page 3.
         tables.used(5 << 12, 4, &mut ram);
-        ram.pages.get_mut(&0x1000).unwrap()[0] = entry(4);
-        tables.stored(0x1000, 8, &mut ram);
-        ram.pages.get_mut(&0x2000).unwrap()[0] = entry(1);
-        tables.stored(0x2000, 8, &mut ram);
+        store(&mut ram, &mut tables, 1, 0, 4);
+        store(&mut ram, &mut tables, 2, 0, 1);
         let levels: Vec<_> = ram.told.iter().map(|(&page, &(level, _))| (page, level)).collect();
         assert_eq!(levels, [(0x1000, 2), (0x2000, 3), (0x4000, 1), (0x5000, 4)]);
+        assert!(ram.told.iter().all(|(page, (_, known))| *known == ram.pages[page]));
+    }
+
+    /// The page of a table of an ended space can contain any words, such as pointers to itself.
+    #[test]
+    fn a_table_that_points_to_itself_is_no_loop() {
+        let mut tables = Tables::new();
+        let mut ram = ram(&[(1, &[2]), (2, &[3]), (3, &[4]), (4, &[]), (5, &[6]), (6, &[])]);
+        tables.used(1 << 12, 4, &mut ram);
+        store(&mut ram, &mut tables, 3, 1, 3);
+        tables.used(5 << 12, 4, &mut ram);
+        // Page 6 is at level 3, so that spaces with it are looked for when it is at level 1.
+        store(&mut ram, &mut tables, 3, 2, 6);
         assert!(ram.told.iter().all(|(page, (_, known))| *known == ram.pages[page]));
     }
 
