@@ -214,13 +214,15 @@ def test_a_kernel_that_resets_its_machine_is_told(machines, tmp_path: Path) -> N
 
 @needs_cargo
 def test_our_own_kernel_has_a_report_of_its_translation(machines, pagewalk, tmp_path: Path) -> None:
-    """Two recordings of the kernel are equal, and a machine runs them."""
+    """Two recordings of the kernel are nearly equal, and a machine runs them."""
     words = ["processors=1", "scheme=embedded", "run=4", "events=100"]
     told = [
         KernelRecording(built_kernel(), words, memory=128 << 20).record(tmp_path / name)
         for name in ("one.pwt", "two.pwt")
     ]
-    assert told[0]["digest"] == told[1]["digest"] and told[0]["exit_status"] == 33
+    assert [one["exit_status"] for one in told] == [33, 33]
+    assert told[0]["accesses"] == pytest.approx(told[1]["accesses"], rel=0.001)
+    assert told[0]["stdout"] == told[1]["stdout"]
     assert told[0]["stdout"].count(b"\nstep ") > 20
     names = [process["name"] for process in told[0]["processes"]]
     assert "kernel" in names and any(name.startswith("space 0x") for name in names)

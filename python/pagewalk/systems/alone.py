@@ -133,8 +133,8 @@ class KernelRecording:
         words: The words of its command line.
         initrd: A file that the kernel gets as a module.
         memory: The size of the machine's memory in bytes.
-        cpus: The number of the machine's processors. With one processor, two recordings of the same
-            kernel are equal.
+        cpus: The number of the machine's processors. With one processor, the machine's clock counts
+            instructions, and two recordings of a kernel are nearly equal.
         boot: Whether recording begins with the machine's firmware, and not with the kernel: at a
             marker of the kernel, if it has one that begins a recording, and else at its first
             instruction.
