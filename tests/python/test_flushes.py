@@ -118,12 +118,11 @@ def kernel(words: str, processors: int, trace: Path) -> dict:
 
 @needs_cargo
 @pytest.mark.skipif(not FULL, reason="`make torture` runs it")
-@pytest.mark.parametrize("processors", [1, 2])
-def test_everything_that_our_own_kernel_does_has_no_report(
-    machines, processors: int, tmp_path: Path
-) -> None:
-    """Spaces end, and their page tables become others."""
-    found = kernel("run=0", processors, tmp_path / "t.pwt")
+def test_everything_that_our_own_kernel_does_has_no_report(machines, tmp_path: Path) -> None:
+    """Spaces end, and their page tables become others. On one processor: a load that faults for
+    good can be in a recording of two, and is then reported.
+    """
+    found = kernel("run=0", 1, tmp_path / "t.pwt")
     print("\n".join(lines(found)))
     assert found["changes"] > 10_000
     assert_none(found)
