@@ -222,7 +222,6 @@ def test_our_own_kernel_has_a_report_of_its_translation(machines, pagewalk, tmp_
     ]
     assert [one["exit_status"] for one in told] == [33, 33]
     assert told[0]["accesses"] == pytest.approx(told[1]["accesses"], rel=0.001)
-    assert told[0]["stdout"] == told[1]["stdout"]
     assert told[0]["stdout"].count(b"\nstep ") > 20
     names = [process["name"] for process in told[0]["processes"]]
     assert "kernel" in names and any(name.startswith("space 0x") for name in names)

@@ -281,7 +281,7 @@ mod tests {
         for &(page, entries) in pages {
             let mut known = [0; ENTRIES];
             for (to, &entry) in known.iter_mut().zip(entries) {
-                *to = entry << 12 | PRESENT;
+                *to = (entry << 12) | PRESENT;
             }
             ram.pages.insert(page << 12, known);
         }
@@ -290,8 +290,8 @@ mod tests {
 
     /// Stores an entry that points to a page.
     fn store(ram: &mut Ram, tables: &mut Tables, page: u64, index: usize, to: u64) {
-        ram.pages.get_mut(&(page << 12)).unwrap()[index] = to << 12 | PRESENT;
-        tables.stored(page << 12 | 8 * index as u64, 8, ram);
+        ram.pages.get_mut(&(page << 12)).unwrap()[index] = (to << 12) | PRESENT;
+        tables.stored((page << 12) | (8 * index as u64), 8, ram);
     }
 
     /// A kernel that does not say when a space ends uses its tables again, each at another level.
