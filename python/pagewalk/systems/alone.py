@@ -134,7 +134,7 @@ class KernelRecording:
         initrd: A file that the kernel gets as a module.
         memory: The size of the machine's memory in bytes.
         cpus: The number of the machine's processors. With one processor, the machine's clock counts
-            instructions, and two recordings of a kernel are nearly equal.
+            instructions, and two recordings of a kernel differ only at their ends.
         boot: Whether recording begins with the machine's firmware, and not with the kernel: at a
             marker of the kernel, if it has one that begins a recording, and else at its first
             instruction.
