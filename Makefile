@@ -95,7 +95,7 @@ hashes: bench-built ## compare the hashes of counts with benches/hashes.txt; WRI
 bench-built:
 	$(PART) bench cargo build --quiet --profile $(PROFILE) -p bench -p python --bin bench
 
-torture: tools build qemu-system ## record 37 kinds of programs that make trouble, record 42 programs in both ways and natively, run a million random sequences of instructions natively and translated, compare 40 programs on 15 machines of TLBs with and without counting, kill the recorder forty times, check ten million fills of a machine's TLB while Linux boots and works in it, check that Linux leaves out no flush while it boots, works and swaps, explore 10,000 schedules of each scheme of locks, make a million requests for reservations, do a million operations on each format of page table and on pages of all sizes, run 10,000 random streams of events under every manager, boot the kernel under each scheme of locks and in Bochs, judge long streams on it, attack it in 60 random machines, refill the TLB of a MIPS processor from seven sets of pages, and switch between small spaces in Bochs (half an hour)
+torture: tools build qemu-system ## record 37 kinds of programs that make trouble, record 42 programs in both ways and natively, run a million random sequences of instructions natively and translated, compare 40 programs on 15 machines of TLBs with and without counting, kill the recorder forty times, check ten million fills of a machine's TLB while Linux boots and works in it, check that Linux leaves out no flush while it boots, works and swaps, and our own kernel none in all that it does, explore 10,000 schedules of each scheme of locks, make a million requests for reservations, do a million operations on each format of page table and on pages of all sizes, run 10,000 random streams of events under every manager, boot the kernel under each scheme of locks and in Bochs, judge long streams on it, attack it in 60 random machines, refill the TLB of a MIPS processor from seven sets of pages, and switch between small spaces and change their pages in Bochs, under three schedules and three policies of revocation (half an hour)
 	.ci/needs bochs=bochs,bochsbios,vgabios grub-mkrescue=grub-common,grub-pc-bin xorriso=xorriso mformat=mtools \
 	    qemu-system-mips64el=qemu-system-mips mipsel-linux-gnu-as=binutils-mipsel-linux-gnu
 	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_torture.py
@@ -107,7 +107,7 @@ torture: tools build qemu-system ## record 37 kinds of programs that make troubl
 	PAGEWALK_SCHEDULES=1112 cargo test -p smp --test smp --quiet every_scheme
 	PAGEWALK_STREAMS=300 $(BIN)/pytest --quiet tests/python/test_manager_streams.py
 	PAGEWALK_STREAMS=10000 cargo test --release -p machine --test machine --quiet streams:: -- --nocapture
-	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_system.py tests/python/test_systems.py tests/python/test_flushes.py
+	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_system.py tests/python/test_systems.py tests/python/test_alone.py tests/python/test_flushes.py
 	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_boot.py tests/python/test_refill.py tests/python/test_segments.py
 
 fuzz: build ## feed damaged files to each decoder of other tools' traces, a minute each

@@ -5,11 +5,11 @@ are protected one by one and at once. Beside them stand the instructions of the 
 the simulator: of the kernel's path of `crates/machine/src/kernel_path.rs`, and one for each
 reference and each word that is initialised, on a page table of the same format.
 
-    .venv/bin/python benches/kernel.py [--json FILE]
+    .venv/bin/python benches/kernel.py [--write]
 
 QEMU counts them (`-icount shift=0`), so that they do not depend on the machine. A test compares
-them with the newest record. Who changes a path writes one: `--json
-benches/records/DATE-kernel.json`.
+them with the newest record. Who changes a path writes one, and the table of kernel/README.md:
+`--write`.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from pagewalk.page_table import EXECUTE, READ, USER, WRITE, PageTable, Work
 
@@ -86,6 +87,37 @@ def simulated(arch: str) -> dict[str, int]:
     return found
 
 
+COLUMNS = {
+    "path": "path",
+    "x86_64": "x86-64",
+    "riscv64": "riscv64",
+    "simulated-x86_64": "simulated x86-64",
+    "simulated-riscv64": "simulated riscv64",
+}
+"""The table's columns: the names in a record, and in the table."""
+README = ROOT / "kernel/README.md"
+BEGIN, END = "<!-- written by benches/kernel.py --write -->\n", "\n<!-- end -->"
+
+
+def table_of(rows: list[dict[str, Any]]) -> str:
+    """The rows as a table of Markdown."""
+    rule = [":--", *["--:"] * (len(COLUMNS) - 1)]
+    body = [[_cell(row[name]) for name in COLUMNS] for row in rows]
+    lines = [list(COLUMNS.values()), rule, *body]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _cell(value: str | int | None) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else f"{value:,}"
+
+
+def in_readme() -> str:
+    """The table of the README."""
+    return README.read_text().partition(BEGIN)[2].partition(END)[0]
+
+
 def output(*command: str) -> str:
     """What a command says."""
     return subprocess.run(
@@ -98,7 +130,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--json", type=Path, help="the file to which the record is written")
+    parser.add_argument(
+        "--write", action="store_true", help="write a record, and the table of kernel/README.md"
+    )
     chosen = parser.parse_args()
     runner = load_runner()
     by_arch = {arch: counted(runner, runner.build(arch), arch) for arch in ARCHS}
@@ -109,21 +143,22 @@ def main() -> None:
         | {name: numbers.get(path) for name, numbers in beside.items()}
         for path in first
     ]
-    for row in rows:
-        numbers = (f"{value:>10,}" for value in list(row.values())[1:] if value is not None)
-        print(f"{row['path']:20} {' '.join(numbers)}")
-    if chosen.json is None:
+    print(table_of(rows))
+    if not chosen.write:
         return
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    before, _, rest = README.read_text().partition(BEGIN)
+    README.write_text(before + BEGIN + table_of(rows) + END + rest.partition(END)[2])
     version = output("qemu-system-x86_64", "--version").split()[3]
     record = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "date": today,
         "commit": output("git", "rev-parse", "HEAD"),
         "machine": {
             "processor": "any: instructions of the guest, by QEMU's -icount shift=0",
             "system": "any",
             "qemu": version,
         },
-        "command": "benches/kernel.py",
+        "command": "benches/kernel.py --write",
         "units": {
             "path": "what user mode does once",
             "x86_64": "instructions of user mode and kernel, scheme embedded, opt-level 1",
@@ -136,7 +171,8 @@ def main() -> None:
         "E99's tasking benchmark; prot1, protn: E99's mapping benchmarks, per page of 128",
         "rows": rows,
     }
-    chosen.json.write_text(json.dumps(record, indent=1) + "\n")
+    to = ROOT / f"benches/records/{today}-kernel.json"
+    to.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

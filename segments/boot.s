@@ -1,19 +1,21 @@
 # A processor in 32-bit protected mode that does what a script says, and compares what its accesses do.
 #
 #   0          user: the segment of a space, from its base up to its limit
-#   e0000000   the lowest 32 MiB of physical memory, in every root: the kernel's segments begin there, so that an address
+#   e0000000   the lowest 64 MiB of physical memory, in every root: the kernel's segments begin there, so that an address
 #              of the kernel is a physical address
 #
 # crates/hat/examples/segments.rs writes the script, and the memory that it begins with.
 #
 #   WRITE address value | FORGET start pages | LOAD root | SEGMENTS base last-page | ADOPT root
 #   ACCESS kind address value vector word    | END
+#
+# The bits of a kind from 8 on are another vector with which the access may end.
     .intel_syntax noprefix
     .code32
 
     .equ KERNEL, 0xe0000000
     .equ KERNEL_ENTRY, KERNEL >> 22
-    .equ LARGE_PAGES, 8
+    .equ LARGE_PAGES, 16
     .equ PRESENT_WRITABLE_LARGE, 0x83
     .equ KCODE, 0x08
     .equ KDATA, 0x10
@@ -157,7 +159,8 @@ adopt:
 
 access:
     lodsd
-    mov ecx, eax                    # kind
+    mov [other], ah
+    movzx ecx, al                   # kind
     lodsd
     mov ebx, eax                    # address
     lodsd                           # value
@@ -199,8 +202,10 @@ trap:
     mov ebx, eax
     lodsd
     cmp eax, edx
+    je 1f
+    cmp dl, [other]
     jne differs
-    lodsd
+1:  lodsd
     cmp edx, 0x80
     jne next
     cmp dword ptr [kind], 0
@@ -397,6 +402,7 @@ tss:
 boot_root: .skip 4096
 idt: .skip 129 * 8
 kind: .skip 4
+other: .skip 4
 kernel_si: .skip 4
 kernel_sp: .skip 4
 loads: .skip 4

@@ -105,3 +105,17 @@ def recorded(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pagewalk() -> Callable[..., "subprocess.CompletedProcess[str]"]:
     """The command: a function of its arguments."""
     return lambda *arguments, **options: run_command(arguments, **options)
+
+
+@pytest.fixture(scope="session")
+def machines() -> None:
+    """Skips a test where the QEMU for whole systems, or what a kernel alone needs, is missing."""
+    from pagewalk import Error
+    from pagewalk.systems import machine, packages
+
+    try:
+        machine.qemu()
+        packages.firmware()
+        packages.option_rom()
+    except Error as error:
+        pytest.skip(str(error))

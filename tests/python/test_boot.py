@@ -213,6 +213,34 @@ def test_instructions_are_those_of_the_newest_record(kernels: dict[str, Path], a
 
 
 @pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run=2"], "kernel/run: qemu-system-x86_64 is missing: `make tools` installs it"),
+        (["--bochs"], "kernel/run: grub-mkrescue is missing: `make torture` installs it"),
+        (["--bochs", "--arch", "riscv64"], "kernel/run: Bochs has x86-64 alone"),
+    ],
+)
+def test_an_emulator_that_is_missing_is_a_line(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = tmp_path / "kernel"
+    kernel.write_bytes(b"")
+    monkeypatch.setattr(RUNNER, "build", lambda *_: kernel)
+    monkeypatch.setattr("sys.argv", ["kernel/run", *arguments])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit) as ended:
+        RUNNER.main()
+    assert str(ended.value.code).startswith(said) and "\n" not in str(ended.value.code)
+
+
+def test_the_newest_record_has_the_table_of_the_readme() -> None:
+    record = json.loads(max((ROOT / "benches/records").glob("*-kernel.json")).read_text())
+    assert BENCH.table_of(record["rows"]) == BENCH.in_readme()
+    simulated = {row["path"] for row in record["rows"] if row["simulated-x86_64"] is not None}
+    assert simulated == {"task", "prot1", "protn"}
+
+
+@pytest.mark.parametrize(
     ("line", "said"),
     [
         ("scheme=none", "no scheme of locks is called none: choose global"),

@@ -66,21 +66,30 @@ def test_qemu_checks_no_limits(scripts: Path) -> None:
 @needs_bochs
 @needs_torture
 @pytest.mark.parametrize("revoke", RUNNER.REVOKE)
+@pytest.mark.parametrize("schedule", RUNNER.SCHEDULE)
 @pytest.mark.parametrize("seed", range(2, 6))
-def test_random_switches(scripts: Path, revoke: str, seed: int) -> None:
-    expected, said = RUNNER.run(scripts, [seed, 4000, revoke])
+def test_random_switches(scripts: Path, revoke: str, schedule: str, seed: int) -> None:
+    slot = (4, 8, 64)[seed % 3]
+    words = [seed, 4000, revoke, f"schedule={schedule}", f"slot={slot}"]
+    expected, said = RUNNER.run(scripts, words)
     assert RUNNER.WELL in said, said
     words = expected.split()
     counts = dict(zip(words[::2], map(int, words[1::2]), strict=True))
-    assert counts["revoked"] > 0 and counts["promoted"] > 0 and counts["copies"] > 0
+    # Who comes first keeps its slot.
+    assert (counts["revoked"] == 0) == (schedule == "first-come")
+    assert counts["promoted"] > 0 and counts["copies"] > 0
     assert number(said, "root loads") == counts["loads"]
 
 
 @needs_bochs
 @needs_torture
-@pytest.mark.parametrize("omit", ["flush", "purge"])
+@pytest.mark.parametrize("omit", RUNNER.OMIT)
 def test_what_is_left_out_is_found(scripts: Path, omit: str) -> None:
-    _, said = RUNNER.run(scripts, [1, 4000, "purge", omit])
+    """`copies` is a fault of the kernel Hazelnut, whose other two are not possible here: a switch
+    to the large space whose root is loaded would load it again, which the ping-pong counts; and a
+    space that gets no slot would take another's with it, which the example compares.
+    """
+    _, said = RUNNER.run(scripts, [1, 4000, "purge", f"omit={omit}"])
     assert "found: " in said and RUNNER.WELL not in said, said
 
 
@@ -112,9 +121,15 @@ def test_an_emulator_that_is_missing_is_a_line(
 
 def test_a_word_that_is_wrong_is_a_line(scripts: Path, tmp_path: Path) -> None:
     for arguments, said in [
-        (["1", "10", "never"], "slots are not revoked by never: choose purge, versioned or groups"),
+        (["1", "10", "never"], "the policy is not never: choose purge, versioned, groups"),
+        (["1", "10", "purge", "schedule=x"], "the schedule is not x: choose lru, frequent, "),
+        (["1", "10", "purge", "slot=2"], "a slot cannot have 2 MiB: take a power of two from 4, "),
+        (["1", "10", "purge", "slot=6"], "a slot cannot have 6 MiB: take a power of two from 4, "),
+        (["1", "10", "purge", "slot=128"], "16 slots of 128 MiB do not end below the kernel's "),
+        (["1", "10", "purge", "limit=1"], "there is no limit: choose omit, schedule or slot"),
         (["ping-pong", "10", "huge"], "two spaces are not huge: choose large, small or mixed"),
     ]:
         command = [scripts, tmp_path, *arguments]
         ran = subprocess.run(command, check=False, capture_output=True, text=True)
-        assert ran.returncode == 1 and ran.stderr == f"error: {said}\n"
+        assert ran.returncode == 1 and ran.stderr.startswith(f"error: {said}")
+        assert ran.stderr.count("\n") == 1

@@ -23,8 +23,14 @@ use crate::decode::Fault;
 pub(crate) const KERNEL_FROM: u64 = 1 << 63;
 /// The bits of CR3 that are the physical address of the root.
 const ROOT: u64 = 0x000f_ffff_ffff_f000;
-/// The name of a space whose task is not known yet.
+/// The name of a task without a name.
 const UNNAMED: &str = "unnamed";
+
+/// The name of a space whose task is not known, or not known yet.
+fn nameless(root: u64) -> String {
+    format!("space {root:#x}")
+}
+
 /// A translation as it was last recorded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Told {
@@ -39,8 +45,12 @@ struct Told {
 pub(crate) struct Machine {
     /// The processes by their numbers: the kernel, then one for each address space.
     pub(crate) processes: Vec<Process>,
-    /// The kernel's regions, which are recorded before everything else.
+    /// The kernel's regions in its half of the addresses, which are recorded before everything else.
     regions: Vec<Event>,
+    /// The kernel's regions at lower addresses. They are recorded in process 0, which runs before
+    /// there are page tables, and in every space if the kernel has none in its half.
+    lower: Vec<Event>,
+    is_lower: bool,
     /// The numbers of the spaces that exist, by the physical address of their root.
     spaces: FxHashMap<u64, u32>,
     /// The recorded translations of each space. Those of the kernel are in the space
@@ -59,12 +69,14 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// A machine. `kernel` is the name of its kernel, and `regions` are events with the regions in
-    /// the kernel's half of the addresses.
-    pub(crate) fn new(kernel: &str, regions: Vec<Event>) -> Machine {
+    /// A machine. `kernel` is the name of its kernel; `regions` and `lower` are events with the
+    /// regions in the kernel's half of the addresses, and with those at lower addresses.
+    pub(crate) fn new(kernel: &str, regions: Vec<Event>, lower: Vec<Event>) -> Machine {
         let mut machine = Machine {
             processes: Vec::new(),
+            is_lower: regions.is_empty(),
             regions,
+            lower,
             spaces: FxHashMap::default(),
             told: FxHashMap::default(),
             here: Vec::new(),
@@ -92,6 +104,13 @@ impl Machine {
             instructions: 0,
         });
         number
+    }
+
+    /// Ends the space with this root, if there is one.
+    fn end(&mut self, root: u64) {
+        if let Some(space) = self.spaces.remove(&root) {
+            self.told.remove(&space);
+        }
     }
 
     /// Sets the space in which the virtual CPU `thread` runs from now on.
@@ -124,6 +143,7 @@ impl Machine {
         let space = self.space_of(thread);
         if self.last != Some((thread, space)) {
             self.count((sink.accesses(), sink.instructions()));
+            let is_first = self.last.is_none();
             if !self.regions.is_empty() {
                 let space = trace::KERNEL;
                 sink.event(thread, Event::Run { cpu: Some(thread), space })?;
@@ -134,8 +154,16 @@ impl Machine {
             }
             sink.event(thread, Event::Run { cpu: Some(thread), space })?;
             self.last = Some((thread, space));
+            if is_first {
+                self.tell_lower(thread, sink)?;
+            }
         }
         Ok(())
+    }
+
+    /// Records the kernel's regions at lower addresses in the space that runs.
+    fn tell_lower(&self, thread: u32, sink: &mut dyn Sink) -> Result<(), trace::Error> {
+        self.lower.iter().cloned().try_for_each(|event| sink.event(thread, event))
     }
 
     /// Handles an event of the virtual CPU `thread`.
@@ -154,22 +182,26 @@ impl Machine {
             (EventCode::Control, &[3, _, value]) => {
                 sink.event(thread, Event::Control { number: 3, value })?;
                 let root = value & ROOT;
-                let space = match self.spaces.get(&root) {
-                    Some(&space) => space,
-                    None => {
-                        let space = self.begin(UNNAMED, sink.accesses());
-                        self.spaces.insert(root, space);
-                        space
-                    }
-                };
+                let known = self.spaces.get(&root).copied();
+                let space = known.unwrap_or_else(|| {
+                    let space = self.begin(&nameless(root), sink.accesses());
+                    self.spaces.insert(root, space);
+                    space
+                });
                 self.enter(thread, space);
                 self.turn(thread, sink)?;
+                if known.is_none() && self.is_lower {
+                    self.tell_lower(thread, sink)?;
+                }
             }
             (EventCode::Control, &[number @ (0 | 4), _, value]) => {
                 sink.event(thread, Event::Control { number: number as u8, value })?;
             }
             (EventCode::Table, &[table]) => {
                 let (paddr, level) = (table & !0xfff, (table & 0xfff) as u8);
+                if level == 0 {
+                    self.end(paddr);
+                }
                 sink.event(thread, Event::Table { paddr, level })?;
             }
             (EventCode::Entries, &[first, ref values @ ..]) => {
@@ -203,11 +235,7 @@ impl Machine {
             (EventCode::Physical, &[addr, paddr, size_log]) => {
                 self.check(thread, addr, paddr, size_log)
             }
-            (EventCode::SpaceEnd, &[root]) => {
-                if let Some(space) = self.spaces.remove(&(root & ROOT)) {
-                    self.told.remove(&space);
-                }
-            }
+            (EventCode::SpaceEnd, &[root]) => self.end(root & ROOT),
             _ => return Err(Fault::Garbled(format!("an event {code:?} in {} words", words.len()))),
         }
         Ok(())
@@ -243,7 +271,9 @@ impl Machine {
         process.pid = (ids >> 32) as u32;
         match process.programs.last_mut() {
             Some(last) if last.name() == name => {}
-            Some(last) if last.name() == UNNAMED => last.command = vec![name.to_owned()],
+            Some(last) if last.name() == nameless(root & ROOT) => {
+                last.command = vec![name.to_owned()]
+            }
             _ => {
                 let command = vec![name.to_owned()];
                 process.programs.push(Program { arch: Arch::X86_64, command, from });
@@ -340,7 +370,7 @@ mod tests {
 
     impl Told {
         fn new() -> Told {
-            Told { machine: Machine::new("Linux", Vec::new()), sink: Batcher::new() }
+            Told { machine: Machine::new("Linux", Vec::new(), Vec::new()), sink: Batcher::new() }
         }
 
         fn take(&mut self, thread: u32, code: EventCode, words: &[u64]) -> Vec<Event> {
@@ -393,10 +423,13 @@ mod tests {
         assert!(!told.page(0, kernel, 0x1000, 12));
         told.root(0, 0x5000);
         assert!(!told.page(0, 0x40_0000, 0x20_0000, 21));
-        // If the root of an ended space is used again, it is the root of a new space.
-        told.take(0, EventCode::SpaceEnd, &[0x5000]);
-        told.root(0, 0x5000);
-        assert!(told.page(0, 0x40_0000, 0x20_0000, 21));
+        // If the root of a space that has ended, or a root that is no longer a table, is used again, it
+        // is the root of a new space.
+        for (code, words) in [(EventCode::SpaceEnd, [0x5000]), (EventCode::Table, [0x5000])] {
+            told.take(0, code, &words);
+            told.root(0, 0x5000);
+            assert!(told.page(0, 0x40_0000, 0x20_0000, 21));
+        }
     }
 
     #[test]
@@ -415,8 +448,35 @@ mod tests {
         let processes = &told.machine.processes;
         let found: Vec<_> = processes.iter().map(names).collect();
         let program = vec!["sh", "a-name-of-16-let"];
-        assert_eq!(found, [vec!["Linux"], vec![UNNAMED], program, vec![UNNAMED]]);
+        let all = [vec!["Linux"], vec!["space 0x4000"], program, vec!["space 0x6000"]];
+        assert_eq!(found, all);
         assert_eq!((processes[2].pid, processes[2].number), (7, 2));
+    }
+
+    /// A kernel's regions at lower addresses are in every space only if it has no others.
+    #[test]
+    fn lower_regions_are_told_where_they_are() {
+        let region = |start| Event::Mapping {
+            start,
+            bytes: 0x1000,
+            rights: 5,
+            origin: trace::Origin::Other("image".to_owned()),
+            offset: None,
+            file: None,
+        };
+        for (upper, in_spaces) in [(vec![], 1), (vec![region(KERNEL_FROM)], 0)] {
+            let mut told = Told::new();
+            let all = upper.len();
+            told.machine = Machine::new("kernel", upper, vec![region(0x10_0000)]);
+            let mut count = |code, words: &[u64]| {
+                let events = told.take(0, code, words);
+                events.iter().filter(|event| matches!(event, Event::Mapping { .. })).count()
+            };
+            assert_eq!(count(EventCode::Left, &[1]), all + 1);
+            assert_eq!(count(EventCode::Control, &[3, 0, 0x5000]), in_spaces);
+            assert_eq!(count(EventCode::Control, &[3, 0, 0x5000]), 0);
+            assert_eq!(count(EventCode::Control, &[3, 0, 0x6000]), in_spaces);
+        }
     }
 
     /// Each virtual CPU runs in a space of its own, and the trace says in which.

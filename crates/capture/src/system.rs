@@ -5,7 +5,8 @@
 //! ```
 //!
 //! The caller has prepared the machine: its kernel, its disks, and the snapshot from which it continues. The
-//! recording begins and ends at markers that the guest runs; QEMU ends by itself.
+//! recording begins and ends at markers that the guest runs, or begins with the machine and ends with it; QEMU ends
+//! by itself.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -39,9 +40,9 @@ pub struct System {
     pub facts: Vec<String>,
     /// The file with the symbols of the kernel's image.
     pub image: OsString,
-    /// The first address of the kernel's image, and its length in bytes.
-    pub image_range: (u64, u64),
-    /// Other regions of the kernel: name, address, size in bytes, and rights.
+    /// The parts of the kernel's image: first address, size in bytes, rights, and offset in the file.
+    pub segments: Vec<(u64, u64, u8, u64)>,
+    /// Other regions of the kernel, in its half of the addresses: name, address, size in bytes, and rights.
     pub regions: Vec<(String, u64, u64, u8)>,
     /// Whether recording begins when the machine starts, without a marker.
     pub boot: bool,
@@ -122,7 +123,8 @@ pub fn record_system(
     let first =
         trace::Program { arch: Arch::X86_64, command: vec![system.kernel.clone()], from: 0 };
     let mut supervisor = Supervisor::new(session, File::new(recording), &options, first);
-    supervisor.machine = Some(Box::new(Machine::new(&system.kernel, kernel_regions(system))));
+    let [upper, lower] = kernel_regions(system);
+    supervisor.machine = Some(Box::new(Machine::new(&system.kernel, upper, lower)));
     let (mut told, mut status) = (Instant::now(), None);
     loop {
         let any = supervisor.step();
@@ -151,33 +153,25 @@ pub fn record_system(
     finish(system, supervisor, status)
 }
 
-/// Events with the regions in the kernel's half of the addresses, and with the build of the
-/// kernel's image.
-fn kernel_regions(system: &System) -> Vec<Event> {
+/// Events with the kernel's regions in its half of the addresses, and with those at lower addresses.
+/// Before each part of the kernel's image is the build of the image.
+fn kernel_regions(system: &System) -> [Vec<Event>; 2] {
     let path = system.image.to_string_lossy().into_owned();
     let identity = symbols::identity(Path::new(&system.image));
-    let (start, bytes) = system.image_range;
-    let image = Event::Mapping {
-        start,
-        bytes,
-        rights: 7,
-        origin: Origin::File(path.clone()),
-        offset: Some(IMAGE_OFFSET),
-        file: None,
-    };
-    let others = system.regions.iter().map(|&(ref name, start, bytes, rights)| Event::Mapping {
-        start,
-        bytes,
-        rights,
-        origin: Origin::Other(name.clone()),
-        offset: None,
-        file: None,
-    });
-    [Event::Image { path, identity }, image].into_iter().chain(others).collect()
+    let mut found = [Vec::new(), Vec::new()];
+    for &(start, bytes, rights, offset) in &system.segments {
+        let origin = Origin::File(path.clone());
+        let offset = Some(offset);
+        let image = Event::Image { path: path.clone(), identity: identity.clone() };
+        let mapping = Event::Mapping { start, bytes, rights, origin, offset, file: None };
+        found[usize::from(start < KERNEL_FROM)].extend([image, mapping]);
+    }
+    found[0].extend(system.regions.iter().map(|&(ref name, start, bytes, rights)| {
+        let origin = Origin::Other(name.clone());
+        Event::Mapping { start, bytes, rights, origin, offset: None, file: None }
+    }));
+    found
 }
-
-/// The offset of the image in the file with its symbols (`python/pagewalk/systems/kernel.py`).
-const IMAGE_OFFSET: u64 = 0x1000;
 
 /// Completes the trace.
 fn finish(

@@ -2,21 +2,27 @@
 //! them. `segments/run` executes the script on a processor that checks the limits of segments.
 //!
 //! ```text
-//!   segments FOLDER SEED EVENTS REVOKE [OMIT]      random switches, accesses, promotions, revocations
-//!   segments FOLDER ping-pong SWITCHES WHICH       two spaces in turn: both large, both small, or mixed
+//!   segments FOLDER SEED EVENTS REVOKE [WORD=VALUE ...]      random switches, accesses, promotions,
+//!                                                            revocations, changes of pages
+//!   segments FOLDER ping-pong SWITCHES WHICH                 two spaces in turn: large, small, mixed
 //!
+//!   omit=flush, purge, page, copies    a step that is left out on purpose: see `Omit`
+//!   schedule=lru, frequent, first-come      which space has a slot
+//!   slot=8                                  MiB of a slot
+//!
+//!   pages: load, unload, protect --+
 //!   SmallSpaces --> Directories: lend, take_back --> Hat --> bytes of X86_32 --> FOLDER/script: WRITE
-//!        |               |-- forget ------------------------------------------->              FORGET
+//!        |               |-- forget, shoot ------------------------------------>              FORGET
 //!        |               `-- load --------------------------------------------->              LOAD
 //!        `-- base and limit --------------------------------------------------->              SEGMENTS
 //!   model: the pages of each space ------------------------------------------->               ACCESS, and its outcome
 //! ```
 //!
 //! The model has neither slots nor page tables. In it, each space has its pages at its own
-//! addresses, and a small space has no pages beyond its limit.
+//! addresses, with their rights, and a small space has no pages beyond its limit.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::Path,
     process::ExitCode,
@@ -28,22 +34,29 @@ use hat::{
     Hat, HatSpace,
     small::{Directories, Revoke, Schedule, SlotLayout, SmallFault, SmallSpaces},
 };
-use pagetable::{Flush, Lent, Mount, Mounted, Translation, X86_32};
+use pagetable::{Flush, Lent, Mount, Mounted, Scope, Translation, X86_32};
 
 const BASE: PageSize = PageSize::SIZE_4K;
 const PAGE: u64 = BASE.bytes();
+const LARGE: PageSize = PageSize::from_shift(22).unwrap();
 /// The bytes of physical memory, which hold page tables and the frames of pages.
 const MEMORY: u64 = 8 << 20;
 const MEMORY_BYTES: u64 = 8 << 20;
+/// The frames of large pages, behind the script: see `segments/link.ld`.
+const LARGE_FRAMES: u64 = 32 << 20;
 const AREA: u64 = 0x8000_0000;
-const SLOT: u64 = 4 << 20;
+/// The kernel's addresses, at which the area of the slots ends at the latest.
+const KERNEL: u64 = 0xe000_0000;
+const SLOT_MIB: u64 = 8;
 const SLOTS: u64 = 16;
 const SPACES: usize = 64;
 const GROUPS: u16 = 3;
-/// The addresses of each space's pages: the page of code, which all spaces share, pages of data,
-/// and the last page of a slot.
+/// One of so many spaces has a page of 4 MiB, whose entry is in its root.
+const LARGE_EACH: usize = 8;
+/// The addresses of each space's pages: the page of code, which all spaces share, and a page of
+/// data. Another page of data ends where the slot ends.
 const CODE: u64 = 0x1000;
-const DATA: [u64; 2] = [0x2000, SLOT - PAGE];
+const DATA: u64 = 0x2000;
 /// The address in the page of code to which a jump leads.
 const LANDING: u64 = CODE + 0x40;
 
@@ -68,11 +81,26 @@ const PAGE_FAULT: u32 = 14;
 const LOAD: u32 = 0;
 const PUSH: u32 = 2;
 const FETCH: u32 = 3;
+/// The position in the kind of another vector with which the access may end.
+const OTHER_SHIFT: u32 = 8;
+
+/// The distance of an access's last byte from its first one. A jump needs one byte.
+const fn last_byte(kind: u32) -> u64 {
+    if kind == FETCH { 0 } else { 3 }
+}
 
 struct State {
     words: Vec<u32>,
     script: Vec<u32>,
     is_logged: bool,
+    /// The roots whose entries for the slots are not written by the script.
+    hidden: BTreeSet<u64>,
+}
+
+impl State {
+    fn is_hidden(&self, at: u64) -> bool {
+        at % PAGE / 4 >= AREA >> 22 && self.hidden.contains(&(at - at % PAGE))
+    }
 }
 
 /// Physical memory with tables and pages. Each change of it is written to the script.
@@ -100,7 +128,7 @@ impl Memory for Image {
     fn write_u32(&mut self, at: PhysAddr, value: u32) {
         let mut state = self.state();
         state.words[index(at)] = value;
-        if state.is_logged {
+        if state.is_logged && !state.is_hidden(at.get()) {
             state.script.extend_from_slice(&[word::WRITE, at.get() as u32, value]);
         }
     }
@@ -122,27 +150,54 @@ impl Memory for Image {
     addr::exchanges_of_one_user!();
 }
 
-/// An allocator that hands out frames in order and never frees one.
-struct InTurn(u64);
-
-impl Frames for InTurn {
-    fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
-        let start = self.0.next_multiple_of(size.bytes());
-        let free_bytes = (MEMORY + MEMORY_BYTES).saturating_sub(start);
-        if free_bytes < size.bytes() {
-            return Err(OutOfFrames { size, free_bytes });
-        }
-        self.0 = start + size.bytes();
-        Ok(PhysAddr::new(start))
-    }
-    fn free(&mut self, _: PhysAddr, _: PageSize) {}
+/// An allocator that hands out freed frames first, and otherwise frames in order.
+#[derive(Default)]
+struct Pool {
+    next: u64,
+    free: Vec<PhysAddr>,
 }
 
-impl hat::Platform for InTurn {
-    // No flush is needed: pages are mapped before the processor runs and are never unmapped.
-    fn shoot(&mut self, _: &[(HatSpace, Flush)]) {}
+impl Frames for Pool {
+    fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
+        let free_bytes = (MEMORY + MEMORY_BYTES).saturating_sub(self.next);
+        if size != BASE || free_bytes < PAGE {
+            return Err(OutOfFrames { size, free_bytes });
+        }
+        Ok(self.free.pop().unwrap_or_else(|| {
+            self.next += PAGE;
+            PhysAddr::new(self.next - PAGE)
+        }))
+    }
+    fn free(&mut self, frame: PhysAddr, _: PageSize) {
+        self.free.push(frame);
+    }
+}
+
+/// The platform of an operation on one space.
+struct Kernel<'a> {
+    frames: &'a mut Pool,
+    image: Image,
+    /// What is added to the space's own addresses wherever the processor may have translations: in
+    /// its slot, and at its own addresses if its root is loaded.
+    bases: Vec<u64>,
+    slot_bytes: u64,
+}
+
+impl hat::Platform for Kernel<'_> {
+    fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {
+        for (_, flush) in flushes {
+            let (start, bytes) = match flush.scope() {
+                Scope::Nothing => continue,
+                Scope::Pages { range, .. } => (range.start().get(), range.bytes()),
+                Scope::Space => (0, self.slot_bytes),
+            };
+            for base in &self.bases {
+                self.image.say(&[word::FORGET, (base + start) as u32, (bytes / PAGE) as u32]);
+            }
+        }
+    }
     fn frames(&mut self) -> &mut dyn Frames {
-        self
+        self.frames
     }
 }
 
@@ -154,6 +209,20 @@ enum Omit {
     Flush,
     /// The removal of copies when a space loses its slot: the copies stay in the roots.
     Purge,
+    /// The flush of a page that is unmapped or gets fewer rights.
+    Page,
+    /// The removal of copies when a page of a small space changes, as in Hazelnut: its kernel changed
+    /// the entry of a large page in the space's own root, and not the copies.
+    Copies,
+}
+
+/// A space's page, as the model has it.
+#[derive(Clone, Copy)]
+struct Page {
+    size: PageSize,
+    frame: PhysAddr,
+    /// `None` if the page is not mapped.
+    rights: Option<Rights>,
 }
 
 /// The processor, represented by the script of its operations.
@@ -207,56 +276,83 @@ struct World {
     image: Image,
     omit: Omit,
     spaces: Vec<HatSpace>,
+    /// The pages of each space, by space and address.
+    pages: BTreeMap<(HatSpace, u64), Page>,
     /// The first and the last word of each page of data, by space and address.
     model: BTreeMap<(HatSpace, u64), u32>,
+    /// The spaces of which the layer may have emptied copies since a root was loaded: it empties
+    /// those of large pages before any change, and all when a table goes. Of pages that did not
+    /// change, the processor may still have translations.
+    settled: BTreeSet<HatSpace>,
     segments: Option<(u64, u64)>,
     next: u32,
-    /// Frames that are in use.
-    frames: InTurn,
+    frames: Pool,
+    slot_bytes: u64,
+}
+
+/// What a world consists of.
+#[derive(Clone, Copy)]
+struct Plan {
+    revoke: Revoke,
+    schedule: Schedule,
+    omit: Omit,
+    spaces: usize,
+    slot_mib: u64,
 }
 
 impl World {
-    fn new(revoke: Revoke, omit: Omit, count: usize) -> Result<World, String> {
+    fn new(plan: Plan) -> Result<World, String> {
+        let Plan { revoke, schedule, omit, spaces: count, slot_mib } = plan;
+        let slot_bytes = slot_mib << 20;
         let words = vec![0; (MEMORY_BYTES / 4) as usize];
-        let image =
-            Image(Arc::new(Mutex::new(State { words, script: Vec::new(), is_logged: false })));
-        let area =
-            VirtRange::new(VirtAddr::new(AREA), SLOT * SLOTS).map_err(|error| error.to_string())?;
+        let (script, is_logged, hidden) = (Vec::new(), false, BTreeSet::new());
+        let image = Image(Arc::new(Mutex::new(State { words, script, is_logged, hidden })));
+        if slot_bytes * SLOTS > KERNEL - AREA {
+            return Err(format!(
+                "{SLOTS} slots of {slot_mib} MiB do not end below the kernel's addresses: take at most 64 MiB"
+            ));
+        }
+        if !slot_bytes.is_power_of_two() || slot_bytes < LARGE.bytes() {
+            return Err(format!(
+                "a slot cannot have {slot_mib} MiB: take a power of two from 4, the MiB of an entry of the root"
+            ));
+        }
+        let area = VirtRange::new(VirtAddr::new(AREA), slot_bytes * SLOTS)
+            .map_err(|error| error.to_string())?;
         let table = X86_32::<false, true>::with_area(area).map_err(|error| error.to_string())?;
         let table: Box<dyn Mounted> = Box::new(Mount::tree(table, image.clone()));
-        let hat = Hat::new(table);
-        let layout = SlotLayout::new(area, SLOT, SLOT).map_err(|error| format!("{error:?}"))?;
-        let small = SmallSpaces::new(layout, revoke, Schedule::Lru, 1);
-        let (spaces, model) = (Vec::new(), BTreeMap::new());
+        let layout = SlotLayout::new(area, slot_bytes, LARGE.bytes());
+        let layout = layout.map_err(|error| format!("{error:?}"))?;
         let mut world = World {
-            hat,
-            small,
+            hat: Hat::new(table),
+            small: SmallSpaces::new(layout, revoke, schedule, 1),
             image,
             omit,
-            spaces,
-            model,
+            spaces: Vec::new(),
+            pages: BTreeMap::new(),
+            model: BTreeMap::new(),
+            settled: BTreeSet::new(),
             segments: None,
             next: 1,
-            frames: InTurn(MEMORY),
+            frames: Pool { next: MEMORY, free: Vec::new() },
+            slot_bytes,
         };
-        let mut frames = InTurn(MEMORY);
-        let code = frames.allocate(BASE).map_err(|error| error.to_string())?;
+        let code = world.frames.allocate(BASE).map_err(|error| error.to_string())?;
         world.write_code(code);
         let groups = if revoke == Revoke::Groups { GROUPS } else { 0 };
         for _ in 0..groups {
-            let space = world.space(&mut frames)?;
+            let space = world.space()?;
             world.small.add_group(space);
         }
         for number in 0..count {
-            let space = world.space(&mut frames)?;
-            world.fill(space, code, &mut frames)?;
+            let space = world.space()?;
+            world.fill(space, number, code)?;
             if groups > 0 {
                 let group = number as u16 % (groups + 1);
                 world.small.join(space, (group < groups).then_some(group));
             }
             world.spaces.push(space);
         }
-        world.frames = frames;
         world.image.state().is_logged = true;
         Ok(world)
     }
@@ -273,30 +369,99 @@ impl World {
         }
     }
 
-    fn space(&mut self, frames: &mut InTurn) -> Result<HatSpace, String> {
-        let space = self.hat.create(frames).map_err(|error| error.to_string())?;
+    /// Calls `f` with the page tables and the platform of an operation on `space`.
+    fn on<R>(&mut self, space: HatSpace, f: impl FnOnce(&Hat, &mut Kernel<'_>) -> R) -> R {
+        let slot = self.small.slot_of(space).map(|slot| AREA + u64::from(slot) * self.slot_bytes);
+        let own = (self.small.on(0).0 == Some(space)).then_some(0);
+        let bases = if self.omit == Omit::Page {
+            Vec::new()
+        } else {
+            slot.into_iter().chain(own).collect()
+        };
+        let World { hat, frames, image, slot_bytes, .. } = self;
+        f(hat, &mut Kernel { frames, image: image.clone(), bases, slot_bytes: *slot_bytes })
+    }
+
+    fn space(&mut self) -> Result<HatSpace, String> {
+        let World { hat, frames, image, slot_bytes, .. } = self;
+        let mut kernel =
+            Kernel { frames, image: image.clone(), bases: Vec::new(), slot_bytes: *slot_bytes };
+        let space = hat.create(&mut kernel).map_err(|error| error.to_string())?;
         self.small.add(space);
         self.image.say(&[word::ADOPT, root(&self.hat, space)]);
         Ok(space)
     }
 
-    /// Maps the pages of a space.
-    fn fill(&mut self, space: HatSpace, code: PhysAddr, frames: &mut InTurn) -> Result<(), String> {
-        let mut pages = vec![(CODE, code, Rights::READ | Rights::EXECUTE | Rights::USER)];
-        for at in DATA {
-            let frame = frames.allocate(BASE).map_err(|error| error.to_string())?;
-            pages.push((at, frame, Rights::ALL));
-            for offset in [0, PAGE - 4] {
-                let value = self.next_word();
-                self.image.write_u32(frame.wrapping_add(offset), value);
+    /// Maps the pages of the space with this number.
+    fn fill(&mut self, space: HatSpace, number: usize, code: PhysAddr) -> Result<(), String> {
+        let rights = Rights::READ | Rights::EXECUTE | Rights::USER;
+        self.pages.insert((space, CODE), Page { size: BASE, frame: code, rights: Some(rights) });
+        let is_large = number.is_multiple_of(LARGE_EACH) && self.slot_bytes > LARGE.bytes();
+        for (at, size) in [(DATA, BASE), (0, if is_large { LARGE } else { BASE })] {
+            let at = if at == DATA { at } else { self.slot_bytes - size.bytes() };
+            let frame = match size {
+                LARGE => {
+                    Ok(PhysAddr::new(LARGE_FRAMES + (number / LARGE_EACH) as u64 * LARGE.bytes()))
+                }
+                _ => self.frames.allocate(BASE).map_err(|error| error.to_string()),
+            }?;
+            self.pages.insert((space, at), Page { size, frame, rights: Some(Rights::ALL) });
+            for offset in [0, size.bytes() - 4] {
+                let (value, place) = (self.next_word(), frame.wrapping_add(offset));
+                match size {
+                    // The image has no frames of large pages.
+                    LARGE => self.image.say(&[word::WRITE, place.get() as u32, value]),
+                    _ => self.image.write_u32(place, value),
+                }
                 self.model.insert((space, at + offset), value);
             }
         }
-        for (at, frame, rights) in pages {
-            let page = Translation::new(VirtAddr::new(at).page(BASE), frame, rights);
-            self.hat.load(space, page, 1, frames).map_err(|error| format!("{at:#x}: {error}"))?;
+        let all: Vec<u64> = self.pages_of(space).collect();
+        all.into_iter().try_for_each(|at| self.map(space, at))
+    }
+
+    fn pages_of(&self, space: HatSpace) -> impl Iterator<Item = u64> {
+        self.pages.range((space, 0)..=(space, u64::MAX)).map(|(&(_, at), _)| at)
+    }
+
+    /// Maps a page with the rights that the model has.
+    fn map(&mut self, space: HatSpace, at: u64) -> Result<(), String> {
+        let Page { size, frame, rights } = self.pages[&(space, at)];
+        let rights = rights.ok_or("the page is not mapped")?;
+        let page = Translation::new(VirtAddr::new(at).page(size), frame, rights);
+        let loaded = self.on(space, |hat, kernel| hat.load(space, page, 1, kernel).map(|_| ()));
+        loaded.map_err(|error| format!("{at:#x}: {error}"))
+    }
+
+    /// Unmaps a page of data, maps it again, or changes its rights.
+    fn change(&mut self, space: HatSpace, random: &mut Random) -> Result<(), String> {
+        let all: Vec<u64> = self.pages_of(space).filter(|&at| at != CODE).collect();
+        let at = all[random.below(all.len() as u64) as usize];
+        let page = self.pages[&(space, at)];
+        let range = VirtRange::of_page(VirtAddr::new(at).page(page.size));
+        let read = Rights::READ | Rights::USER;
+        let rights = match (page.rights, random.below(3)) {
+            (None, _) => Some(Rights::ALL),
+            (Some(_), 0) => None,
+            (Some(rights), _) => Some(if rights == read { Rights::ALL } else { read }),
+        };
+        self.pages.insert((space, at), Page { rights, ..page });
+        if self.omit == Omit::Copies {
+            let hidden = self.spaces.iter().map(|&space| u64::from(root(&self.hat, space)));
+            self.image.state().hidden = hidden.collect();
         }
-        Ok(())
+        let changed = match (page.rights, rights) {
+            (None, _) => self.map(space, at),
+            (Some(_), None) => self.on(space, |hat, kernel| {
+                hat.unload(space, range, &mut |_| {}, kernel).map_err(|error| error.to_string())
+            }),
+            (Some(_), Some(rights)) => self.on(space, |hat, kernel| {
+                hat.protect(space, range, rights, kernel).map_err(|error| error.to_string())
+            }),
+        };
+        self.image.state().hidden.clear();
+        self.settled.insert(space);
+        changed
     }
 
     fn next_word(&mut self) -> u32 {
@@ -310,14 +475,26 @@ impl World {
         f(small, &mut Processor { hat, image: image.clone(), omit: *omit })
     }
 
-    fn make_small(&mut self, space: HatSpace) {
-        // This may fail, because there may be no slot for the space.
-        let _ = self.with(|small, processor| small.make_small(space, processor));
+    /// Makes a space small if there is a slot for it.
+    fn make_small(&mut self, space: HatSpace) -> Result<(), String> {
+        let slots = |world: &World| -> Vec<_> {
+            world.spaces.iter().map(|&space| world.small.slot_of(space)).collect()
+        };
+        let before = slots(self);
+        let made = self.with(|small, processor| small.make_small(space, processor));
+        // In Hazelnut, a space that got no slot took the slot of another one with it.
+        if made.is_err() && slots(self) != before {
+            return Err("a space that got no slot has changed the slots of others".to_owned());
+        }
+        Ok(())
     }
 
     fn enter(&mut self, space: HatSpace) -> Result<(), String> {
         let entered = self.with(|small, processor| small.enter(0, space, processor));
         let entered = entered.ok_or("a space that was added is not known")?;
+        if entered.loads_root {
+            self.settled.clear();
+        }
         // The addresses of a large space end where the area of the small spaces begins.
         self.load_segments(entered.base, entered.limit.unwrap_or(AREA));
         Ok(())
@@ -337,6 +514,17 @@ impl World {
         self.image.read_u32(PhysAddr::new(directory + (linear >> 22) * 4)) & 1 != 0
     }
 
+    /// The page of the model in which an address is.
+    fn page_at(&self, space: HatSpace, at: u64) -> Option<Page> {
+        let (&(_, start), &page) = self.pages.range((space, 0)..=(space, at)).next_back()?;
+        (at - start < page.size.bytes()).then_some(page)
+    }
+
+    /// The rights of the page at an address, if it is mapped.
+    fn rights_at(&self, space: HatSpace, at: u64) -> Option<Rights> {
+        self.page_at(space, at)?.rights
+    }
+
     /// The outcome of an access according to the model, if the space has all addresses below
     /// `limit`.
     fn outcome(
@@ -347,13 +535,16 @@ impl World {
         limit: u64,
         value: u32,
     ) -> (u32, u32) {
-        if at + if kind == FETCH { 0 } else { 3 } >= limit {
+        if at + last_byte(kind) >= limit {
             return (if kind == PUSH { STACK_FAULT } else { PROTECTION }, 0);
         }
         if kind == FETCH {
             return (if at == LANDING { DONE } else { PAGE_FAULT }, 0);
         }
-        let Some(word) = self.model.get_mut(&(space, at)) else { return (PAGE_FAULT, 0) };
+        let needed = if kind == LOAD { Rights::READ } else { Rights::WRITE };
+        let is_allowed = self.rights_at(space, at).is_some_and(|rights| rights.contains(needed));
+        let word = self.model.get_mut(&(space, at)).filter(|_| is_allowed);
+        let Some(word) = word else { return (PAGE_FAULT, 0) };
         if kind != LOAD {
             *word = value;
         }
@@ -370,18 +561,22 @@ impl World {
             // instruction in the page of code.
             let first = if kind == FETCH { at } else { CODE };
             let places = [first, at];
-            let missing = places.into_iter().find(|&place| {
-                place < limit
-                    && (place == CODE
-                        || place == LANDING
-                        || self.model.contains_key(&(space, place)))
-                    && !self.is_in_root(base + place)
-            });
+            let is_beyond = at + last_byte(kind) >= limit;
+            let missing =
+                places.into_iter().filter(|&place| place == CODE || !is_beyond).find(|&place| {
+                    self.rights_at(space, place).is_some() && !self.is_in_root(base + place)
+                });
             if let Some(place) = missing {
                 if !is_small {
                     return Err(format!("the root of a large space lacks {place:#x}"));
                 }
-                self.image.say(&[word::ACCESS, kind, at as u32, value, PAGE_FAULT, 0]);
+                let (other, word) = if self.settled.contains(&space) {
+                    self.outcome(space, kind, at, limit, value)
+                } else {
+                    (PAGE_FAULT, 0)
+                };
+                let kinds = kind | other << OTHER_SHIFT;
+                self.image.say(&[word::ACCESS, kinds, at as u32, value, PAGE_FAULT, word]);
                 let addr = VirtAddr::new(place);
                 let found = self.with(|small, processor| small.fault(0, addr, processor));
                 if found != SmallFault::Copied {
@@ -390,7 +585,8 @@ impl World {
                 continue;
             }
             let (vector, word) = self.outcome(space, kind, at, limit, value);
-            self.image.say(&[word::ACCESS, kind, at as u32, value, vector, word]);
+            let kinds = kind | vector << OTHER_SHIFT;
+            self.image.say(&[word::ACCESS, kinds, at as u32, value, vector, word]);
             let is_beyond = matches!(vector, STACK_FAULT | PROTECTION);
             if !is_small || !is_beyond {
                 return Ok(());
@@ -399,6 +595,11 @@ impl World {
             self.with(|small, processor| small.promote(space, processor));
             self.load_segments(0, AREA);
         }
+    }
+
+    /// The addresses of the words in a space's pages of data.
+    fn words_of(&self, space: HatSpace) -> impl Iterator<Item = u64> {
+        self.model.range((space, 0)..=(space, u64::MAX)).map(|(&(_, at), _)| at)
     }
 
     fn finish(&mut self, folder: &Path) -> Result<(), String> {
@@ -415,16 +616,16 @@ impl World {
 
 /// Returns the words of memory before the script runs; the script then changes them.
 fn keep(world: &World, folder: &Path) -> Result<Vec<u32>, String> {
-    let before = world.image.state().words[..index(PhysAddr::new(world.frames.0))].to_vec();
+    let before = world.image.state().words[..index(PhysAddr::new(world.frames.next))].to_vec();
     fs::create_dir_all(folder).map_err(|error| error.to_string())?;
     Ok(before)
 }
 
-fn random(folder: &Path, seed: u64, events: u64, revoke: Revoke, omit: Omit) -> Result<(), String> {
-    let mut world = World::new(revoke, omit, SPACES)?;
+fn random(folder: &Path, seed: u64, events: u64, plan: Plan) -> Result<(), String> {
+    let mut world = World::new(plan)?;
     let before = keep(&world, folder)?;
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let mut last = 0;
+    let (slot, mut last) = (world.slot_bytes, 0);
     for _ in 0..events {
         // Mostly a few spaces are used, so that slots and roots are reused.
         let bound = if random.below(4) == 0 { SPACES } else { SPACES / 3 };
@@ -432,20 +633,26 @@ fn random(folder: &Path, seed: u64, events: u64, revoke: Revoke, omit: Omit) -> 
         last = number;
         let space = world.spaces[number];
         if random.below(3) == 0 {
-            world.make_small(space);
+            world.make_small(space)?;
         }
         world.enter(space)?;
         for _ in 0..=random.below(3) {
-            let page = DATA[random.below(2) as usize];
+            if random.below(4) == 0 {
+                // A page of the space that runs, or of another one.
+                let other = random.below(bound as u64) as usize;
+                let changed = if random.below(2) == 0 { number } else { other };
+                world.change(world.spaces[changed], &mut random)?;
+            }
+            let words: Vec<u64> = world.words_of(space).collect();
             let (kind, at) = match random.below(16) {
                 0 => (FETCH, LANDING),
                 1 => (random.below(3) as u32, 0x5000 + PAGE * random.below(20)),
-                2 if random.below(3) == 0 => (random.below(3) as u32, SLOT - 3 + random.below(3)),
-                3 if random.below(3) == 0 => (FETCH, SLOT + PAGE * random.below(8)),
+                2 if random.below(3) == 0 => (random.below(3) as u32, slot - 3 + random.below(3)),
+                3 if random.below(3) == 0 => (FETCH, slot + PAGE * random.below(8)),
                 4 if random.below(3) == 0 => {
                     (random.below(3) as u32, AREA + PAGE * random.below(64))
                 }
-                _ => (random.below(3) as u32, page + (PAGE - 4) * random.below(2)),
+                _ => (random.below(3) as u32, words[random.below(words.len() as u64) as usize]),
             };
             world.access(space, kind, at)?;
         }
@@ -461,17 +668,16 @@ fn ping_pong(folder: &Path, switches: u64, which: &str) -> Result<(), String> {
         "mixed" => &[1],
         other => return Err(format!("two spaces are not {other}: choose large, small or mixed")),
     };
-    let mut world = World::new(Revoke::Purge, Omit::Nothing, 2)?;
+    let mut world = World::new(Plan { spaces: 2, ..PLAN })?;
     let before = keep(&world, folder)?;
-    small.iter().for_each(|&number| {
-        let space = world.spaces[number];
-        world.make_small(space);
-    });
+    for &number in small {
+        world.make_small(world.spaces[number])?;
+    }
     // The first space must run before the first switch, hence one more entry than switches.
     for number in 0..=switches {
         let space = world.spaces[number as usize % 2];
         world.enter(space)?;
-        world.access(space, LOAD, DATA[0])?;
+        world.access(space, LOAD, DATA)?;
     }
     world.finish(folder)?;
     write(folder, "memory", &before)
@@ -483,6 +689,40 @@ fn write(folder: &Path, name: &str, words: &[u32]) -> Result<(), String> {
     fs::write(&file, bytes).map_err(|error| format!("{}: {error}", file.display()))
 }
 
+/// The plan where nothing else is asked for.
+const PLAN: Plan = Plan {
+    revoke: Revoke::Purge,
+    schedule: Schedule::Lru,
+    omit: Omit::Nothing,
+    spaces: SPACES,
+    slot_mib: SLOT_MIB,
+};
+
+/// The names that can be chosen for something.
+type Choices<T> = [(&'static str, T)];
+
+const REVOKES: &Choices<Revoke> =
+    &[("purge", Revoke::Purge), ("versioned", Revoke::Versioned), ("groups", Revoke::Groups)];
+const SCHEDULES: &Choices<Schedule> = &[
+    ("lru", Schedule::Lru),
+    ("frequent", Schedule::Frequent),
+    ("first-come", Schedule::FirstCome),
+];
+const OMITS: &Choices<Omit> = &[
+    ("flush", Omit::Flush),
+    ("purge", Omit::Purge),
+    ("page", Omit::Page),
+    ("copies", Omit::Copies),
+];
+
+fn chosen<T: Copy>(what: &str, name: &str, choices: &Choices<T>) -> Result<T, String> {
+    let found = choices.iter().find(|(choice, _)| *choice == name);
+    found.map(|&(_, value)| value).ok_or_else(|| {
+        let names: Vec<&str> = choices.iter().map(|&(name, _)| name).collect();
+        format!("{what} is not {name}: choose {}", names.join(", "))
+    })
+}
+
 fn run(arguments: &[String]) -> Result<(), String> {
     let number = |text: &str| text.parse::<u64>().map_err(|error| format!("{text}: {error}"));
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -490,31 +730,23 @@ fn run(arguments: &[String]) -> Result<(), String> {
         [folder, "ping-pong", switches, which] => {
             ping_pong(Path::new(folder), number(switches)?, which)
         }
-        [folder, seed, events, revoke, omit @ ..] => {
-            let revoke = match *revoke {
-                "purge" => Revoke::Purge,
-                "versioned" => Revoke::Versioned,
-                "groups" => Revoke::Groups,
-                other => {
-                    return Err(format!(
-                        "slots are not revoked by {other}: choose purge, versioned or groups"
-                    ));
+        [folder, seed, events, revoke, more @ ..] => {
+            let mut plan = Plan { revoke: chosen("the policy", revoke, REVOKES)?, ..PLAN };
+            for word in more {
+                match word.split_once('=').unwrap_or((word, "")) {
+                    ("omit", name) => plan.omit = chosen("the step to leave out", name, OMITS)?,
+                    ("schedule", name) => {
+                        plan.schedule = chosen("the schedule", name, SCHEDULES)?;
+                    }
+                    ("slot", mib) => plan.slot_mib = number(mib)?,
+                    (other, _) => {
+                        return Err(format!("there is no {other}: choose omit, schedule or slot"));
+                    }
                 }
-            };
-            let omit = match omit {
-                [] => Omit::Nothing,
-                ["flush"] => Omit::Flush,
-                ["purge"] => Omit::Purge,
-                other => {
-                    return Err(format!(
-                        "nothing is called {}: leave out flush or purge",
-                        other.join(" ")
-                    ));
-                }
-            };
-            random(Path::new(folder), number(seed)?, number(events)?, revoke, omit)
+            }
+            random(Path::new(folder), number(seed)?, number(events)?, plan)
         }
-        _ => Err("segments FOLDER SEED EVENTS REVOKE [OMIT], or FOLDER ping-pong SWITCHES WHICH"
+        _ => Err("segments FOLDER SEED EVENTS REVOKE [WORD=VALUE ...], or FOLDER ping-pong SWITCHES WHICH"
             .to_owned()),
     }
 }

@@ -10,9 +10,10 @@
 //! ```
 //!
 //! Nothing is recorded before the guest executes the marker [`BEGIN`], unless the plugin has the
-//! argument `begin=now`. A marker is a long NOP whose bytes are [`MARKER`], the marker's number and
-//! [`MARKER_END`]. With `markers=on` nothing is recorded, and only the marker [`PAUSE`] has an
-//! effect: the machine pauses.
+//! argument `begin=now`, or `entry=0xADDRESS`: then recording begins with the code at this address.
+//! A marker is a long NOP whose bytes are [`MARKER`], the marker's number and [`MARKER_END`]. With
+//! `markers=on` nothing is recorded, and only the marker [`PAUSE`] has an effect: the machine
+//! pauses.
 //!
 //! # Events in the middle of a block
 //!
@@ -204,6 +205,8 @@ struct Kernel {
     comm: u64,
     /// The offset of a field in `mm_struct`.
     pgd: u64,
+    /// The address of the code with which recording begins.
+    entry: u64,
 }
 
 struct Cell<T>(UnsafeCell<T>);
@@ -223,6 +226,7 @@ static KERNEL: Cell<Kernel> = Cell(UnsafeCell::new(Kernel {
     tgid: 0,
     comm: 0,
     pgd: 0,
+    entry: 0,
 }));
 
 static TABLES: Cell<Tables> = Cell(UnsafeCell::new(Tables::new()));
@@ -313,6 +317,7 @@ pub(crate) unsafe fn install(
                 "tgid" => &mut found.tgid,
                 "comm" => &mut found.comm,
                 "pgd" => &mut found.pgd,
+                "entry" => &mut found.entry,
                 _ => {
                     return Err(
                         "one of the plugin's arguments NAME=0xNUMBER has an unknown name: use the \
@@ -377,8 +382,8 @@ unsafe extern "C" fn on_processor(_: Id, vcpu: c_uint) {
 }
 
 /// Called when QEMU has translated a block. Instruments the block if recording is on. Registers
-/// callbacks if the block contains a marker, or begins one of the kernel functions that are
-/// watched.
+/// callbacks if the block contains a marker, begins the kernel, or begins one of the kernel
+/// functions that are watched.
 unsafe extern "C" fn on_translate(id: Id, tb: *mut Tb) {
     // SAFETY: `tb` and its instructions are QEMU's and live during this call.
     unsafe {
@@ -399,6 +404,10 @@ unsafe extern "C" fn on_translate(id: Id, tb: *mut Tb) {
                     ptr::null_mut(),
                 );
             }
+        }
+        if kernel.entry != 0 && kernel.entry == pc && global::is_stopped() {
+            let number = usize::from(BEGIN) as *mut c_void;
+            ffi::qemu_plugin_register_vcpu_tb_exec_cb(tb, on_marker, ffi::CB_R_REGS, number);
         }
         for index in 0..ffi::qemu_plugin_tb_n_insns(tb) {
             let instruction = ffi::qemu_plugin_tb_get_insn(tb, index);
@@ -640,7 +649,8 @@ fn waiting(vcpu: u32) -> *mut Waiting {
 
 /// Records an event: at once, or, if a fixed block is being executed, after this block.
 fn event(vcpu: u32, code: EventCode, words: &[u64]) {
-    if global::is_stopped() || vcpu as usize >= VCPUS {
+    // A reset writes control registers before the virtual CPU begins.
+    if global::is_stopped() || vcpu as usize >= VCPUS || vcpu >= vcpu::vcpus_high() {
         return;
     }
     let waiting = waiting(vcpu);

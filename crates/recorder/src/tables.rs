@@ -9,6 +9,9 @@
 //! Each page is a table as long as entries of other tables point to it, or it is the root of a space. QEMU reports
 //! stores to these pages only ([`Memory::watch`]). So a store costs nothing unless it goes to a page table, and every
 //! change of an entry is seen from the first translation on that depends on it.
+//!
+//! Linux says when a space ends. Of another kernel this is known only later: when the page of a table becomes a table of
+//! another level, the spaces that still lead to it have ended.
 
 use std::collections::BTreeMap;
 
@@ -64,6 +67,7 @@ impl Tables {
         }
         self.last = root;
         if self.tables.get(&root).is_none_or(|table| !table.is_root) {
+            self.prepare(root, levels, memory);
             self.link(root, levels, memory);
             if let Some(table) = self.tables.get_mut(&root) {
                 table.is_root = true;
@@ -87,9 +91,14 @@ impl Tables {
     /// Bytes at this physical address were stored to.
     pub(crate) fn stored(&mut self, address: u64, bytes: u64, memory: &mut dyn Memory) {
         for entry in (address & !7..address + bytes).step_by(8) {
-            let Some(table) = self.tables.get_mut(&(entry & !0xfff)) else { continue };
+            let page = entry & !0xfff;
+            let Some(level) = self.tables.get(&page).map(|table| table.level) else { continue };
             let Some(value) = memory.entry(entry) else { continue };
-            let level = table.level;
+            if let Some(now) = below(value, level) {
+                self.prepare(now, level - 1, memory);
+            }
+            // The space of the table itself may have ended.
+            let Some(table) = self.tables.get_mut(&page) else { continue };
             let old = core::mem::replace(&mut table.known[entry as usize % 4096 / 8], value);
             // Entries whose value has not changed are reported too: a walk may have set the dirty
             // bit in between, which is not visible here.
@@ -102,6 +111,48 @@ impl Tables {
                 if let Some(before) = before {
                     self.unlink(before, memory);
                 }
+            }
+        }
+    }
+
+    /// Whether the table at `from`, of this level, is the table `page` or leads to it.
+    fn leads(&self, (from, level): (u64, u8), page: u64) -> bool {
+        // The page of a table can be anything if its space has ended, and point to itself too.
+        let table = self.tables.get(&from).filter(|table| table.level == level);
+        let next = table.into_iter().flat_map(|table| table.known.iter());
+        let mut next = next.filter_map(|&value| below(value, level));
+        from == page || next.any(|next| self.leads((next, level - 1), page))
+    }
+
+    /// The page of a table becomes a table of another level. So the spaces that lead to it have ended,
+    /// except the one that runs.
+    fn end_those_with(&mut self, page: u64, memory: &mut dyn Memory) {
+        let roots = self.tables.iter().filter(|&(&root, table)| table.is_root && root != self.last);
+        let roots: Vec<(u64, u8)> = roots.map(|(&root, table)| (root, table.level)).collect();
+        for root in roots {
+            if self.leads(root, page)
+                && let Some(table) = self.tables.get_mut(&root.0)
+            {
+                table.is_root = false;
+                self.unlink(root.0, memory);
+            }
+        }
+    }
+
+    /// Before an entry points to a table of this level: ends spaces that still have its page, or the
+    /// page of a table below it, at another level.
+    fn prepare(&mut self, page: u64, level: u8, memory: &mut dyn Memory) {
+        match self.tables.get(&page) {
+            Some(table) if table.level == level => return,
+            Some(_) => self.end_those_with(page, memory),
+            None => {}
+        }
+        if self.tables.contains_key(&page) {
+            return;
+        }
+        for value in memory.page(page).into_iter().flatten() {
+            if let Some(next) = below(value, level) {
+                self.prepare(next, level - 1, memory);
             }
         }
     }
@@ -224,6 +275,54 @@ mod tests {
             }
         }
         found
+    }
+
+    /// Pages of memory, each with entries that point to these pages.
+    fn ram(pages: &[(u64, &[u64])]) -> Ram {
+        let mut ram = Ram::default();
+        for &(page, entries) in pages {
+            let mut known = [0; ENTRIES];
+            for (to, &entry) in known.iter_mut().zip(entries) {
+                *to = (entry << 12) | PRESENT;
+            }
+            ram.pages.insert(page << 12, known);
+        }
+        ram
+    }
+
+    /// Stores an entry that points to a page.
+    fn store(ram: &mut Ram, tables: &mut Tables, page: u64, index: usize, to: u64) {
+        ram.pages.get_mut(&(page << 12)).unwrap()[index] = (to << 12) | PRESENT;
+        tables.stored((page << 12) | (8 * index as u64), 8, ram);
+    }
+
+    /// A kernel that does not say when a space ends uses its tables again, each at another level.
+    #[test]
+    fn a_space_ends_when_its_tables_are_others() {
+        let mut tables = Tables::new();
+        let mut ram = ram(&[(1, &[2]), (2, &[3]), (3, &[4]), (4, &[]), (5, &[2])]);
+        tables.used(1 << 12, 4, &mut ram);
+        assert_eq!(ram.told.keys().copied().collect::<Vec<_>>(), [0x1000, 0x2000, 0x3000, 0x4000]);
+        // Page 5 is the root now, and page 1 is below page 2 in place of page 3.
+        tables.used(5 << 12, 4, &mut ram);
+        store(&mut ram, &mut tables, 1, 0, 4);
+        store(&mut ram, &mut tables, 2, 0, 1);
+        let levels: Vec<_> = ram.told.iter().map(|(&page, &(level, _))| (page, level)).collect();
+        assert_eq!(levels, [(0x1000, 2), (0x2000, 3), (0x4000, 1), (0x5000, 4)]);
+        assert!(ram.told.iter().all(|(page, (_, known))| *known == ram.pages[page]));
+    }
+
+    /// The page of a table of an ended space can contain any words, such as pointers to itself.
+    #[test]
+    fn a_table_that_points_to_itself_is_no_loop() {
+        let mut tables = Tables::new();
+        let mut ram = ram(&[(1, &[2]), (2, &[3]), (3, &[4]), (4, &[]), (5, &[6]), (6, &[])]);
+        tables.used(1 << 12, 4, &mut ram);
+        store(&mut ram, &mut tables, 3, 1, 3);
+        tables.used(5 << 12, 4, &mut ram);
+        // Page 6 is at level 3, so that spaces with it are looked for when it is at level 1.
+        store(&mut ram, &mut tables, 3, 2, 6);
+        assert!(ram.told.iter().all(|(page, (_, known))| *known == ram.pages[page]));
     }
 
     /// After every store, all tables that can be reached are reported with their contents, and no others.

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagewalk.commands import arguments
@@ -25,6 +26,8 @@ from pagewalk.terminal import say
 
 if TYPE_CHECKING:
     from pagewalk.recording import Recording
+    from pagewalk.systems.alone import KernelRecording
+    from pagewalk.systems.recording import SystemRecording
 
 
 def _check_system(options: argparse.Namespace) -> None:
@@ -89,8 +92,9 @@ SYSTEM = Flags(
     Flag(
         "--kernel",
         metavar="FILE",
-        help="the kernel of the system, a bzImage for x86-64 (default: the distribution's kernel "
-        "for clouds)",
+        help="the kernel of the system, a bzImage for x86-64 (default: the distribution's for "
+        "clouds); or an ELF file with a PVH note, which is booted alone, with the command as the "
+        "words of its command line",
     ),
     Flag(
         "--initrd",
@@ -123,7 +127,8 @@ SYSTEM = Flags(
     Flag(
         "--boot",
         action="store_true",
-        help="record the system from the start of its machine on, not only while the command runs",
+        help="record the system from the start of its machine on, not only while the command runs "
+        "or from the kernel's first instruction on",
     ),
     Flag(
         "--check",
@@ -176,9 +181,9 @@ class Record(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Records a program, prints what was recorded, and returns the program's exit status."""
-        command = arguments.program(options)
         if options.system:
-            return self._system(options, command)
+            return self._system(options)
+        command = arguments.program(options)
         output = options.output or f"{os.path.basename(command[0])}.pwt"  # noqa: PTH119
         refuse_existing(output, options.force)
         with arguments.progress(options, "recording") as progress:
@@ -201,22 +206,9 @@ class Record(Command):
         status: int = outcome["exit_status"]
         return status
 
-    def _system(self, options: argparse.Namespace, command: list[str]) -> int:
-        """Records a whole system that runs the command."""
-        from pagewalk.systems.recording import SystemRecording
-
-        recording = SystemRecording(
-            command,
-            kernel=options.kernel,
-            initrd=options.initrd,
-            memory=options.memory,
-            cpus=options.cpus,
-            more=options.more,
-            boot=options.boot,
-            skip=options.skip,
-            max_accesses=options.max_accesses,
-            callbacks=options.callbacks,
-        )
+    def _system(self, options: argparse.Namespace) -> int:
+        """Records a whole system that runs the command, or a kernel alone."""
+        recording = _system_recording(options)
         output = options.output or f"{recording.name}.pwt"
         refuse_existing(output, options.force)
         with arguments.progress(options, "recording") as progress:
@@ -251,6 +243,24 @@ class Record(Command):
 
         with arguments.progress(options, "checking") as progress:
             return check(Trace(output), options.leave_out, progress)
+
+
+def _system_recording(options: argparse.Namespace) -> "SystemRecording | KernelRecording":
+    """The system, or the kernel, that the flags describe."""
+    from pagewalk.systems.alone import KernelRecording, is_elf
+    from pagewalk.systems.recording import SystemRecording
+
+    common: dict[str, Any] = {
+        name: getattr(options, name)
+        for name in ("initrd", "memory", "cpus", "boot", "skip", "max_accesses", "callbacks")
+    }
+    if options.kernel is None or not is_elf(options.kernel):
+        command = arguments.program(options)
+        return SystemRecording(command, kernel=options.kernel, more=options.more, **common)
+    if options.more:
+        raise UsageError(f"--with: {options.kernel} is booted alone: leave --with out")
+    words = [str(word) for word in options.program or ()]
+    return KernelRecording(Path(options.kernel), words, **common)
 
 
 def warnings(accesses: int, recording: "Recording") -> list[str]:

@@ -12,5 +12,6 @@ r"""Whole systems to record. A system is a Linux that boots, runs one command, a
  payload    the command with its libraries and folder, as a tar for the guest
     |
  recording  all of it in order: boot, snapshot, payload, snapshot, record, output and status
+ alone      in place of all this: a kernel without Linux, from its ELF file to the machine's end
 ```
 """

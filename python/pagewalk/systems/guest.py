@@ -52,9 +52,14 @@ tar xf /dev/vda -C /
 """
 
 
+def marker_bytes(number: int) -> bytes:
+    """A marker's instruction: nop [rax + rax + 0x505700NN]."""
+    return bytes([0x0F, 0x1F, 0x84, 0x00, number, 0x00, 0x57, 0x50])
+
+
 def marker(number: int) -> bytes:
     """A program for Linux that executes a marker and ends."""
-    code = bytes([0x0F, 0x1F, 0x84, 0x00, number, 0x00, 0x57, 0x50])  # nop [rax + rax + 0x505700NN]
+    code = marker_bytes(number)
     code += bytes([0xB8, 60, 0, 0, 0, 0x31, 0xFF, 0x0F, 0x05])  # exit(0)
     base, start = 0x400000, 64 + 56
 

@@ -148,11 +148,11 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _TEXT_AT = 0x1000
 
 
-def image(symbols: str) -> tuple[int, int]:
-    """The start address of the kernel's code and data, and their size in bytes."""
+def image(symbols: str) -> tuple[int, int, int, int]:
+    """The kernel's code and data: start address, size in bytes, rights, offset in `symbol_file`."""
     places = dict(_all(symbols))
     start, end = places.get("_text", 0), places.get("_end", 0)
-    return start, max(end - start, 0)
+    return start, max(end - start, 0), 7, _TEXT_AT
 
 
 def _all(symbols: str) -> Iterator[tuple[str, int]]:
@@ -167,7 +167,7 @@ def symbol_file(symbols: str, to: Path) -> None:
 
     It has a segment for the kernel's image, without the contents of the image.
     """
-    start, size = image(symbols)
+    start, size, _, _ = image(symbols)
     found = sorted((place, name) for name, place in functions(symbols) if 0 <= place - start < size)
     names, table = bytearray(b"\0"), bytearray(_ENTRY.size)
     for index, (place, name) in enumerate(found):

@@ -60,6 +60,18 @@ def qemu() -> Path:
     return path
 
 
+def common(memory: int, cpus: int, firmware: Path) -> list[str]:
+    """QEMU's arguments for a machine with `memory` bytes and `cpus` processors."""
+    line = [
+        "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+        "-machine", "pc", "-accel", "tcg,thread=single", "-cpu", PROCESSOR,
+        "-m", f"{memory >> 20}M", "-smp", str(cpus),
+        "-rtc", "base=2020-01-01,clock=vm",
+        "-L", str(qemu().parent), "-bios", str(firmware),
+    ]  # fmt: skip
+    return line + (["-icount", ICOUNT] if cpus == 1 else [])
+
+
 @dataclass(frozen=True)
 class Machine:
     """A machine, without its disks."""
@@ -75,19 +87,10 @@ class Machine:
 
         `how` is passed to the guest's script and selects what the script runs.
         """
-        folder = qemu().parent
-        line = [
-            "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-            "-machine", "pc", "-accel", "tcg,thread=single", "-cpu", PROCESSOR,
-            "-m", f"{self.memory >> 20}M", "-smp", str(self.cpus),
-            "-rtc", "base=2020-01-01,clock=vm",
-            "-L", str(folder), "-bios", str(self.packages.firmware),
-            "-kernel", str(self.packages.kernel), "-initrd", str(self.initrd),
-            "-append", f"{APPEND} pagewalk={how} {self.append}".strip(),
-        ]  # fmt: skip
-        if self.cpus == 1:
-            line += ["-icount", ICOUNT]
-        return line
+        append = f"{APPEND} pagewalk={how} {self.append}".strip()
+        line = common(self.memory, self.cpus, self.packages.firmware)
+        line += ["-kernel", str(self.packages.kernel), "-initrd", str(self.initrd)]
+        return [*line, "-append", append]
 
     def key(self) -> str:
         """A hash of all properties of the machine."""
@@ -103,10 +106,15 @@ class Machine:
 
 @dataclass
 class Session:
-    """A QEMU that is running or will be started by other code: its monitor and its serial line."""
+    """A QEMU that is running or will be started by other code: its monitor and its serial line.
+
+    The serial line leads to this process, or to the file `written`. A guest that writes much needs
+    a file: a full socket makes it wait for as long as this process takes to read.
+    """
 
     line: list[str]
     name: str
+    written: Path | None = None
     _said: bytearray = field(default_factory=bytearray)
     _kept: list[Any] = field(default_factory=list)
 
@@ -117,7 +125,9 @@ class Session:
         self._ends = [monitor, serial]
         for end, name in ((monitor, "monitor"), (serial, "serial")):
             end.set_inheritable(True)
-            self.line += ["-chardev", f"socket,fd={end.fileno()},id={name}"]
+            file = self.written if name == "serial" else None
+            to = f"socket,fd={end.fileno()}" if file is None else f"file,path={_escaped(file)}"
+            self.line += ["-chardev", f"{to},id={name}"]
         self.line += ["-mon", "chardev=monitor,mode=control", "-serial", "chardev:serial"]
         self._buffer = b""
         self._reader = threading.Thread(target=self._listen, daemon=True)
@@ -159,6 +169,11 @@ class Session:
         for one in [*self._ends, *self._kept, self._monitor, self._serial]:
             with suppress(OSError):
                 one.close()
+
+    def ended(self) -> None:
+        """Called when QEMU has ended. Reads the rest of what it sent."""
+        self.let_go()
+        self._reader.join(timeout=10)
 
     @property
     def serial(self) -> str:
@@ -227,6 +242,16 @@ class Session:
         until = time.monotonic() + PATIENCE
         while self._message(until).get("event") != "STOP":
             pass
+
+    def reason(self) -> str:
+        """Waits until the machine ends. Returns the reason that QEMU's monitor names, if any."""
+        while True:
+            try:
+                message = self._message(float("inf"))
+            except WorkError:
+                return ""
+            if message.get("event") == "SHUTDOWN":
+                return str(message["data"]["reason"])
 
     def save(self, to: Path) -> None:
         """Writes a snapshot."""

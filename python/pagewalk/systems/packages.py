@@ -3,7 +3,7 @@
 They are from packages of the distribution, which are downloaded once.
 
 On other distributions, variables name the files: `PAGEWALK_KERNEL`, `PAGEWALK_BUSYBOX`,
-`PAGEWALK_FIRMWARE`.
+`PAGEWALK_FIRMWARE`, and for a kernel alone `PAGEWALK_PVH`.
 """
 
 import os
@@ -16,10 +16,12 @@ from pathlib import Path
 from pagewalk._native import Error
 
 BUSYBOX, FIRMWARE, KERNEL = "PAGEWALK_BUSYBOX", "PAGEWALK_FIRMWARE", "PAGEWALK_KERNEL"
+OPTION_ROM = "PAGEWALK_PVH"
 FETCHED = {
     KERNEL: ("linux-image-cloud-amd64", ("./boot/vmlinuz-*", "*/virtio*.ko*")),
     BUSYBOX: ("busybox-static", ("*/bin/busybox",)),
     FIRMWARE: ("seabios", ("./usr/share/seabios/bios-256k.bin",)),
+    OPTION_ROM: ("qemu-system-data", ("./usr/share/qemu/pvh.bin",)),
 }
 """For each file: the variable that may name it, and otherwise the package and the files in it that
 are downloaded.
@@ -44,6 +46,24 @@ def cache() -> Path:
     folder = Path(home) / "pagewalk" / "system"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
+
+
+def firmware() -> Path:
+    """SeaBIOS.
+
+    Raises:
+        Error: The file is missing, or cannot be downloaded.
+    """
+    return _file(FIRMWARE)
+
+
+def option_rom() -> Path:
+    """QEMU's code that enters a kernel by its PVH note.
+
+    Raises:
+        Error: The file is missing, or cannot be downloaded.
+    """
+    return _file(OPTION_ROM)
 
 
 def find(kernel: str | None) -> Packages:

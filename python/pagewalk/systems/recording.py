@@ -9,7 +9,7 @@ import sys
 import tarfile
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,65 @@ LEAST, MOST = 256 << 20, 3 << 30
 devices.
 """
 CPUS_MAX = 8
+
+
+PROCESSOR_NOTE = (
+    "the processor's own accesses are not recorded: its reads of page tables, of which the trace "
+    "has the addresses, and what it pushes on an exception"
+)
+
+
+def check_machine(memory: int, cpus: int, least: int) -> None:
+    """Raises an error if a machine cannot have `memory` bytes or `cpus` processors."""
+    if not least <= memory <= MOST:
+        raise Error(
+            f"--memory: a guest has {text.size(least)} to {text.size(MOST)}, not "
+            f"{text.size(memory)}"
+        )
+    if not 1 <= cpus <= CPUS_MAX:
+        raise Error(f"--cpus {cpus}: a guest has 1 to {CPUS_MAX} processors")
+
+
+def clock(cpus: int) -> str:
+    """How time passes in a machine with `cpus` processors."""
+    return (
+        "one processor, whose clock counts instructions: 2 ns each"
+        if cpus == 1
+        else f"{cpus} processors, which took turns on one of the host"
+    )
+
+
+def run(
+    session: machine.Session,
+    told: dict[str, Any],
+    steer: Callable[[], None],
+    output: str | os.PathLike[str],
+    *,
+    force: bool,
+    progress: "Progress | None",
+) -> dict[str, Any]:
+    """Records a machine until its QEMU ends, while `steer` talks to QEMU's monitor."""
+    session.begun()
+    trouble: list[Exception] = []
+
+    def steered() -> None:
+        try:
+            steer()
+        except (Error, WorkError, OSError) as error:
+            trouble.append(error)
+
+    steering = threading.Thread(target=steered, daemon=True)
+    steering.start()
+    try:
+        said = _native.record_system(json.dumps(told), os.fspath(output), force, progress)
+        session.ended()
+        steering.join(timeout=10)
+    finally:
+        session.close()
+    result: dict[str, Any] = json.loads(said)
+    if trouble and result["accesses"] == 0:
+        raise trouble[0]
+    return result
 
 
 class SystemRecording:
@@ -75,13 +134,7 @@ class SystemRecording:
     ) -> None:
         if not command:
             raise Error("there is no command to run: give its name and its arguments")
-        if not LEAST <= memory <= MOST:
-            raise Error(
-                f"--memory: a guest has {text.size(LEAST)} to {text.size(MOST)}, not "
-                f"{text.size(memory)}"
-            )
-        if not 1 <= cpus <= CPUS_MAX:
-            raise Error(f"--cpus {cpus}: write 1 to {CPUS_MAX} processors")
+        check_machine(memory, cpus, LEAST)
         self.command = list(command)
         self.kernel, self.initrd, self.append = kernel, initrd, append
         self.memory, self.cpus, self.more = memory >> 20 << 20, cpus, list(more)
@@ -153,7 +206,7 @@ class SystemRecording:
             "arguments": [native_path(word) for word in session.line],
             "facts": [*known.facts, *(["check=on"] if self.check else [])],
             "image": native_path(str(known.image)),
-            "image_range": known.image_range,
+            "segments": [known.segment],
             "regions": kernel.REGIONS,
             "boot": self.boot,
             "fetches": self.fetches,
@@ -162,41 +215,22 @@ class SystemRecording:
             "max_accesses": self.max_accesses,
             "notes": self._notes(version),
         }
-        session.begun()
-        trouble: list[Exception] = []
 
         def steer() -> None:
-            try:
-                session.greet()
-                if not self.boot:
-                    session.go()
-            except (Error, WorkError, OSError) as error:
-                trouble.append(error)
+            session.greet()
+            if not self.boot:
+                session.go()
 
-        steering = threading.Thread(target=steer, daemon=True)
-        steering.start()
-        try:
-            said = _native.record_system(json.dumps(told), os.fspath(output), force, progress)
-        finally:
-            session.close()
-        result: dict[str, Any] = json.loads(said)
-        if trouble and result["accesses"] == 0:
-            raise trouble[0]
+        result = run(session, told, steer, output, force=force, progress=progress)
         result |= _output(written, session)
         return result
 
     def _notes(self, version: str) -> list[str]:
-        clock = (
-            "one processor, whose clock counts instructions: 2 ns each"
-            if self.cpus == 1
-            else f"{self.cpus} processors, which took turns on one of the host"
-        )
         what = "from the start of the machine" if self.boot else "from a marker before the command"
         return [
             f"a whole system recorded in QEMU: Linux {version} and its programs, {what}; "
-            f"{text.size(self.memory)} of memory; {clock}",
-            "the processor's own accesses are not recorded: its reads of page tables, of which the "
-            "trace has the addresses, and what it pushes on an exception",
+            f"{text.size(self.memory)} of memory; {clock(self.cpus)}",
+            PROCESSOR_NOTE,
         ]
 
 
@@ -218,7 +252,7 @@ class _Kernel:
 
     facts: list[str]
     image: Path
-    image_range: tuple[int, int]
+    segment: tuple[int, int, int, int]
 
 
 def _kernel(made: machine.Machine, folder: Path) -> _Kernel:
