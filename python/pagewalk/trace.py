@@ -251,9 +251,9 @@ class Trace:
         Columns: `addr` (uint64, bytes), `size` (uint16, bytes), `kind` (dictionary: fetch, load,
         store), `thread` (uint32, 0 is the first), `instructions` (uint16: instructions that have
         begun since the previous row, including this row's own), `paddr` (uint64; null
-        if it is unknown) if the trace has physical addresses, and in a recording of several processes `process` (uint32), the number
-        of the process that makes the access. The memory that is needed does not depend on the
-        trace's length.
+        if it is unknown) if the trace has physical addresses, and in a recording of several
+        processes `process` (uint32), the number of the process that makes the access. The memory
+        that is needed does not depend on the trace's length.
 
         Raises:
             WorkError: The file is damaged behind the batches that were returned.
@@ -261,9 +261,7 @@ class Trace:
         source = _native.trace_batches(self.source, self.reading)
         return self._batches(source, _schema(source))
 
-    def _batches(
-        self, source: _native.Batches, schema: "pa.Schema"
-    ) -> Iterator["pa.RecordBatch"]:
+    def _batches(self, source: _native.Batches, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
         yield from _record_batches(source, schema)
         self.warnings = source.warnings()
 
@@ -333,6 +331,7 @@ def _record_batches(source: _native.Batches, schema: "pa.Schema") -> Iterator["p
     import pyarrow.compute as pc
 
     kinds = pa.array(KINDS)
+    unknown, missing = pa.scalar(0, pa.uint64()), pa.scalar(None, pa.uint64())
     while (columns := source.next()) is not None:
         rows, addr, size, kind, thread, instructions, paddr, process = columns
 
@@ -348,7 +347,7 @@ def _record_batches(source: _native.Batches, schema: "pa.Schema") -> Iterator["p
         ]
         if "paddr" in schema.names:
             known = array(pa.uint64(), bytes(8 * rows) if paddr is None else paddr)
-            arrays.append(pc.if_else(pc.equal(known, 0), pa.scalar(None, pa.uint64()), known))
+            arrays.append(pc.if_else(pc.equal(known, unknown), missing, known))
         if process is not None:
             arrays.append(array(pa.uint32(), process))
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)

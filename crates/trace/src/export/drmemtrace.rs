@@ -103,7 +103,7 @@ struct DrMemTrace {
     /// Whether the process or the thread has changed since the last record.
     is_moved: bool,
     /// The frames that were last written for each page, by page number, and by process and page
-    /// number; `None` if the frame was said to be unknown.
+    /// number; `None` if the frame was written as unknown.
     by_file: FxHashMap<u64, Option<u64>>,
     by_process: FxHashMap<(u64, u64), Option<u64>>,
     is_physical: bool,
