@@ -42,7 +42,7 @@ def _check_system(options: argparse.Namespace) -> None:
             raise UsageError(f"{flag.name} does not work with --system: leave it out")
 
 
-_WITH_SYSTEM = {"--callbacks"}
+_WITH_SYSTEM = {"--callbacks", "--end-with-window"}
 """The flags of recordings that have the same meaning for a whole system."""
 
 MAX_BYTES = Flag(
@@ -213,8 +213,10 @@ class Record(Command):
             cpus=options.cpus,
             more=options.more,
             boot=options.boot,
+            fetches=not options.no_fetch,
             skip=options.skip,
             max_accesses=options.max_accesses,
+            ends=options.ends,
             callbacks=options.callbacks,
         )
         output = options.output or f"{recording.name}.pwt"

@@ -49,6 +49,8 @@ class SystemRecording:
         fetches: Whether to record instruction fetches.
         skip: Number of accesses to leave out at the beginning.
         max_accesses: Number of accesses after which recording ends.
+        ends: Whether the guest is stopped when `max_accesses` accesses have been recorded. There is
+            no output then.
         callbacks: Whether the recorder uses only callbacks. The trace is the same, but recording
             takes longer.
         append: More words for the kernel's command line.
@@ -69,6 +71,7 @@ class SystemRecording:
         fetches: bool = True,
         skip: int = 0,
         max_accesses: int | None = None,
+        ends: bool = False,
         callbacks: bool = False,
         append: str = "",
         check: bool = False,
@@ -87,6 +90,7 @@ class SystemRecording:
         self.memory, self.cpus, self.more = memory >> 20 << 20, cpus, list(more)
         self.boot, self.fetches, self.skip = boot, fetches, skip
         self.max_accesses, self.callbacks, self.check = max_accesses, callbacks, check
+        self.ends = ends
 
     @property
     def name(self) -> str:
@@ -160,6 +164,7 @@ class SystemRecording:
             "callbacks": self.callbacks,
             "skip": self.skip,
             "max_accesses": self.max_accesses,
+            "ends": self.ends,
             "notes": self._notes(version),
         }
         session.begun()
@@ -182,8 +187,9 @@ class SystemRecording:
         result: dict[str, Any] = json.loads(said)
         if trouble and result["accesses"] == 0:
             raise trouble[0]
-        result |= _output(written, session)
-        return result
+        if self.ends and self.max_accesses is not None and result["accesses"] >= self.max_accesses:
+            return result | {"exit_status": 0, "stdout": b"", "stderr": b""}
+        return result | _output(written, session)
 
     def _notes(self, version: str) -> list[str]:
         clock = (
