@@ -34,6 +34,7 @@ from pagewalk.progress import ProgressLine
 from pagewalk.recording import Recording
 from pagewalk.reproduce import programs
 from pagewalk.reproduce.experiment import read_toml
+from pagewalk.systems import guest
 from pagewalk.systems.packages import find, version_of
 from pagewalk.systems.recording import SystemRecording
 from pagewalk.trace import Trace
@@ -141,7 +142,8 @@ class Lab:
         # A small recording skips no accesses, so that it does not take long.
         skip = program.skip if accesses >= SMALL else min(program.skip, accesses)
         root = program.root(self.cache, self.install)
-        kernel = [f"Linux {version_of(find(None).kernel)}", SYSTEM_BYTES] if system else []
+        linux = f"Linux {version_of(find(None).kernel)}" if system else ""
+        kernel = [linux, SYSTEM_BYTES, guest.INIT] if system else []
         known = programs.digest(
             version, program, accesses, skip, fetches, PLACE, *program.confined, *kernel
         )
@@ -178,7 +180,7 @@ class Lab:
         trace = Trace(programs.kept(path, record))
         told = f"{name} with the kernel" if system else name
         self.inputs[told] = trace.digest or ""
-        versions = ", ".join([version, *map(str, kernel[:1])])
+        versions = f"{version}, {linux}" if system else version
         self.used[told] = f"{versions}, {trace.accesses} accesses, skipped {skip}"
         return trace
 
