@@ -140,6 +140,7 @@ def kernel(words: str, processors: int, trace: Path) -> dict:
         "callbacks": False,
         "skip": 0,
         "max_accesses": None,
+        "ends": False,
         "notes": [],
     }
     _native.record_system(json.dumps(told), str(trace), True, None)
