@@ -164,7 +164,10 @@ class Lab:
                 recording: Recording | SystemRecording
                 if system:
                     files = re.findall(rf"{PLACE}\w+/inputs/[\w.-]+", " ".join(words))
-                    recording = SystemRecording(words, more=files, memory=SYSTEM_BYTES, **window)
+                    recording = SystemRecording(
+                        words, more=files, stdin=Path(stdin).read_bytes(), memory=SYSTEM_BYTES,
+                        **window,
+                    )  # fmt: skip
                 else:
                     recording = Recording(
                         words, calls=program.calls, small=program.small, sysroot=sysroot,

@@ -45,6 +45,7 @@ class SystemRecording:
         cpus: The number of the guest's processors. With one processor, two recordings of the same
             command are equal.
         more: Other files and folders that the guest gets at the same paths.
+        stdin: The command's standard input. The default is this process's standard input.
         boot: Whether the boot of the kernel is recorded too.
         fetches: Whether to record instruction fetches.
         skip: Number of accesses to leave out at the beginning.
@@ -67,6 +68,7 @@ class SystemRecording:
         memory: int = 1 << 30,
         cpus: int = 1,
         more: Sequence[str] = (),
+        stdin: bytes | None = None,
         boot: bool = False,
         fetches: bool = True,
         skip: int = 0,
@@ -90,7 +92,7 @@ class SystemRecording:
         self.memory, self.cpus, self.more = memory >> 20 << 20, cpus, list(more)
         self.boot, self.fetches, self.skip = boot, fetches, skip
         self.max_accesses, self.callbacks, self.check = max_accesses, callbacks, check
-        self.ends = ends
+        self.ends, self.stdin = ends, stdin
 
     @property
     def name(self) -> str:
@@ -105,7 +107,7 @@ class SystemRecording:
     ) -> dict[str, Any]:
         """Runs the command in a guest and writes the trace of the whole system.
 
-        The command has this process's standard input. Its output is returned when it has ended.
+        The output of the command is returned when it has ended.
 
         Returns:
             As `Recording.record`, with the `exit_status` of the command, and its output: `stdout`
@@ -117,7 +119,9 @@ class SystemRecording:
         """
         refuse_no_trace(output)
         machine.qemu()
-        stdin = b"" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read()
+        stdin = self.stdin
+        if stdin is None:
+            stdin = b"" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read()
         folder = tempfile.TemporaryDirectory(prefix="pagewalk-")
         try:
             return self._record(Path(folder.name), stdin, output, force, progress)
