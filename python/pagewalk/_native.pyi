@@ -36,6 +36,9 @@ class Batches:
         `u64` or `None`, process `u32` or `None`.
         """
 
+    def warnings(self) -> list[str]:
+        """The warnings of the trace; they are complete after the last accesses."""
+
 def version() -> str: ...
 def builtin_machines() -> list[tuple[str, str]]: ...
 

@@ -79,6 +79,8 @@ class Trace:
         warmup: Number of accesses after the skipped ones that a machine, a sweep or a curve
             simulates without counting them.
         max_accesses: Number of further accesses after which the trace ends.
+        physical: Whether accesses get the physical addresses that the page walks of a recording
+            of a whole system give.
         kernel: The model of a kernel whose accesses are added at the system calls of a recording
             and at switches between its processes: `monolithic` or `microkernel`, with parameters
             as in `microkernel,work=600`. `skip`, `warmup` and `max_accesses` count only the
@@ -115,6 +117,7 @@ class Trace:
         skip: int = 0,
         warmup: int = 0,
         max_accesses: int | None = None,
+        physical: bool = False,
         kernel: str | None = None,
     ) -> None:
         self.source = os.fspath(source)
@@ -137,6 +140,7 @@ class Trace:
             "skip": skip,
             "warmup": warmup,
             "max_accesses": max_accesses,
+            "physical": physical,
             "kernel": kernel,
         }
         self.reading = _native.Reading(json.dumps(_told(self.options)))
@@ -246,16 +250,20 @@ class Trace:
 
         Columns: `addr` (uint64, bytes), `size` (uint16, bytes), `kind` (dictionary: fetch, load,
         store), `thread` (uint32, 0 is the first), `instructions` (uint16: instructions that have
-        begun since the previous row, including this row's own), `paddr` (uint64) if the trace has
-        physical addresses, and in a recording of several processes `process` (uint32), the number
-        of the process that makes the access. The memory that is needed does not depend on the
-        trace's length.
+        begun since the previous row, including this row's own), `paddr` (uint64; null
+        if it is unknown) if the trace has physical addresses, and in a recording of several
+        processes `process` (uint32), the number of the process that makes the access. The memory
+        that is needed does not depend on the trace's length.
 
         Raises:
             WorkError: The file is damaged behind the batches that were returned.
         """
         source = _native.trace_batches(self.source, self.reading)
-        return _record_batches(source, _schema(source))
+        return self._batches(source, _schema(source))
+
+    def _batches(self, source: _native.Batches, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
+        yield from _record_batches(source, schema)
+        self.warnings = source.warnings()
 
     def to_arrow(self) -> "pa.RecordBatchReader":
         """The accesses as an Arrow stream, which polars, pandas and DuckDB read without a copy."""
@@ -263,7 +271,7 @@ class Trace:
 
         source = _native.trace_batches(self.source, self.reading)
         schema = _schema(source)
-        return pa.RecordBatchReader.from_batches(schema, _record_batches(source, schema))
+        return pa.RecordBatchReader.from_batches(schema, self._batches(source, schema))
 
     def to_pandas(self) -> "pandas.DataFrame":
         """All rows at once for pandas: about 20 bytes of memory per access.
@@ -320,8 +328,10 @@ def _schema(source: _native.Batches) -> "pa.Schema":
 
 def _record_batches(source: _native.Batches, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     kinds = pa.array(KINDS)
+    unknown, missing = pa.scalar(0, pa.uint64()), pa.scalar(None, pa.uint64())
     while (columns := source.next()) is not None:
         rows, addr, size, kind, thread, instructions, paddr, process = columns
 
@@ -336,9 +346,8 @@ def _record_batches(source: _native.Batches, schema: "pa.Schema") -> Iterator["p
             array(pa.uint16(), instructions),
         ]
         if "paddr" in schema.names:
-            arrays.append(
-                pa.nulls(rows, pa.uint64()) if paddr is None else array(pa.uint64(), paddr)
-            )
+            known = array(pa.uint64(), bytes(8 * rows) if paddr is None else paddr)
+            arrays.append(pc.if_else(pc.equal(known, unknown), missing, known))
         if process is not None:
             arrays.append(array(pa.uint32(), process))
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,4 +1,5 @@
-"""DynamoRIO's final traces, byte by byte from their layout, in every container they come in.
+"""DynamoRIO's final traces, byte by byte from their layout, in every container they come in;
+and a decoder of what Pagewalk exports.
 
 A record is 12 bytes: type 2, size 2, address 8. A marker is a record of type 28 whose size says
 which and whose address is its value.
@@ -8,6 +9,7 @@ import io
 import struct
 import zipfile
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -103,3 +105,64 @@ def crc32c(data: bytes) -> int:
         for _ in range(8):
             remainder = remainder >> 1 ^ (0x82F6_3B78 if remainder & 1 else 0)
     return remainder ^ 0xFFFF_FFFF
+
+
+WHOLE_SYSTEM = 0x40000
+"""The bit of the file type that says that the kernel and all programs are in the trace."""
+
+_FETCHES = {10, 48, 49}
+
+
+@dataclass
+class Decoded:
+    """A file, decoded by DynamoRIO's description of its records alone."""
+
+    filetype: int = 0
+    interrupts: int = 0
+    instructions: list[tuple[int, int, int | None]] = field(default_factory=list)
+    """Address, length and physical address of each instruction."""
+    data: list[tuple[str, int, int, int | None]] = field(default_factory=list)
+    """Kind, address, size and physical address of each load and store."""
+    order: list[int] = field(default_factory=list)
+    """For each load and store, the number of instructions up to its own."""
+    processes: set[int] = field(default_factory=set)
+    threads: set[int] = field(default_factory=set)
+
+
+def decoded(content: bytes) -> Decoded:
+    """Decodes a final trace; pages with markers are kept by process, as a TLB keeps them."""
+    out = Decoded()
+    pages: dict[tuple[int, int], int] = {}
+    pid, tid, physical = -1, -1, None
+    for kind, size, addr in struct.iter_unpack("<HHQ", content):
+        frame = pages.get((pid, addr >> 12))
+        located = None if frame is None else frame + (addr & 0xFFF)
+        if kind == 22:
+            # A thread is followed by its process.
+            tid, pid = addr, -1
+        elif kind == 24:
+            pid = addr
+        elif kind == 28 and size == 9:
+            out.filetype = addr
+        elif kind == 28 and size == 15:
+            physical = addr
+        elif kind == 28 and size == 17:
+            assert physical is not None and physical % 4096 == addr % 4096 == 0
+            pages[pid, addr >> 12], physical = physical, None
+        elif kind == 28 and size == 16:
+            pages.pop((pid, addr >> 12), None)
+        elif kind == 28 and size == 43:
+            out.interrupts += 1
+        elif kind in (0, 1):
+            out.data.append(("load" if kind == 0 else "store", addr, size, located))
+            out.order.append(len(out.instructions))
+        elif kind in _FETCHES:
+            assert pid >= 0 and tid >= 0
+            out.processes.add(pid)
+            out.threads.add(tid)
+            out.instructions.append((addr, size, located))
+        else:
+            assert kind in (23, 25, 26, 29) or (kind == 28 and size in (2, 3, 10, 12, 18)), (
+                kind, size,
+            )  # fmt: skip
+    return out

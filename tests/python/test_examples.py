@@ -138,6 +138,12 @@ def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "drmemtrace.app.1234.0000.dir" / "trace" / "app.1.trace").write_bytes(
         drmemtrace.start(1, 1) + drmemtrace.time(1) + record * 20 + drmemtrace.end(1)
     )
+    # As a recording of a whole system: with physical addresses.
+    physical = drmemtrace.marker(15, 0x9000) + drmemtrace.marker(17, 0x1000)
+    (folder / "list.trace").write_bytes(
+        drmemtrace.start(1, 1) + drmemtrace.time(1) + physical + record * 20 + drmemtrace.end(1)
+    )
+    Trace(folder / "list.trace").store(folder / "list.pwt")
     for name in ("600.perlbench_s-210B.champsimtrace", "server.champsimtrace"):
         (folder / name).write_bytes(CHAMPSIM)
         subprocess.run(["xz", folder / name], check=True)

@@ -177,7 +177,7 @@ def test_physical_addresses_come_from_markers_and_lists(pagewalk, tmp_path: Path
         "address_mapping { virtual_address: 4096 physical_address: 8192 }\npage_count: 2\n"
     )
     for options, expected in [
-        ([], [0, 0x9_0008, 0]),
+        ([], [None, 0x9_0008, None]),
         (["--v2p", listed], [0x2000, 0x9_0008, 0x7_7010]),
     ]:
         out = tmp_path / f"{len(options)}.pwt"

@@ -20,6 +20,7 @@ from pagewalk.reproduce.outcome import measure, reproduce
 from pagewalk.reproduce.programs import kept, load
 from pagewalk.reproduce.scoreboard import apart, scores, sentence
 from pagewalk.reproduce.table import over
+from pagewalk.systems import machine
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 NAMES = [experiment.name for experiment in find(FOLDER)]
@@ -316,6 +317,20 @@ def test_a_recording_is_the_same_wherever_the_cache_is(tmp_path: Path) -> None:
     caches = [tmp_path / "short", tmp_path / "of-a-length-that-no-stack-is-aligned-to"]
     short, long = (reproduce(experiment, Lab(FOLDER, cache), smoke=True) for cache in caches)
     assert short.digest() == long.digest()
+
+
+def test_a_program_is_recorded_in_a_whole_system(tmp_path: Path) -> None:
+    try:
+        machine.qemu()
+    except Error as error:
+        pytest.skip(str(error))
+    lab = Lab(FOLDER, tmp_path)
+    trace = lab.trace("heapsort", 200_000, fetches=False, system=True)
+    assert trace.is_system and trace.accesses == 200_000
+    [used] = lab.used.items()
+    assert used[0] == "heapsort with the kernel" and ", Linux " in used[1]
+    alone = lab.trace("heapsort", 200_000, fetches=False)
+    assert not alone.is_system and trace.digest != alone.digest
 
 
 @pytest.mark.parametrize("name", NAMES)

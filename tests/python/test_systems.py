@@ -198,6 +198,16 @@ def test_a_command_in_a_system(built, pagewalk, tmp_path: Path) -> None:
     assert info["events"]["task"] > 1
 
 
+def test_a_system_ends_with_its_window(built, pagewalk, tmp_path: Path) -> None:
+    trace = tmp_path / "t.pwt"
+    window = ["--skip", "100k", "--max-accesses", "200k", "--no-fetch", "--end-with-window"]
+    command = ["sh", "-c", "echo begun; while :; do :; done"]
+    done = pagewalk("record", "--system", *window, "-o", trace, "--", *command, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    accesses = json.loads(pagewalk("info", trace, "--json").stdout)["accesses"]
+    assert sum(accesses.values()) == 200_000 and accesses["fetch"] == 0
+
+
 CHECKED = {
     # The command runs programs and uses files and pipes; then it uses large pages and all other
     # features of page tables.

@@ -56,6 +56,8 @@ pub struct System {
     /// The number of accesses after which recording ends.
     #[serde(rename = "max_accesses")]
     pub accesses_max: Option<u64>,
+    /// Whether the machine is stopped when `accesses_max` accesses have been recorded.
+    pub ends: bool,
     /// Notes for readers of the trace.
     pub notes: Vec<String>,
 }
@@ -131,6 +133,10 @@ pub fn record_system(
         if told.elapsed() >= PROGRESS {
             told = Instant::now();
             progress(&supervisor.progress());
+        }
+        if system.ends && status.is_none() && supervisor.has_all() {
+            // If QEMU has ended by itself meanwhile, nothing is left to be stopped.
+            let _ = child.kill();
         }
         if any {
             continue;

@@ -70,6 +70,12 @@ pub(crate) fn trace_batches(py: Python<'_>, trace: &str, reading: &Reading) -> P
 
 #[pymethods]
 impl Batches {
+    /// The warnings of the trace; they are complete after the last accesses.
+    fn warnings(&self) -> Vec<String> {
+        let state = self.state.lock().unwrap_or_else(|poison| poison.into_inner());
+        state.source.warnings().to_vec()
+    }
+
     /// The next accesses, or `None` at the end.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Columns<'py>>> {
         let lock = || self.state.lock().unwrap_or_else(|poison| poison.into_inner());

@@ -89,7 +89,7 @@ pub(crate) fn store(
     })
 }
 
-/// Writes all of `trace` to `output` in the format `champsim` or `csv`. Returns a summary as JSON.
+/// Writes all of `trace` to `output` in the format `champsim`, `csv` or `drmemtrace`. Returns a summary as JSON.
 #[pyfunction]
 #[pyo3(signature = (format, trace, reading, output, *, thread, force, progress))]
 #[expect(clippy::too_many_arguments, reason = "these are the arguments of the command")]
@@ -106,7 +106,11 @@ pub(crate) fn export_trace(
     let write = match format {
         "champsim" => export::champsim,
         "csv" => export::csv,
-        other => return Err(refused(format!("`{other}` is not a format: choose champsim or csv"))),
+        "drmemtrace" => export::drmemtrace,
+        other => {
+            let what = format!("`{other}` is not a format: choose champsim, csv or drmemtrace");
+            return Err(refused(what));
+        }
     };
     py.detach(|| {
         let mut source = open(trace, reading)?;

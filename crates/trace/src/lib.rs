@@ -28,6 +28,8 @@ mod halves;
 pub mod import;
 mod info;
 pub mod kernel;
+mod known;
+mod located;
 pub mod mix;
 mod open;
 mod output;
@@ -62,6 +64,7 @@ pub use family::Family;
 pub use info::{
     ByKind, BySize, Distinct, Info, Missing, RegionInfo, SiteCall, SnapshotInfo, SpaceInfo, info,
 };
+pub use known::KnownPages;
 pub use open::open;
 pub use process::{Process, Program, name_in_space};
 pub use reader::{ChunkInfo, Reader, Replay};

@@ -187,14 +187,14 @@ impl Reader {
         &self.chunks
     }
 
-    /// Whether a chunk has translations. A chunk that cannot be read counts as having none.
-    fn has_translations(&self) -> bool {
+    /// Whether a chunk has something, as its head says. A chunk that cannot be read counts as having nothing.
+    fn has(&self, it: impl Fn(&Head) -> bool) -> bool {
         let mut beginning = [0; Head::BYTES_MAX];
         self.chunks.iter().any(|chunk| {
             let bytes = Head::BYTES_MAX.min((chunk.bytes as usize).saturating_sub(FRAME_BYTES));
             let beginning = &mut beginning[..bytes];
             let read = self.file.file.read_exact_at(beginning, chunk.offset + FRAME_BYTES as u64);
-            read.is_ok() && Head::parse(beginning).is_ok_and(|head| head.translations != 0)
+            read.is_ok() && Head::parse(beginning).is_ok_and(|head| it(&head))
         })
     }
 
@@ -257,7 +257,8 @@ impl Source for Reader {
     }
 
     fn stored(&self) -> Option<Stored> {
-        Some(Stored { bytes: self.bytes, chunks: self.chunks.len() as u64 })
+        let is_located = self.has(|head| head.physical || head.translations != 0);
+        Some(Stored { bytes: self.bytes, chunks: self.chunks.len() as u64, is_located })
     }
 
     fn processes(&self) -> &[Process] {
@@ -269,7 +270,7 @@ impl Source for Reader {
     }
 
     fn foretold(&self) -> Option<Box<dyn Source + Send>> {
-        if !self.has_translations() {
+        if !self.has(|head| head.translations != 0) {
             return None;
         }
         let feed = match self.processes.len() {

@@ -170,6 +170,11 @@ pub trait Forward {
 
     /// The implementation of [`Source::next`] of this source.
     fn forward(&mut self, batch: &mut Batch) -> Result<bool, Error>;
+
+    /// The implementation of [`Source::warnings`] of this source.
+    fn remarks(&self) -> &[String] {
+        self.source().warnings()
+    }
 }
 
 impl<F: Forward> Source for F {
@@ -202,7 +207,7 @@ impl<F: Forward> Source for F {
     }
 
     fn warnings(&self) -> &[String] {
-        self.source().warnings()
+        self.remarks()
     }
 
     fn switches(&self) -> Option<Switches> {
@@ -229,6 +234,8 @@ pub struct Stored {
     pub bytes: u64,
     /// The number of the trace's chunks.
     pub chunks: u64,
+    /// Whether there are physical addresses, or translations that may give them.
+    pub is_located: bool,
 }
 
 /// An error with a trace: what is wrong, where, and what to do.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from pagewalk.commands.flags import PROCESS, READING, WARMED_WINDOW
+from pagewalk.commands.flags import PHYSICAL, PROCESS, READING, WARMED_WINDOW
 from pagewalk.commands.parser import UsageError
 from pagewalk.progress import ProgressLine
 from pagewalk.terminal import say
@@ -202,7 +202,7 @@ def trace(options: argparse.Namespace, source: str) -> "Trace":
     """The trace `source`, read in the way that the command's flags request."""
     from pagewalk.trace import Trace
 
-    flags = (*READING.each(), *WARMED_WINDOW.each(), PROCESS)
+    flags = (*READING.each(), *WARMED_WINDOW.each(), PROCESS, PHYSICAL)
     given = {
         flag.dest: value for flag in flags if (value := vars(options).get(flag.dest)) is not None
     }

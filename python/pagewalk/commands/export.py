@@ -8,7 +8,16 @@ from typing import Any
 from pagewalk import _native, text
 from pagewalk.commands import arguments
 from pagewalk.commands.command import Command, Flag, shows_text
-from pagewalk.commands.flags import FORCE, PROCESS, READING, TRACE, WINDOW, json_of, output
+from pagewalk.commands.flags import (
+    FORCE,
+    PHYSICAL,
+    PROCESS,
+    READING,
+    TRACE,
+    WINDOW,
+    json_of,
+    output,
+)
 from pagewalk.commands.parser import UsageError
 from pagewalk.output import replacing
 from pagewalk.progress import ProgressLine
@@ -20,8 +29,9 @@ examples:
   pagewalk export parquet gzip.pwt -o gzip.parquet
   pagewalk export champsim gzip.pwt -o gzip.champsimtrace.xz
   pagewalk export csv gzip.pwt -o - | head
+  pagewalk export drmemtrace list.pwt --physical -o list.trace.gz
 
-CSV and ChampSim files whose name ends in .gz, .xz, .bz2 or .zst are compressed in that format.
+Files whose name ends in .gz, .xz, .bz2 or .zst are compressed in that format, except for Parquet.
 """
 
 ROW_GROUP = 1 << 20
@@ -36,25 +46,28 @@ class Export(Command):
     description = (
         "Write a trace for other tools. Parquet and CSV files have one row per access, with addr, "
         "size, kind, thread, instructions and, if recorded, paddr and process. ChampSim files "
-        "have one record per instruction. The memory needed does not depend on the length of the "
-        "trace."
+        "have one record per instruction. DynamoRIO's drmemtrace files have one record per "
+        "instruction, load and store, and of a whole system also the spaces, threads and "
+        "interrupts. The memory needed does not depend on the length of the trace."
     )
     epilog = EPILOG
     flags = (
         Flag(
             "to",
             metavar="FORMAT",
-            choices=["parquet", "champsim", "csv"],
-            help="parquet, champsim or csv",
+            choices=["parquet", "champsim", "csv", "drmemtrace"],
+            help="parquet, champsim, csv or drmemtrace",
         ),
         TRACE,
-        output("the file to write; for champsim and csv, - is standard output", required=True),
+        output("the file to write; except for parquet, - is standard output", required=True),
         Flag(
             "--thread",
             type=int,
             metavar="N",
-            help="champsim and csv: write only this thread, counted from 0",
+            help="champsim, csv and drmemtrace: write only this thread, counted from 0; in a "
+            "recording of a whole system, a thread is a processor",
         ),
+        PHYSICAL,
         PROCESS,
         WINDOW,
         READING,
@@ -68,12 +81,17 @@ class Export(Command):
             raise UsageError(
                 "-o - and --json - both write to standard output: give one of them a file"
             )
+        if options.physical and options.to == "champsim":
+            raise UsageError(
+                "export champsim: its records have one address, which ChampSim translates itself; "
+                "leave --physical out, or export drmemtrace, parquet or csv"
+            )
         return _parquet(options) if options.to == "parquet" else _native_format(options)
 
 
 def _parquet(options: argparse.Namespace) -> int:
     if options.thread is not None:
-        raise UsageError("--thread is for champsim and csv: a Parquet file has the column `thread`")
+        raise UsageError("--thread is not for parquet: a Parquet file has the column `thread`")
     if options.output == "-":
         raise UsageError("a Parquet file cannot go to standard output: give -o the name of a file")
     trace = arguments.trace(options, options.trace)
@@ -84,6 +102,7 @@ def _parquet(options: argparse.Namespace) -> int:
         arguments.progress(options, f"exporting {trace.name}") as progress,
     ):
         rows = write_parquet(trace, str(temporary), progress)
+    arguments.warn(trace.warnings)
     _say(options, rows, "row")
     return 0
 

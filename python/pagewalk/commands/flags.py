@@ -216,6 +216,13 @@ PROCESS = Flag(
     help="use only one of several processes: give its pid, or the name or path of its program",
 )
 
+PHYSICAL = Flag(
+    "--physical",
+    action="store_true",
+    help="parquet, csv and drmemtrace: write each access's physical address too, as the "
+    "page walks in a recording of a whole system give it",
+)
+
 _LIVE = "is for a live program; for a trace, use --skip and --max-accesses"
 
 

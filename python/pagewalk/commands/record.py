@@ -45,7 +45,7 @@ def _check_system(options: argparse.Namespace) -> None:
             raise UsageError(f"{flag.name} does not work with --system: leave it out")
 
 
-_WITH_SYSTEM = {"--callbacks"}
+_WITH_SYSTEM = {"--callbacks", "--end-with-window"}
 """The flags of recordings that have the same meaning for a whole system."""
 
 MAX_BYTES = Flag(
@@ -252,8 +252,17 @@ def _system_recording(options: argparse.Namespace) -> "SystemRecording | KernelR
 
     common: dict[str, Any] = {
         name: getattr(options, name)
-        for name in ("initrd", "memory", "cpus", "boot", "skip", "max_accesses", "callbacks")
-    }
+        for name in (
+            "initrd",
+            "memory",
+            "cpus",
+            "boot",
+            "skip",
+            "max_accesses",
+            "ends",
+            "callbacks",
+        )
+    } | {"fetches": not options.no_fetch}
     if options.kernel is None or not is_elf(options.kernel):
         command = arguments.program(options)
         return SystemRecording(command, kernel=options.kernel, more=options.more, **common)

@@ -34,7 +34,13 @@ from pagewalk.progress import ProgressLine
 from pagewalk.recording import Recording
 from pagewalk.reproduce import programs
 from pagewalk.reproduce.experiment import read_toml
+from pagewalk.systems import guest
+from pagewalk.systems.packages import find, version_of
+from pagewalk.systems.recording import SystemRecording
 from pagewalk.trace import Trace
+
+SYSTEM_BYTES = 2 << 30
+"""The memory of a whole system that is recorded."""
 
 SMALL = 10_000_000
 """The number of accesses that are recorded for a smoke run."""
@@ -116,10 +122,11 @@ class Lab:
         return [f"{key}={words.get(value, value) if isinstance(value, bool) else value}"
                 for key, value in self._designs[design].items()]  # fmt: skip
 
-    def trace(self, name: str, accesses: int, fetches: bool = True) -> Trace:
+    def trace(self, name: str, accesses: int, fetches: bool = True, system: bool = False) -> Trace:
         """The trace of a program's first `accesses` accesses after those that it skips.
 
-        `name` may also be a generator, as in `generate:join,table=16G`.
+        `name` may also be a generator, as in `generate:join,table=16G`. With `system`, a whole
+        system that runs the program is recorded, and the kernel's accesses count too.
 
         Raises:
             Error: The program is not installed.
@@ -135,23 +142,38 @@ class Lab:
         # A small recording skips no accesses, so that it does not take long.
         skip = program.skip if accesses >= SMALL else min(program.skip, accesses)
         root = program.root(self.cache, self.install)
-        known = programs.digest(version, program, accesses, skip, fetches, PLACE, *program.confined)
-        path = self.cache / "traces" / f"{name}-{known}.pwt"
+        linux = f"Linux {version_of(find(None).kernel)}" if system else ""
+        kernel = [linux, SYSTEM_BYTES, guest.INIT] if system else []
+        known = programs.digest(
+            version, program, accesses, skip, fetches, PLACE, *program.confined, *kernel
+        )
+        path = self.cache / "traces" / f"{name}{'-system' * system}-{known}.pwt"
 
         def record(part: Path) -> None:
             began = cpu_seconds()
             with (
                 _streams(stdin),
-                _environment(),
-                _reached(self.cache, command, root) as (words, sysroot),
+                _place(known if system else None) as place,
+                _within(place / "empty") if system else _environment(),
                 ProgressLine(f"recording {name}") as progress,
             ):
-                recording = Recording(
-                    words, skip=skip, max_accesses=accesses, ends=True, fetches=fetches,
-                    calls=program.calls, small=program.small, sysroot=sysroot,
-                    # The saved numbers are from programs in QEMU, whose processor has no AVX.
-                    one_cpu=bool(program.i386), engine="qemu",
-                )  # fmt: skip
+                words, sysroot = _reached(self.cache, place, command, root)
+                window: dict[str, Any] = {
+                    "skip": skip, "max_accesses": accesses, "ends": True, "fetches": fetches,
+                }  # fmt: skip
+                recording: Recording | SystemRecording
+                if system:
+                    files = re.findall(rf"{PLACE}\w+/inputs/[\w.-]+", " ".join(words))
+                    recording = SystemRecording(
+                        words, more=files, stdin=Path(stdin).read_bytes(), memory=SYSTEM_BYTES,
+                        **window,
+                    )  # fmt: skip
+                else:
+                    recording = Recording(
+                        words, calls=program.calls, small=program.small, sysroot=sysroot,
+                        # The saved numbers are from programs in QEMU, whose processor has no AVX.
+                        one_cpu=bool(program.i386), engine="qemu", **window,
+                    )  # fmt: skip
                 _check_whole(recording.record(part, True, progress), name, accesses)
             took.write_text(f"{cpu_seconds() - began:.2f}\n", encoding="ascii")
 
@@ -159,8 +181,10 @@ class Lab:
         if path.exists():
             self.kept_seconds += float(took.read_text(encoding="ascii"))
         trace = Trace(programs.kept(path, record))
-        self.inputs[name] = trace.digest or ""
-        self.used[name] = f"{version}, {trace.accesses} accesses, skipped {skip}"
+        told = f"{name} with the kernel" if system else name
+        self.inputs[told] = trace.digest or ""
+        versions = f"{version}, {linux}" if system else version
+        self.used[told] = f"{versions}, {trace.accesses} accesses, skipped {skip}"
         return trace
 
     def warmed(self, trace: Trace, accesses: int, spread: int | None = None) -> Trace:
@@ -268,28 +292,57 @@ def _environment() -> Iterator[None]:
 
 
 @contextmanager
-def _reached(
-    cache: Path, command: Sequence[str], root: Path | None
-) -> Iterator[tuple[list[str], Path | None]]:
-    """`command` and `root`, with paths in `cache` replaced.
+def _place(known: str | None) -> Iterator[Path]:
+    """A folder that exists within the context.
 
-    The new paths have the same length everywhere.
+    Its name has the same length everywhere. With `known`, it is always the same: the kernel's
+    accesses depend on the names of files.
+    """
+    if known is None:
+        with tempfile.TemporaryDirectory(prefix=Path(PLACE).name, dir=Path(PLACE).parent) as made:
+            yield Path(made)
+        return
+    place = Path(f"{PLACE}{known[:8]}")
+    # A process that was killed may have left it behind.
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(mode=0o700)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place)
+
+
+@contextmanager
+def _within(folder: Path) -> Iterator[None]:
+    """A context within which the new `folder` is the current one: a whole system gets its files."""
+    folder.mkdir()
+    kept = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(kept)
+
+
+def _reached(
+    cache: Path, place: Path, command: Sequence[str], root: Path | None
+) -> tuple[list[str], Path | None]:
+    """`command` and `root`, with paths in `cache` replaced by paths in `place`.
 
     A program's path and arguments are stored at the beginning of its stack, like its environment.
     The program is copied, because QEMU resolves links and passes the resulting path to it.
     """
-    with tempfile.TemporaryDirectory(prefix=Path(PLACE).name, dir=Path(PLACE).parent) as place:
-        (Path(place) / "bin").mkdir()
-        (Path(place) / "inputs").symlink_to(cache / "inputs")
-        program = Path(command[0])
-        if program.is_relative_to(cache):
-            shutil.copy(program, Path(place) / "bin")
-        for tool in _tools(cache, command):
-            shutil.copytree(tool, Path(place) / tool.relative_to(cache))
-        if root is not None:
-            (Path(place) / "root").symlink_to(root)
-        words = [word.replace(f"{cache}/", f"{place}/") for word in command]
-        yield words, None if root is None else Path(place) / "root"
+    (place / "bin").mkdir()
+    (place / "inputs").symlink_to(cache / "inputs")
+    program = Path(command[0])
+    if program.is_relative_to(cache):
+        shutil.copy(program, place / "bin")
+    for tool in _tools(cache, command):
+        shutil.copytree(tool, place / tool.relative_to(cache))
+    if root is not None:
+        (place / "root").symlink_to(root)
+    words = [word.replace(f"{cache}/", f"{place}/") for word in command]
+    return words, None if root is None else place / "root"
 
 
 def _tools(cache: Path, command: Sequence[str]) -> list[Path]:

@@ -141,6 +141,7 @@ class KernelRecording:
         fetches: Whether to record instruction fetches.
         skip: Number of accesses to leave out at the beginning.
         max_accesses: Number of accesses after which recording ends.
+        ends: Whether the machine is stopped when `max_accesses` accesses have been recorded.
         callbacks: Whether the recorder uses only callbacks.
         check: Whether each load and store is compared with QEMU's own TLB.
     """
@@ -154,6 +155,7 @@ class KernelRecording:
     fetches: bool = True
     skip: int = 0
     max_accesses: int | None = None
+    ends: bool = False
     callbacks: bool = False
     check: bool = False
 
@@ -204,6 +206,7 @@ class KernelRecording:
                 "callbacks": self.callbacks,
                 "skip": self.skip,
                 "max_accesses": self.max_accesses,
+                "ends": self.ends,
                 "notes": self._notes(known),
             }
             reasons: list[str] = []

@@ -104,10 +104,13 @@ class SystemRecording:
         cpus: The number of the guest's processors. With one processor, two recordings of the same
             command are equal.
         more: Other files and folders that the guest gets at the same paths.
+        stdin: The command's standard input. The default is this process's standard input.
         boot: Whether the boot of the kernel is recorded too.
         fetches: Whether to record instruction fetches.
         skip: Number of accesses to leave out at the beginning.
         max_accesses: Number of accesses after which recording ends.
+        ends: Whether the guest is stopped when `max_accesses` accesses have been recorded. There is
+            no output then.
         callbacks: Whether the recorder uses only callbacks. The trace is the same, but recording
             takes longer.
         append: More words for the kernel's command line.
@@ -124,10 +127,12 @@ class SystemRecording:
         memory: int = 1 << 30,
         cpus: int = 1,
         more: Sequence[str] = (),
+        stdin: bytes | None = None,
         boot: bool = False,
         fetches: bool = True,
         skip: int = 0,
         max_accesses: int | None = None,
+        ends: bool = False,
         callbacks: bool = False,
         append: str = "",
         check: bool = False,
@@ -140,6 +145,7 @@ class SystemRecording:
         self.memory, self.cpus, self.more = memory >> 20 << 20, cpus, list(more)
         self.boot, self.fetches, self.skip = boot, fetches, skip
         self.max_accesses, self.callbacks, self.check = max_accesses, callbacks, check
+        self.ends, self.stdin = ends, stdin
 
     @property
     def name(self) -> str:
@@ -154,7 +160,7 @@ class SystemRecording:
     ) -> dict[str, Any]:
         """Runs the command in a guest and writes the trace of the whole system.
 
-        The command has this process's standard input. Its output is returned when it has ended.
+        The output of the command is returned when it has ended.
 
         Returns:
             As `Recording.record`, with the `exit_status` of the command, and its output: `stdout`
@@ -166,7 +172,9 @@ class SystemRecording:
         """
         refuse_no_trace(output)
         machine.qemu()
-        stdin = b"" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read()
+        stdin = self.stdin
+        if stdin is None:
+            stdin = b"" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read()
         folder = tempfile.TemporaryDirectory(prefix="pagewalk-")
         try:
             return self._record(Path(folder.name), stdin, output, force, progress)
@@ -213,6 +221,7 @@ class SystemRecording:
             "callbacks": self.callbacks,
             "skip": self.skip,
             "max_accesses": self.max_accesses,
+            "ends": self.ends,
             "notes": self._notes(version),
         }
 
@@ -222,8 +231,9 @@ class SystemRecording:
                 session.go()
 
         result = run(session, told, steer, output, force=force, progress=progress)
-        result |= _output(written, session)
-        return result
+        if self.ends and self.max_accesses is not None and result["accesses"] >= self.max_accesses:
+            return result | {"exit_status": 0, "stdout": b"", "stderr": b""}
+        return result | _output(written, session)
 
     def _notes(self, version: str) -> list[str]:
         what = "from the start of the machine" if self.boot else "from a marker before the command"

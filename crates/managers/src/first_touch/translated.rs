@@ -18,61 +18,12 @@ use std::collections::{BTreeMap, VecDeque};
 use addr::{Page, PageSize, PhysAddr, VirtAddr};
 use pagetable::Space;
 use rustc_hash::FxHashMap;
-use trace::{Batch, Event, Seen, Source, Translation};
+use trace::{Batch, Event, KnownPages, Seen, Source, Translation};
 
 /// The number of snapshots that are read ahead. While memory grows fast, several snapshots are
 /// taken within one segment of the recorder's ring, and all of them are stored after this segment
 /// in the trace.
 const AHEAD: usize = 16;
-
-/// Adjacent pages of one size that end at an address.
-#[derive(Clone, Copy, Debug)]
-struct Pages {
-    last: u64,
-    size: PageSize,
-    paddr: Option<u64>,
-}
-
-/// Disjoint pages of one space, by first address.
-#[derive(Clone, Default, Debug)]
-struct Known(BTreeMap<u64, Pages>);
-
-impl Known {
-    /// Adds pages, which replace known pages of the range.
-    fn add(&mut self, found: &Translation) {
-        let Some(size) = PageSize::from_bytes(found.page_bytes) else { return };
-        let Some(last) = found.bytes().and_then(|bytes| found.addr.checked_add(bytes - 1)) else {
-            return;
-        };
-        self.forget(found.addr, last);
-        self.0.insert(found.addr, Pages { last, size, paddr: found.paddr });
-    }
-
-    /// Removes the known pages of a range of addresses.
-    fn forget(&mut self, first: u64, last: u64) {
-        let before = self.0.range(..first).next_back().filter(|(_, pages)| pages.last >= first);
-        let start = before.map_or(first, |(&start, _)| start);
-        let gone: Vec<(u64, Pages)> =
-            self.0.range(start..=last).map(|(&start, &pages)| (start, pages)).collect();
-        for (start, pages) in gone {
-            self.0.remove(&start);
-            if start < first {
-                self.0.insert(start, Pages { last: first - 1, ..pages });
-            }
-            if pages.last > last {
-                let paddr = pages.paddr.map(|paddr| paddr + (last + 1 - start));
-                self.0.insert(last + 1, Pages { paddr, ..pages });
-            }
-        }
-    }
-
-    /// The size of the page at `addr`, and the physical address of `addr` if it is known.
-    fn at(&self, addr: u64) -> Option<(PageSize, Option<u64>)> {
-        let (&start, pages) = self.0.range(..=addr).next_back()?;
-        let paddr = pages.paddr.map(|paddr| paddr + (addr - start));
-        (addr <= pages.last).then_some((pages.size, paddr))
-    }
-}
 
 /// The snapshots that a second source of the trace has read ahead.
 struct Ahead {
@@ -84,7 +35,7 @@ struct Ahead {
     /// Whether the last snapshot may continue in the next batch.
     is_open: bool,
     /// For each space, the snapshots that the run has not reached yet.
-    snapshots: FxHashMap<u32, VecDeque<Known>>,
+    snapshots: FxHashMap<u32, VecDeque<KnownPages>>,
 }
 
 impl Ahead {
@@ -102,7 +53,7 @@ impl Ahead {
                     Event::Run { space, .. } => self.number = *space,
                     Event::Snapshot { .. } => {
                         let snapshots = self.snapshots.entry(self.number).or_default();
-                        snapshots.push_back(Known::default());
+                        snapshots.push_back(KnownPages::default());
                     }
                     Event::Translation(found) if found.seen == Seen::Snapshot => {
                         let snapshots = self.snapshots.entry(self.number).or_default();
@@ -137,7 +88,7 @@ pub(super) struct Translated {
     /// Whether the trace is known to have events that describe pages.
     pub(super) is_told: bool,
     /// The pages that events have described so far, by space.
-    known: FxHashMap<u32, Known>,
+    known: FxHashMap<u32, KnownPages>,
     ahead: Option<Ahead>,
     /// The mapped pages, by space in the page table and first address.
     mapped: BTreeMap<(u32, u64), PageSize>,

@@ -6,19 +6,19 @@
 //!   ip 0x1000            ip 0x1004  loads A      ip 0x1008  stores B, branch taken
 //! ```
 //!
-//! For each basic block, a trace has the number of its instructions but not their addresses. The
-//! exporter spreads the addresses of the instructions evenly over the block's bytes. The last
-//! instruction is a taken branch if the next block does not follow directly; branches that were not
+//! The addresses of instructions are those of [`super::blocks`]. Branches that were not
 //! taken are unknown. An instruction with more accesses than a record can hold is written several
-//! times. The format has no threads, so each export has one thread of a trace.
+//! times. The format has no threads, so each export has one thread of a trace; it has no physical addresses, as
+//! ChampSim translates addresses itself.
 
 use std::path::Path;
 
 use addr::Kind;
 
+use super::blocks::{Access, Blocks, Change, Instruction, Next, Records};
 use super::output::Output;
-use super::{Options, Summary, left_out};
-use crate::{Batch, Error, Event, Meta, Source};
+use super::{Options, Summary, check_fetches, each, left_out};
+use crate::{Error, Source};
 
 const RECORD_BYTES: usize = 64;
 const LOADS: usize = 4;
@@ -40,31 +40,17 @@ pub fn champsim(
     options: &Options,
     progress: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Option<Summary>, Error> {
-    if !source.header().fetches {
-        return Err(Error::Parameters(
-            "the trace has no instruction fetches, but each ChampSim record is an instruction \
-             with its address; record the program without --no-fetch"
-                .to_owned(),
-        ));
+    check_fetches(source.header(), ChampSim::NAME)?;
+    let output = Output::create(path, options.overwrite)?;
+    let mut blocks = Blocks::new(ChampSim { output, records: 0, zero: 0 }, options.thread);
+    if !each(source, progress, |batch| blocks.batch(batch))? {
+        return Ok(None);
     }
-    let mut export = Export::new(Output::create(path, options.overwrite)?, options.thread);
-    let mut batch = Batch::default();
-    let mut seen = 0;
-    loop {
-        let more = source.next(&mut batch)?;
-        export.batch(&batch)?;
-        seen += batch.len() as u64;
-        if !more {
-            break;
-        }
-        if !progress(seen) {
-            return Ok(None);
-        }
-    }
-    export.close(None)?;
+    blocks.close(None)?;
+    let Blocks { records: export, unfetched, .. } = blocks;
     let warnings = left_out(&[
         (
-            export.unfetched,
+            unfetched,
             "access before the first fetch has",
             "accesses before the first fetch have",
             "no instruction",
@@ -79,159 +65,53 @@ pub fn champsim(
     Ok(Some(Summary { records: export.records, bytes: export.output.finish()?, warnings }))
 }
 
-/// The block that is being collected, and counts of the written records.
-struct Export {
+/// The file, and counts of what was written to it.
+struct ChampSim {
     output: Output,
-    /// The thread that is exported; if none was requested, the thread of the first access.
-    thread: Option<u32>,
-    named: bool,
-    open: bool,
-    block: Block,
     records: u64,
-    unfetched: u64,
+    /// The number of accesses at address 0.
     zero: u64,
 }
 
-/// A block and its accesses.
-#[derive(Default)]
-struct Block {
-    pc: u64,
-    bytes: u64,
-    /// The number of the block's instructions that are known so far.
-    begun: u64,
-    /// For each access: the index of its instruction, its kind and its address.
-    accesses: Vec<(u64, Kind, u64)>,
-}
+impl Records for ChampSim {
+    const NAME: &'static str = "champsim";
 
-impl Export {
-    fn new(output: Output, thread: Option<u32>) -> Export {
-        Export {
-            output,
-            thread,
-            named: thread.is_some(),
-            open: false,
-            block: Block::default(),
-            records: 0,
-            unfetched: 0,
-            zero: 0,
+    fn instruction(&mut self, instruction: &Instruction<'_>) -> Result<(), Error> {
+        let mut rest = instruction.accesses;
+        loop {
+            let (mut record, used) = record(instruction.ip, rest);
+            self.zero += rest[..used].iter().filter(|access| access.addr == 0).count() as u64;
+            rest = &rest[used..];
+            if rest.is_empty() && instruction.next == Next::Elsewhere {
+                // is_branch, branch_taken, destination registers, source registers.
+                record[8..16].copy_from_slice(&[1, 1, REG_IP, 0, REG_IP, REG_FLAGS, 0, 0]);
+            }
+            self.records += 1;
+            self.output.write(&record)?;
+            if rest.is_empty() {
+                return Ok(());
+            }
         }
     }
 
-    fn batch(&mut self, batch: &Batch) -> Result<(), Error> {
-        let mut events = batch.events.iter().peekable();
-        let mut segments = batch.segments.iter().peekable();
-        let mut wanted = true;
-        for at in 0..=batch.len() {
-            while let Some(placed) = events.next_if(|placed| placed.at as usize <= at) {
-                if let Event::Gap { accesses: 0, instructions } = placed.event
-                    && self.thread == Some(placed.thread)
-                {
-                    self.block.begun = self.block.begun.saturating_add(instructions);
-                }
-            }
-            while let Some(segment) = segments.next_if(|segment| segment.start as usize <= at) {
-                wanted = self.wants(segment.thread)?;
-            }
-            if at < batch.len() && wanted {
-                self.row(batch.addr[at], batch.meta[at])?;
-            }
-        }
+    fn change(&mut self, _: Change) -> Result<(), Error> {
         Ok(())
-    }
-
-    /// Whether `thread` is exported. Returns an error if the trace has a second thread and the user
-    /// has requested no thread.
-    fn wants(&mut self, thread: u32) -> Result<bool, Error> {
-        let only = *self.thread.get_or_insert(thread);
-        if only != thread && !self.named {
-            return Err(Error::Parameters(
-                "the trace has several threads, and ChampSim's format has only one; export one of \
-                 them with --thread N"
-                    .to_owned(),
-            ));
-        }
-        Ok(only == thread)
-    }
-
-    fn row(&mut self, addr: u64, meta: Meta) -> Result<(), Error> {
-        let instructions = u64::from(meta.instructions());
-        match meta.kind() {
-            Kind::Fetch => {
-                // Instructions that began since the last access belong to the block that ends.
-                self.block.begun = self.block.begun.saturating_add(instructions.saturating_sub(1));
-                self.close(Some(addr))?;
-                self.open = true;
-                (self.block.pc, self.block.bytes, self.block.begun) =
-                    (addr, u64::from(meta.size()), 1);
-            }
-            _ if !self.open => self.unfetched += 1,
-            _ if addr == 0 => {
-                self.zero += 1;
-                self.block.begun += instructions;
-            }
-            kind => {
-                self.block.begun += instructions;
-                let index = self.block.begun.saturating_sub(1);
-                self.block.accesses.push((index, kind, addr));
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes the block; `next` is the address of the block after it.
-    fn close(&mut self, next: Option<u64>) -> Result<(), Error> {
-        if !std::mem::replace(&mut self.open, false) {
-            return Ok(());
-        }
-        let accesses = std::mem::take(&mut self.block.accesses);
-        let block = &self.block;
-        let (pc, bytes) = (block.pc, block.bytes.max(1));
-        // An instruction has at least one byte, so a block cannot have more instructions than
-        // bytes. Further instructions were skipped by the program, unless accesses show that they
-        // ran.
-        let needed = accesses.last().map_or(1, |&(index, ..)| index + 1);
-        let count = block.begun.clamp(needed, bytes.max(needed));
-        let branches = next.is_some_and(|next| next != pc.wrapping_add(bytes));
-        let mut rest = accesses.as_slice();
-        for index in 0..count {
-            let of_it = rest.iter().take_while(|access| access.0 == index).count();
-            let (mut own, others) = rest.split_at(of_it);
-            rest = others;
-            let ip =
-                pc.wrapping_add((u128::from(bytes) * u128::from(index) / u128::from(count)) as u64);
-            loop {
-                let (record, used) = record(ip, own);
-                own = &own[used..];
-                let last = own.is_empty() && index + 1 == count;
-                self.write(record, last && branches)?;
-                if own.is_empty() {
-                    break;
-                }
-            }
-        }
-        self.block.accesses = accesses;
-        self.block.accesses.clear();
-        Ok(())
-    }
-
-    fn write(&mut self, mut record: [u8; RECORD_BYTES], branch: bool) -> Result<(), Error> {
-        if branch {
-            // is_branch, branch_taken, destination registers, source registers.
-            record[8..16].copy_from_slice(&[1, 1, REG_IP, 0, REG_IP, REG_FLAGS, 0, 0]);
-        }
-        self.records += 1;
-        self.output.write(&record)
     }
 }
 
 /// The record of an instruction at `ip`, and the number of `accesses` for which the record has
 /// room.
-fn record(ip: u64, accesses: &[(u64, Kind, u64)]) -> ([u8; RECORD_BYTES], usize) {
+fn record(ip: u64, accesses: &[Access]) -> ([u8; RECORD_BYTES], usize) {
     let mut record = [0; RECORD_BYTES];
     record[..8].copy_from_slice(&ip.to_le_bytes());
     let (mut loads, mut stores, mut used) = (0, 0, 0);
-    for &(_, kind, addr) in accesses {
+    for &Access { kind, addr, .. } in accesses {
         let at = match kind {
+            // A zero is no access. The access is counted and left out.
+            _ if addr == 0 => {
+                used += 1;
+                continue;
+            }
             Kind::Store if stores < STORES => {
                 stores += 1;
                 16 + 8 * (stores - 1)

@@ -7,7 +7,7 @@
 //!   0x7ffe0010,8,load,0,1
 //! ```
 //!
-//! A table cannot contain events. Instructions that an event reports as missing are added to the
+//! A physical address that is unknown is an empty field. A table cannot contain events. Instructions that an event reports as missing are added to the
 //! thread's next row, so that the column's sum is the number of instructions of the trace.
 
 use std::path::Path;
@@ -15,7 +15,7 @@ use std::path::Path;
 use rustc_hash::FxHashMap;
 
 use super::output::Output;
-use super::{Options, Summary, left_out};
+use super::{Options, Summary, each, left_out};
 use crate::{Batch, Error, Event, Source};
 
 const FLUSH_BYTES: usize = 1 << 16;
@@ -32,18 +32,8 @@ pub fn csv(
 ) -> Result<Option<Summary>, Error> {
     let mut output = Output::create(path, options.overwrite)?;
     let mut table = CsvText { process: source.processes().len() > 1, ..CsvText::default() };
-    let mut batch = Batch::default();
-    let mut seen = 0;
-    loop {
-        let more = source.next(&mut batch)?;
-        table.batch(&batch, options, &mut output)?;
-        seen += batch.len() as u64;
-        if !more {
-            break;
-        }
-        if !progress(seen) {
-            return Ok(None);
-        }
+    if !each(source, progress, |batch| table.batch(batch, options, &mut output))? {
+        return Ok(None);
     }
     table.title(false);
     output.write(&table.text)?;
@@ -157,7 +147,9 @@ impl CsvText {
         let paddr = batch.paddr.get(at).copied().unwrap_or(0);
         if self.paddr {
             text.push(b',');
-            hexadecimal(text, paddr);
+            if paddr != 0 {
+                hexadecimal(text, paddr);
+            }
         } else if paddr != 0 {
             self.physical += 1;
         }

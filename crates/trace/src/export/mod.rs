@@ -1,19 +1,24 @@
 //! Export of traces for other tools.
 //!
 //! ```text
-//!   Source --batches--> champsim | csv --> Output: .gz .xz .bz2 .zst or plain --> FILE
+//!   Source --batches--> csv ---------------------------> Output: .gz .xz .bz2 .zst or plain --> FILE
+//!          \-batches--> blocks --> champsim | drmemtrace --/
 //! ```
 //!
 //! Information that a format cannot hold is dropped and reported: see the file of each format.
 
+mod blocks;
 mod champsim;
 mod csv;
+mod drmemtrace;
 mod output;
 
 use crate::count::counted;
+use crate::{Batch, Error, Header, Source};
 
 pub use champsim::champsim;
 pub use csv::csv;
+pub use drmemtrace::drmemtrace;
 
 /// Options of an export.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -33,6 +38,39 @@ pub struct Summary {
     pub bytes: u64,
     /// Sentences about accesses and events that the format cannot hold, with their numbers.
     pub warnings: Vec<String>,
+}
+
+/// Gives each batch of `source` to `take`, and the number of accesses so far to `progress`. Returns false if
+/// `progress` stopped it.
+fn each(
+    source: &mut dyn Source,
+    progress: &mut dyn FnMut(u64) -> bool,
+    mut take: impl FnMut(&Batch) -> Result<(), Error>,
+) -> Result<bool, Error> {
+    let mut batch = Batch::default();
+    let mut seen = 0;
+    loop {
+        let more = source.next(&mut batch)?;
+        take(&batch)?;
+        seen += batch.len() as u64;
+        if !more {
+            return Ok(true);
+        }
+        if !progress(seen) {
+            return Ok(false);
+        }
+    }
+}
+
+/// Refuses a trace without fetches for a format whose records are instructions.
+fn check_fetches(header: &Header, format: &str) -> Result<(), Error> {
+    match header.fetches {
+        true => Ok(()),
+        false => Err(Error::Parameters(format!(
+            "the trace has no instruction fetches, but {format} has a record for each instruction with its \
+             address; record the program without --no-fetch"
+        ))),
+    }
 }
 
 /// Sentences about dropped accesses and events, for counts that are not zero. Each element of

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Fields are separated by commas, semicolons or tabs; the first line shows which. A field may be
-//! in double quotes. Columns with other names are ignored, unless an option such as `--column
+//! in double quotes. An empty physical address is unknown. Columns with other names are ignored, unless an option such as `--column
 //! addr=vaddr` renames them.
 //!
 //! A table whose first line is an access has no column names. Options then name its columns by
@@ -23,6 +23,8 @@ use crate::Batch;
 
 /// The index of the address in [`COLUMNS`].
 const ADDR: usize = 0;
+/// The index of the physical address.
+const PADDR: usize = 4;
 /// The largest number of columns of a table, used or not.
 const TABLE_COLUMNS_MAX: usize = 1024;
 
@@ -201,7 +203,7 @@ fn value_of(column: usize, field: &[u8]) -> Option<u64> {
         }
         return number(field).or_else(|| kinds::kind(field).map(|kind| kind as u64));
     }
-    number(field)
+    number(field).or_else(|| (column == PADDR && field.is_empty()).then_some(0))
 }
 
 impl Decode for Csv {

@@ -23,7 +23,7 @@ mod columns;
 mod csv;
 mod digits;
 mod dinero;
-mod drmemtrace;
+pub(crate) mod drmemtrace;
 pub(crate) mod fit;
 mod foreign;
 mod input;
@@ -52,7 +52,9 @@ use std::str::FromStr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
+use crate::halves::Halves;
 use crate::kernel::{Kernel, KernelPath};
+use crate::located::Located;
 use crate::{Arch, Bounds, DataOnly, Error, Header, Source, Spread, Window};
 pub(crate) use ahead::Ahead;
 use champsim::{CHAMPSIM, CLOUDSUITE, ChampSim};
@@ -212,6 +214,8 @@ pub struct Options {
     pub spread: Option<u64>,
     /// The part of the trace to be read, after all other options have been applied, in any format.
     pub bounds: Bounds,
+    /// Whether accesses get the physical addresses that the page walks of a recording give.
+    pub physical: bool,
     /// The kernel whose accesses are added wherever programs call the kernel, in any format.
     #[serde(deserialize_with = "named")]
     pub kernel: Option<Kernel>,
@@ -231,9 +235,12 @@ pub fn part(
     if !options.bounds.is_whole() {
         source = Box::new(Window::new(source, options.bounds));
     }
-    Ok(match options.kernel {
-        Some(kernel) => Box::new(KernelPath::new(source, kernel)),
-        None => source,
+    if let Some(kernel) = options.kernel {
+        source = Box::new(KernelPath::new(source, kernel));
+    }
+    Ok(match options.physical {
+        true => Box::new(Located::new(source)?),
+        false => source,
     })
 }
 
@@ -361,12 +368,20 @@ fn folder(
     match format {
         None | Some(Format::DrMemTrace) => {
             fit::check(path.display(), Some(Format::DrMemTrace), options)?;
-            Ahead::start(Box::new(DrMemTrace::folder(path, &settings(options))?))
+            Ahead::start(in_halves(DrMemTrace::folder(path, &settings(options))?))
         }
         Some(other) => Err(Error::Parameters(format!(
             "{}: a folder, where a file of format {other} is needed",
             path.display()
         ))),
+    }
+}
+
+/// `trace`, with the kernel's accesses in a space of their own if it is a trace of a whole system.
+fn in_halves(trace: DrMemTrace) -> Box<dyn Source + Send> {
+    match trace.kernel_from() {
+        Some(kernel_from) => Box::new(Halves::new(Box::new(trace), kernel_from)),
+        None => Box::new(trace),
     }
 }
 
@@ -403,7 +418,7 @@ fn decoder(
                 input.path().display()
             )));
         }
-        Format::DrMemTrace => Box::new(DrMemTrace::file(input, &settings(options))?),
+        Format::DrMemTrace => in_halves(DrMemTrace::file(input, &settings(options))?),
         Format::ChampSim | Format::CloudSuite => {
             let layout = if format == Format::ChampSim { CHAMPSIM } else { CLOUDSUITE };
             let header = ChampSim::header(layout, input.window(), fetches);

@@ -16,4 +16,5 @@ mod recording;
 mod replay;
 mod round_trip;
 mod spread;
+mod system;
 mod window;

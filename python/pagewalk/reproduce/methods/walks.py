@@ -8,6 +8,9 @@ Parameters:
 * `averages`, further rows by name: the rows of which each is the average. After the first average
   come the least and the greatest of its rows;
 * `columns`, by name: a design and one of the numbers below;
+* `kernel`: `columns` and `rows`: for these rows, a whole system that runs the program is recorded
+  too, with the kernel's accesses. The columns are repeated for it, with `, kernel` behind their
+  names;
 * `spread`: bytes by which the program's mappings are moved apart, if any.
 
 Numbers are averages per walk:
@@ -45,26 +48,15 @@ from pagewalk.reproduce.table import Table, mean
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     """The table: one row per program, then the averages."""
     columns: dict[str, list[Any]] = parameters["columns"]
-    # The designs of the columns, by the block size of `--spread` (None: mappings are not moved).
-    apart: dict[int | None, list[str]] = {}
-    for design, _, *spread in columns.values():
-        designs = apart.setdefault(spread[0] if spread else None, [])
-        if design not in designs:
-            designs.append(design)
-    machine, every = parameters["machine"], parameters.get("set", [])
-    table = Table(list(columns))
+    kernel = parameters.get("kernel", {"columns": [], "rows": []})
+    again = {name: columns[name] for name in kernel["columns"]}
+    table = Table([*columns, *(f"{name}, kernel" for name in again)])
     for row, program in parameters["programs"].items():
-        recorded = lab.trace(program, parameters["accesses"], parameters.get("fetches", False))
-        runs: dict[tuple[str, int | None], Results] = {}
-        for block, designs in apart.items():
-            trace = lab.warmed(recorded, parameters.get("warmup", 0), block)
-            settings = [[*every, *lab.settings(design)] for design in designs]
-            found = lab.runs(trace, machine, settings)
-            runs |= {(design, block): run for design, run in zip(designs, found, strict=True)}
-        table.rows[row] = [
-            NUMBERS[number](runs[design, spread[0] if spread else None])
-            for design, number, *spread in columns.values()
-        ]
+        table.rows[row] = _row(program, columns, parameters, lab, system=False)
+        if row in kernel["rows"]:
+            table.rows[row] += _row(program, again, parameters, lab, system=True)
+        else:
+            table.rows[row] += [None] * len(again)
     for name, members in parameters.get("averages", {}).items():
         rows = [table.rows[member] for member in members]
         table.rows[name] = [mean(column) for column in zip(*rows, strict=True)]
@@ -75,6 +67,31 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
                     else None for column in zip(*rows, strict=True)
                 ]  # fmt: skip
     return table
+
+
+def _row(
+    program: str, columns: dict[str, list[Any]], parameters: dict[str, Any], lab: Lab, system: bool
+) -> list[float | None]:
+    """The numbers of a program, or of a whole system that runs it."""
+    # The designs of the columns, by the block size of `--spread` (None: mappings are not moved).
+    apart: dict[int | None, list[str]] = {}
+    for design, _, *spread in columns.values():
+        designs = apart.setdefault(spread[0] if spread else None, [])
+        if design not in designs:
+            designs.append(design)
+    machine, every = parameters["machine"], parameters.get("set", [])
+    fetches = parameters.get("fetches", False)
+    recorded = lab.trace(program, parameters["accesses"], fetches, system)
+    runs: dict[tuple[str, int | None], Results] = {}
+    for block, designs in apart.items():
+        trace = lab.warmed(recorded, parameters.get("warmup", 0), block)
+        settings = [[*every, *lab.settings(design)] for design in designs]
+        found = lab.runs(trace, machine, settings)
+        runs |= {(design, block): run for design, run in zip(designs, found, strict=True)}
+    return [
+        NUMBERS[number](runs[design, spread[0] if spread else None])
+        for design, number, *spread in columns.values()
+    ]
 
 
 def served(run: Results, place: str) -> int:

@@ -18,7 +18,7 @@ mod folder;
 mod lane;
 mod order;
 mod physical;
-mod record;
+pub(crate) mod record;
 mod schedule;
 mod shared;
 mod sniff;
@@ -205,6 +205,13 @@ impl DrMemTrace {
         self.header.arch = first.decoder.arch();
         self.header.page_bytes = first.decoder.page_bytes();
         self.header.notes.extend(record::notes(bits));
+    }
+
+    /// In a trace of a whole system on x86-64: the address at which the kernel's half begins.
+    pub(crate) fn kernel_from(&self) -> Option<u64> {
+        let filetype = self.lanes.first()?.decoder.filetype();
+        let is_system = filetype & record::filetype::WHOLE_SYSTEM != 0;
+        (is_system && self.header.arch == Arch::X86_64).then_some(1 << 63)
     }
 
     /// Refuses a trace with a file that names an instruction set other than `given`.

@@ -70,10 +70,12 @@ pub(crate) mod kind {
 pub(crate) mod marker {
     /// Microseconds since 1601: a segment of the thread's execution begins.
     pub(crate) const TIMESTAMP: u16 = 2;
+    pub(crate) const CPU_ID: u16 = 3;
     pub(crate) const FUNC_ID: u16 = 4;
     pub(crate) const FUNC_ARG: u16 = 6;
     pub(crate) const FUNC_RETVAL: u16 = 7;
     pub(crate) const FILETYPE: u16 = 9;
+    pub(crate) const CACHE_LINE_BYTES: u16 = 10;
     pub(crate) const VERSION: u16 = 12;
     pub(crate) const WINDOW_ID: u16 = 14;
     pub(crate) const PHYSICAL_ADDRESS: u16 = 15;
@@ -85,6 +87,10 @@ pub(crate) mod marker {
     pub(crate) const CONTEXT_SWITCH_START: u16 = 34;
     /// The value of this marker if another process continues.
     pub(crate) const CONTEXT_SWITCH_OF_PROCESS: u64 = 2;
+    /// In a trace of a whole system: an exception or an interrupt, before the instruction at this address.
+    pub(crate) const HARDWARE_EVENT: u16 = 43;
+    /// The value of `CPU_ID` if the processor is unknown.
+    pub(crate) const CPU_UNKNOWN: u64 = u64::MAX;
 }
 
 /// The first function number that stands for a system call.
@@ -100,6 +106,21 @@ pub(crate) mod filetype {
     pub(crate) const X86_64: u64 = 0x40;
     pub(crate) const INSTRUCTIONS_FILTERED: u64 = 0x80;
     pub(crate) const DATA_FILTERED: u64 = 0x100;
+    /// The file has the threads of one processor.
+    pub(crate) const CORE_SHARDED: u64 = 0x10000;
+    /// The file has accesses of the kernel and of all programs.
+    pub(crate) const WHOLE_SYSTEM: u64 = 0x40000;
+
+    /// The bit of an instruction set; 0 if the format does not have it.
+    pub(crate) fn of(arch: Arch) -> u64 {
+        match arch {
+            Arch::X86_64 => X86_64,
+            Arch::I386 => X86_32,
+            Arch::Arm => ARM_32,
+            Arch::Aarch64 => AARCH64,
+            Arch::Riscv64 | Arch::Unknown => 0,
+        }
+    }
 
     /// The instruction set that the bits name, if it is supported.
     pub(crate) fn arch(bits: u64) -> Option<Arch> {
@@ -131,6 +152,15 @@ impl Record {
             size: u16::from_le_bytes([s0, s1]),
             addr: u64::from_le_bytes(addr),
         }
+    }
+
+    /// The bytes of the record.
+    pub(crate) fn to_bytes(self) -> [u8; RECORD_BYTES] {
+        let mut bytes = [0; RECORD_BYTES];
+        bytes[..2].copy_from_slice(&self.kind.to_le_bytes());
+        bytes[2..4].copy_from_slice(&self.size.to_le_bytes());
+        bytes[4..].copy_from_slice(&self.addr.to_le_bytes());
+        bytes
     }
 
     /// The record at byte `at` of `bytes`, if it is complete.
