@@ -147,7 +147,10 @@ fn host_places_are_a_bijection() {
 #[test]
 fn what_is_wrong_is_said() {
     for (settings, expected) in [
-        (&["nested.reservations={sizes=[]}"][..], "nested.reservations.sizes: the list has no size: write at least one"),
+        (
+            &["nested.reservations={sizes=[]}"][..],
+            "nested.reservations.sizes: the list has no size: write at least one",
+        ),
         (
             &["nested.reservations={sizes=[\"1G\"]}", "nested.memory=64M"],
             "nested.reservations.sizes: a reservation of 1G is larger than nested.memory",

@@ -269,8 +269,14 @@ fn what_is_wrong_is_said() {
             ["os.promotion={sizes=[\"2M\"]}"],
             "os.promotion.sizes: pages cannot be promoted to 2M on this machine",
         ),
-        (["os.promotion={miss_cycles=0}"], "os.promotion.miss_cycles: 0 cycles are not possible: write 1 or more"),
-        (["os.promotion={page_cycles=0}"], "os.promotion.page_cycles: 0 cycles are not possible: write 1 or more"),
+        (
+            ["os.promotion={miss_cycles=0}"],
+            "os.promotion.miss_cycles: 0 cycles are not possible: write 1 or more",
+        ),
+        (
+            ["os.promotion={page_cycles=0}"],
+            "os.promotion.page_cycles: 0 cycles are not possible: write 1 or more",
+        ),
         (["os.promotion={size=\"64K\"}"], "there is no key `size` here"),
     ] {
         let error = load("origin-2000", &settings).unwrap_err();

@@ -9,7 +9,7 @@ fn document() -> Value {
     json!({
         "format": "lackey", "keep_going": true, "fetches": "instructions", "arch": null,
         "columns": [["addr", "vaddr"]], "interleave": "schedule", "v2p": {"Unix": [47, 255]},
-        "process": "cc1", "no_fetch": true, "spread": 2097152, "kernel": null,
+        "process": "cc1", "no_fetch": true, "spread": 2097152, "kernel": null, "physical": false,
         "bounds": {"skip": 1, "warmup": 2, "max_accesses": 3},
     })
 }
