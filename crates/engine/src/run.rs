@@ -137,6 +137,9 @@ pub(crate) struct Engine {
     pub(crate) assisted_at: u64,
     /// The number of the system call that the thread was in when the host attached to it, if the kernel can go on with it.
     pub(crate) restarts: u64,
+    /// The address of the system call that the thread was in when the host attached to it, and Linux's internal result of
+    /// it, until it is made again.
+    pub(crate) interrupted: Option<(u64, i64)>,
 }
 
 /// A repeated instruction that is being executed.
@@ -188,11 +191,8 @@ impl Whole {
 }
 
 /// Ends the process with a message, as the data in `start` is invalid.
-fn stop(why: &str) -> ! {
-    if ran_before::IS_ATTACHED.load(Ordering::Relaxed) {
-        // The host takes the thread out of the engine.
-        ran_before::wait();
-    }
+fn stop(why: &'static str) -> ! {
+    ran_before::give_up(why);
     sys::say(&["pagewalk: the engine cannot start: ", why, "\n"]);
     sys::exit(125)
 }
@@ -205,7 +205,7 @@ fn stop(why: &str) -> ! {
 pub unsafe fn begin(start: *const Start) -> ! {
     // SAFETY: the caller's.
     let start = unsafe { *start };
-    ran_before::IS_ATTACHED.store(start.attach != 0, Ordering::Relaxed);
+    ran_before::AT.store(start.attach, Ordering::Relaxed);
     let Some(at) = sys::private_before(BYTES, table::ROOM_BYTES) else {
         stop("the system gives it no memory")
     };
@@ -320,6 +320,7 @@ impl Engine {
             factory: InstructionInfoFactory::new(),
             assisted_at: 0,
             restarts: 0,
+            interrupted: None,
         }));
         state.set(SELF, engine as *mut Engine as u64);
         engine
@@ -617,6 +618,7 @@ impl Engine {
             self.pc = pc;
             return;
         }
+        self.interrupted = None;
         if !sys::is_error(result) {
             self.note_rights(number, arguments, result as u64);
         }

@@ -61,8 +61,8 @@ pub use record::{
     STRAYS_MIN, Said, Tag, event_header, event_parts,
 };
 pub use session::{
-    Attach, AttachThread, BeginsWith, ENGINE_MEMORY, MAGIC, Outside, PATH_BYTES_MAX,
-    REFUSED_BYTES_MAX, Session, Start, VERSION,
+    Attach, AttachThread, AttachTold, BeginsWith, ENGINE_MEMORY, MAGIC, Outside, PARKS,
+    PATH_BYTES_MAX, REFUSED_BYTES_MAX, Session, Start, VERSION,
 };
 pub use thread::{ChunkState, Mark, Next, Ring};
 pub use within::{Numbers, Within};
