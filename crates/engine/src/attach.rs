@@ -158,6 +158,26 @@ impl Engine {
         Ok(())
     }
 
+    /// Handles `rseq` of a program that ran before: a thread may have begun with the intention to register. It is registered
+    /// when it leaves.
+    pub(crate) fn rseq(&mut self, arguments: [u64; 6]) -> i64 {
+        const EBUSY: i64 = -16;
+        let [address, bytes, flags, signature, ..] = arguments;
+        let own = &mut outside(self.state).rseq;
+        match (flags, own[0] != 0) {
+            (0, false) => {
+                *own = [address, bytes, signature];
+                0
+            }
+            (0, true) => EBUSY,
+            (RSEQ_UNREGISTER, true) if *own == [address, bytes, signature] => {
+                *own = [0; 3];
+                0
+            }
+            _ => sys::EINVAL,
+        }
+    }
+
     /// Whether the process ran before, and is to run on after its recording.
     pub(crate) fn is_attached(&self) -> bool {
         self.start.attach != 0

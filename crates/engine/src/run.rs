@@ -606,6 +606,7 @@ impl Engine {
                 self.refuse(pc, "it makes all of its memory executable (READ_IMPLIES_EXEC)")
             }
             nr::MLOCKALL => self.lock_all(arguments),
+            nr::RSEQ if self.is_attached() => self.rseq(arguments),
             nr::RSEQ => sys::ENOSYS,
             nr::ARCH_PRCTL => self.arch_prctl(arguments),
             // As the kernel, which has no such option.

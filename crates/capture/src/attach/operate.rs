@@ -43,6 +43,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const STOPS: Duration = Duration::from_secs(3);
 /// How long a thread may take to stop at one attempt to take it out.
 const STOPS_NOW: Duration = Duration::from_millis(20);
+/// The signals that a fault of a thread raises.
+const FAULTS: [i32; 5] = [libc::SIGILL, libc::SIGTRAP, libc::SIGBUS, libc::SIGFPE, libc::SIGSEGV];
 /// The bit of SIGTRAP in a set of signals, and the code of one that a process has queued.
 const TRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
 const SI_QUEUE: i32 = -1;
@@ -184,7 +186,11 @@ impl Holder {
             libc::close(ends[0]);
             libc::close(ends[1]);
             let holder = Holder { pid: child, is_other: true, fd };
-            if is_told { Ok(holder) } else { Err(failed(io::Error::from_raw_os_error(libc::EPERM))) }
+            if is_told {
+                Ok(holder)
+            } else {
+                Err(failed(io::Error::from_raw_os_error(libc::EPERM)))
+            }
         }
     }
 
@@ -305,6 +311,54 @@ fn stop(tid: i32, patience: Duration) -> Stop {
     }
 }
 
+/// Stops a thread that this process traces at a place where no fault of its own waits to be handled.
+fn stop_between(tid: i32, patience: Duration) -> Stop {
+    let since = Instant::now();
+    loop {
+        let stop = stop(tid, patience.saturating_sub(since.elapsed()));
+        let Stop::Here(tracee) = stop else { return stop };
+        let is_fault = |info: &Queued| FAULTS.contains(&info.signal()) && info.code() > 0;
+        if !queued(tid).iter().any(is_fault) {
+            return Stop::Here(tracee);
+        }
+        if tracee.ask(libc::PTRACE_CONT, 0, 0).is_err() {
+            return Stop::Ended;
+        }
+    }
+}
+
+/// A signal that waits, as a `siginfo_t`.
+#[derive(Clone, Copy)]
+struct Queued([u64; 16]);
+
+impl Queued {
+    fn signal(&self) -> i32 {
+        self.0[0] as i32
+    }
+
+    fn code(&self) -> i32 {
+        self.0[1] as i32
+    }
+
+    fn value(&self) -> u64 {
+        self.0[3]
+    }
+}
+
+/// The signals that wait for a stopped thread, and not for its process.
+fn queued(tid: i32) -> Vec<Queued> {
+    /// `struct ptrace_peeksiginfo_args`: the first index, flags and count.
+    #[repr(C)]
+    struct Peek(u64, u32, i32);
+    const COUNT: usize = 64;
+    let peek = Peek(0, 0, COUNT as i32);
+    let mut found = vec![Queued([0; 16]); COUNT];
+    // SAFETY: room for as many signals.
+    let count = unsafe { libc::ptrace(PEEK_SIGNALS, tid, &raw const peek, found.as_mut_ptr()) };
+    found.truncate(count.max(0) as usize);
+    found
+}
+
 /// The internal result of the system call that was interrupted when the thread was stopped, if it was in one.
 fn interrupted(registers: &Registers) -> Option<i64> {
     let result = registers.rax as i64;
@@ -342,7 +396,7 @@ fn stop_all(pid: i32) -> Result<Threads, String> {
         let mut is_new = false;
         for tid in fresh {
             let why = match ask(libc::PTRACE_SEIZE, tid, 0, SEIZE_OPTIONS) {
-                Ok(()) => match stop(tid, STOPS.saturating_sub(since.elapsed())) {
+                Ok(()) => match stop_between(tid, STOPS.saturating_sub(since.elapsed())) {
                     Stop::Here(mut tracee) => {
                         tracee.registers = made_again(tracee.registers);
                         threads.insert(tid, tracee);
@@ -379,7 +433,8 @@ fn stop_all(pid: i32) -> Result<Threads, String> {
 /// Why a process cannot be traced, and what to do. `yama` is the text of `kernel.yama.ptrace_scope`, if the kernel has it.
 fn why_not_traced(pid: i32, error: &io::Error, yama: &str) -> String {
     let is_refused = error.raw_os_error() == Some(libc::EPERM);
-    let of_yama = format!("the kernel does not let it be traced (kernel.yama.ptrace_scope is {yama})");
+    let of_yama =
+        format!("the kernel does not let it be traced (kernel.yama.ptrace_scope is {yama})");
     match yama {
         "1" | "2" if is_refused => format!(
             "{of_yama}: run pagewalk as root, or write 0 to /proc/sys/kernel/yama/ptrace_scope"
@@ -388,9 +443,11 @@ fn why_not_traced(pid: i32, error: &io::Error, yama: &str) -> String {
             "{of_yama}, and nobody can change that before the computer is started again: start the \
              program anew by `pagewalk record`"
         ),
-        _ if is_refused => "the kernel does not let it be traced: run pagewalk as its user or as root, in a \
+        _ if is_refused => {
+            "the kernel does not let it be traced: run pagewalk as its user or as root, in a \
                             container with --cap-add SYS_PTRACE"
-            .to_owned(),
+                .to_owned()
+        }
         _ => format!("process {pid} cannot be traced: {error}"),
     }
 }
@@ -599,7 +656,8 @@ fn enter_stopped(
             break;
         }
         if is_ready != 0 || since.elapsed() > PATIENCE || !is_there(pid) {
-            let why = read::<AttachTold>(pid, at).ok().and_then(|told| why_not_begun(pid, told.why));
+            let why =
+                read::<AttachTold>(pid, at).ok().and_then(|told| why_not_begun(pid, told.why));
             undo_begun(pid, site, at, threads, first, &infos);
             return Err(why.unwrap_or_else(|| "the engine did not begin in it".to_owned()));
         }
@@ -874,25 +932,15 @@ impl Taken {
     /// Takes away the signal by which another thread makes this one leave translated code, if it waits. The kernel would end
     /// the program by it.
     fn take_parking(&mut self, tracee: &mut Tracee, at: u64) {
-        /// `struct ptrace_peeksiginfo_args`: the first index, flags and count.
-        #[repr(C)]
-        struct Peek(u64, u32, i32);
-        const COUNT: usize = 64;
-        let peek = Peek(0, 0, COUNT as i32);
-        let mut found = [[0u64; 16]; COUNT];
-        // SAFETY: room for as many signals.
-        let count = unsafe {
-            libc::ptrace(PEEK_SIGNALS, tracee.pid, &raw const peek, found.as_mut_ptr())
+        let is_ours = |info: &Queued| {
+            (info.signal(), info.code(), info.value()) == (libc::SIGTRAP, SI_QUEUE, PARKS)
         };
-        let is_ours = |info: &&[u64; 16]| {
-            let (signal, code) = (info[0] as i32, info[1] as i32);
-            (signal, code, info[3]) == (libc::SIGTRAP, SI_QUEUE, PARKS)
-        };
-        if found.iter().take(count.max(0) as usize).find(is_ours).is_some() {
+        if queued(tracee.pid).iter().any(is_ours) {
             let scratch = at + std::mem::offset_of!(AttachTold, scratch) as u64;
             // A set of signals, and no time.
             let words = [TRAP_BIT, 0, 0];
-            let put = memory(self.pid).and_then(|memory| memory.write_at(bytes_of(&words), scratch));
+            let put =
+                memory(self.pid).and_then(|memory| memory.write_at(bytes_of(&words), scratch));
             if put.is_ok() {
                 let arguments = [scratch, 0, scratch + 8, 8, 0, 0];
                 self.call(tracee, libc::SYS_rt_sigtimedwait, arguments);
