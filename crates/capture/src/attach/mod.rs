@@ -113,7 +113,7 @@ impl Operator {
             None if said == "out" => Ok(()),
             why => Err(refused(
                 attachment.pid,
-                format!("a killed pagewalk has left its engine in it: {}", why.unwrap_or(ENDED)),
+                format!("an earlier recording has left its engine in it: {}", why.unwrap_or(ENDED)),
             )),
         }
     }
@@ -183,10 +183,11 @@ fn check(pid: u32, session: Option<&str>) -> Result<(PathBuf, Vec<String>), Erro
         ));
     }
     let exe = fs::read_link(folder.join("exe")).map_err(|error| {
-        refused(
-            pid,
-            format!("its program cannot be seen ({error}): it is the kernel's, or another user's"),
-        )
+        let what = match error.kind() {
+            std::io::ErrorKind::NotFound => "it is the kernel's",
+            _ => "it forbids others to look at it (PR_SET_DUMPABLE): run pagewalk as root",
+        };
+        refused(pid, format!("its program cannot be seen ({error}): {what}"))
     })?;
     let elf = elf::read(&folder.join("exe"))
         .map_err(|error| refused(pid, format!("its program cannot be read: {error}")))?;
@@ -271,7 +272,7 @@ pub fn attach(
     };
     if is_repaired {
         notes.push(format!(
-            "process {pid} had the engine of a killed pagewalk in it, which was taken out first"
+            "process {pid} had memory of an earlier recording's engine in it, which was taken out first"
         ));
     }
     let session = Session::new(&Settings {
