@@ -1,4 +1,4 @@
-"""What `pagewalk attach` refuses in one line, and programs that only look as if it could not attach."""
+"""What `pagewalk attach` refuses in one line, and what it does not have to refuse."""
 
 import ctypes
 import os
@@ -114,7 +114,7 @@ def as_nobody(*command: object) -> list[str]:
 
 
 def refused(pid: int, *flags: str, before: Callable[..., list[str]] = lambda *one: [*one]) -> str:
-    """The one line by which attaching to a process is refused, while the process goes on as before."""
+    """The one line by which a process is refused, while the process goes on as before."""
 
     def maps() -> str:
         return Path(f"/proc/{pid}/maps").read_text()
@@ -273,7 +273,11 @@ def test_one_that_ends_at_any_moment(programs: Path, tmp_path: Path) -> None:
             _, told = it.communicate(timeout=60)
         assert it.returncode in (0, 2), (seed, turn, told)
         if it.returncode == 2:
-            assert told.count("\n") == 1 and told.startswith("pagewalk: error: "), (seed, turn, told)
+            assert told.count("\n") == 1 and told.startswith("pagewalk: error: "), (
+                seed,
+                turn,
+                told,
+            )
             assert "ended" in told or "no such process" in told, (seed, turn, told)
         (tmp_path / "t.pwt").unlink(missing_ok=True)
 

@@ -21,7 +21,7 @@ use crate::run::{ARCH_SET_GS, Engine};
 use crate::signal::SA_RESTART;
 use crate::state::{ENGINE_RSP, FLAGS, FS_BASE, GS_BASE, OUTSIDE, PENDING, State, TID};
 use crate::sys::{self, nr};
-use crate::ways;
+use crate::{own, ways};
 
 const PATIENCE_NS: u64 = 1_000_000;
 const RSEQ_UNREGISTER: u64 = 1;
@@ -81,6 +81,7 @@ impl Engine {
         attach.told.actions = self.signals.actions_at();
         attach.told.leaves = self.recorder.session().leaves.as_ptr() as u64;
         attach.told.called = ways::called();
+        attach.told.own = own::ranges_at();
         [attach.told.site, attach.told.site_end] = ways::told();
         let Some(first) = threads.first() else { return };
         fill(self.state, first);

@@ -24,7 +24,7 @@ use crate::state::{
 };
 use crate::sys::{self, nr};
 use crate::translate::{Exit, Log, Translator, is_shared};
-use crate::{assist, clock, library, ran_before, table, tell, ways};
+use crate::{assist, clock, library, own, ran_before, table, tell, ways};
 
 /// The beginning of the message about a process whose recording ends before the process; the reason
 /// follows.
@@ -206,7 +206,8 @@ pub unsafe fn begin(start: *const Start) -> ! {
     // SAFETY: the caller's.
     let start = unsafe { *start };
     ran_before::AT.store(start.attach, Ordering::Relaxed);
-    let Some(at) = sys::private_before(BYTES, table::ROOM_BYTES) else {
+    own::note(start.engine[0], start.engine[1]);
+    let Some(at) = own::private_before(BYTES, table::ROOM_BYTES) else {
         stop("the system gives it no memory")
     };
     let state = State(at);
@@ -216,7 +217,7 @@ pub unsafe fn begin(start: *const Start) -> ! {
     }
     // SAFETY: a new program has nothing at gs.
     unsafe { sys::call(nr::ARCH_PRCTL, [ARCH_SET_GS, at, 0, 0, 0, 0]) };
-    let Some(stack) = sys::private(STACK_BYTES) else { stop("the system gives it no memory") };
+    let Some(stack) = own::private(STACK_BYTES) else { stop("the system gives it no memory") };
     state.set(ENGINE_RSP, stack + STACK_BYTES - 64);
     state.set_register(4, start.rsp);
     state.set(FLAGS, start.flags);

@@ -18,7 +18,7 @@ use crate::run::Engine;
 use crate::state::{ALIGNMENT, FLAGS, HELD, PENDING, RECORD, SCRATCH};
 use crate::sys::{self, nr};
 use crate::vectors::Vectors;
-use crate::{translate, ways};
+use crate::{own, translate, ways};
 
 /// The code of a SIGTRAP that makes a thread leave translated code ([`crate::evict`]); its value is [`ring::PARKS`].
 pub(crate) const SI_QUEUE: i32 = -1;
@@ -211,8 +211,8 @@ impl Signals {
             stack: [0, SS_DISABLE, 0],
             floating_bytes: level.ebx.into(),
             features: u64::from(level.eax) | u64::from(level.edx) << 32,
-            area: sys::private(u64::from(level.ebx) + 64 + 4)?,
-            handler_stack: sys::private(STACK_BYTES)?,
+            area: own::private(u64::from(level.ebx) + 64 + 4)?,
+            handler_stack: own::private(STACK_BYTES)?,
             pending: None,
             fault: None,
         };
@@ -258,8 +258,8 @@ impl Signals {
             stack: [0, SS_DISABLE, 0],
             floating_bytes: self.floating_bytes,
             features: self.features,
-            area: sys::private(self.floating_bytes + 64 + 4)?,
-            handler_stack: sys::private(STACK_BYTES)?,
+            area: own::private(self.floating_bytes + 64 + 4)?,
+            handler_stack: own::private(STACK_BYTES)?,
             pending: None,
             fault: None,
         })

@@ -126,8 +126,8 @@ pub enum BeginsWith {
 /// The value of a SIGTRAP, sent by `rt_tgsigqueueinfo`, by which threads of the engine make others leave translated code.
 pub const PARKS: u64 = u64::from_le_bytes(*b"pagewalk");
 
-/// The address range of the engine's own memory in a program; its code is at the beginning.
-pub const ENGINE_MEMORY: core::ops::Range<u64> = 0x0ff0_0000_0000..0x1400_0000_0000;
+/// The address of the engine's code in a program. The engine's other memory is further up: see [`crate::Own`].
+pub const ENGINE_AT: u64 = 0x0ff0_0000_0000;
 
 /// The data that the host writes into a program's memory for the engine: the registers with which
 /// the program begins, and the path of the session.
@@ -192,6 +192,10 @@ pub struct AttachTold {
     /// Set by the engine as soon as it has taken over signals: the address of the program's actions, `struct sigaction` by
     /// number.
     pub actions: u64,
+    /// The address and the size of the engine's code and initial stack, up to this structure and what follows it.
+    pub engine: [u64; 2],
+    /// Set by the engine: the address of its [`crate::Own`].
+    pub own: u64,
     /// If the engine could not begin: the address and the length of a text that says why.
     pub why: [u64; 2],
     /// Room for arguments of system calls that the host makes a thread execute.

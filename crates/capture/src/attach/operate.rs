@@ -18,7 +18,10 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use ring::{Attach, AttachThread, AttachTold, ENGINE_MEMORY, Outside, PARKS, Start, VERSION};
+use ring::{
+    Attach, AttachThread, AttachTold, ENGINE_AT, OWN_RANGES_MAX, Outside, PARKS, Start, VERSION,
+    own_holds,
+};
 
 use crate::inject::Engine;
 use crate::maps::Line;
@@ -43,11 +46,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const STOPS: Duration = Duration::from_secs(3);
 /// How long a thread may take to stop at one attempt to take it out.
 const STOPS_NOW: Duration = Duration::from_millis(20);
+/// The longest pause between two attempts to stop a thread: on a busy machine it needs time to come further.
+const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// The signals that a fault of a thread raises.
 const FAULTS: [i32; 5] = [libc::SIGILL, libc::SIGTRAP, libc::SIGBUS, libc::SIGFPE, libc::SIGSEGV];
 /// The bit of SIGTRAP in a set of signals, and the code of one that a process has queued.
 const TRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
 const SI_QUEUE: i32 = -1;
+/// The most bytes of the engine's code and initial stack, and of what describes the threads.
+const ENGINE_BYTES_MAX: u64 = 64 << 20;
 /// The mask of a thread that has all signals blocked that can be blocked.
 const ALL_BLOCKED: u64 = !(1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1));
 
@@ -132,12 +139,12 @@ fn began(pid: u64) -> Option<u64> {
 
 /// The address of the operator's data in a program, and these data.
 fn find(pid: i32) -> Option<(u64, AttachTold)> {
-    let mut end = ENGINE_MEMORY.start;
-    for (start, to) in ranges(pid, |line| ENGINE_MEMORY.contains(&line.start)) {
+    let mut end = ENGINE_AT;
+    for (start, to) in ranges(pid, |line| line.start >= ENGINE_AT) {
         end = if start == end { to } else { end };
     }
     let told = |at: u64| read::<AttachTold>(pid, at).ok().map(|told| (at, told));
-    let pages = (ENGINE_MEMORY.start..end).step_by(4096);
+    let pages = (ENGINE_AT..end.min(ENGINE_AT + ENGINE_BYTES_MAX)).step_by(4096);
     pages.filter_map(told).find(|(_, told)| told.magic == AttachTold::MAGIC)
 }
 
@@ -281,14 +288,19 @@ enum Stop {
 
 /// Stops a thread that this process traces. Signals that come meanwhile are passed on.
 fn stop(tid: i32, patience: Duration) -> Stop {
-    if ask(libc::PTRACE_INTERRUPT, tid, 0, 0).is_err() {
-        return Stop::Ended;
-    }
     let since = Instant::now();
+    let mut is_asked = false;
     loop {
         let mut status = 0;
         // SAFETY: the status is ours.
         match unsafe { libc::waitpid(tid, &mut status, libc::__WALL | libc::WNOHANG) } {
+            // A thread that is asked while it is stopped would stop once more, before it has done anything.
+            0 if !is_asked => {
+                is_asked = true;
+                if ask(libc::PTRACE_INTERRUPT, tid, 0, 0).is_err() {
+                    return Stop::Ended;
+                }
+            }
             0 if since.elapsed() > patience => return Stop::Late,
             0 => std::thread::sleep(Duration::from_micros(20)),
             -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
@@ -311,12 +323,19 @@ fn stop(tid: i32, patience: Duration) -> Stop {
     }
 }
 
-/// Stops a thread that this process traces at a place where no fault of its own waits to be handled.
-fn stop_between(tid: i32, patience: Duration) -> Stop {
-    let since = Instant::now();
+/// Stops a thread that this process traces, at a place where no fault of its own waits to be handled. All threads have been
+/// asked to stop `since` then.
+fn stop_between(tid: i32, since: Instant) -> Stop {
+    let mut pause = Duration::from_micros(200);
     loop {
-        let stop = stop(tid, patience.saturating_sub(since.elapsed()));
-        let Stop::Here(tracee) = stop else { return stop };
+        let tracee = match stop(tid, STOPS_NOW) {
+            Stop::Here(tracee) => tracee,
+            // It may wait for a processor.
+            Stop::Late if since.elapsed() < if is_asleep(tid) { STOPS } else { PATIENCE } => {
+                continue;
+            }
+            other @ (Stop::AsJob(_) | Stop::Ended | Stop::Late) => return other,
+        };
         let is_fault = |info: &Queued| FAULTS.contains(&info.signal()) && info.code() > 0;
         if !queued(tid).iter().any(is_fault) {
             return Stop::Here(tracee);
@@ -324,7 +343,14 @@ fn stop_between(tid: i32, patience: Duration) -> Stop {
         if tracee.ask(libc::PTRACE_CONT, 0, 0).is_err() {
             return Stop::Ended;
         }
+        std::thread::sleep(pause);
+        pause = (2 * pause).min(PAUSE_MAX);
     }
+}
+
+/// Whether a thread sleeps and cannot be woken.
+fn is_asleep(tid: i32) -> bool {
+    status_word(tid, "State:", 0).is_some_and(|state| state == "D")
 }
 
 /// A signal that waits, as a `siginfo_t`.
@@ -396,7 +422,7 @@ fn stop_all(pid: i32) -> Result<Threads, String> {
         let mut is_new = false;
         for tid in fresh {
             let why = match ask(libc::PTRACE_SEIZE, tid, 0, SEIZE_OPTIONS) {
-                Ok(()) => match stop_between(tid, STOPS.saturating_sub(since.elapsed())) {
+                Ok(()) => match stop_between(tid, since) {
                     Stop::Here(mut tracee) => {
                         tracee.registers = made_again(tracee.registers);
                         threads.insert(tid, tracee);
@@ -414,7 +440,8 @@ fn stop_all(pid: i32) -> Result<Threads, String> {
                          device: try again"
                     ),
                 },
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
+                // It has ended, or is about to.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) || !lives(tid) => continue,
                 Err(error) => {
                     let yama = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
                     why_not_traced(pid, &error, yama.unwrap_or_default().trim())
@@ -587,7 +614,7 @@ fn enter_stopped(
         return Err("it is a 32-bit program, which pagewalk does not attach to".to_owned());
     }
     let is_in_the_way =
-        |line: &Line<'_>| line.start < ENGINE_MEMORY.end && ENGINE_MEMORY.start < line.end;
+        |line: &Line<'_>| line.start < ENGINE_AT + ENGINE_BYTES_MAX && ENGINE_AT < line.end;
     if let Some((address, _)) = ranges(pid, is_in_the_way).first() {
         return Err(format!(
             "it has memory at {address:#x}, where pagewalk needs addresses of its own: start it \
@@ -621,6 +648,7 @@ fn enter_stopped(
             operator,
             operator_began: began(operator).unwrap_or(0),
             threads: rooms,
+            engine: begun.engine,
             ..AttachTold::default()
         },
         is_ready: 0.into(),
@@ -638,7 +666,7 @@ fn enter_stopped(
     if let Err(error) = put {
         restore_masks(threads, &infos);
         if let Some(tracee) = threads.get_mut(&first) {
-            unmap(pid, site, tracee);
+            unmap(pid, site, &head.told, tracee);
         }
         return Err(failed(error));
     }
@@ -715,7 +743,7 @@ fn undo_begun(
     }
     // It is left at its own instruction if this process is killed.
     now.registers = before.registers;
-    unmap(pid, site, &mut now);
+    unmap(pid, site, &told, &mut now);
     restore_masks(threads, infos);
 }
 
@@ -741,11 +769,20 @@ enum Place {
 const HOLDING: [i64; 5] =
     [libc::SYS_clone, libc::SYS_fork, libc::SYS_vfork, libc::SYS_execve, libc::SYS_execveat];
 
+/// The address ranges of the engine's memory in the process.
+fn own(pid: i32, told: &AttachTold) -> [[u64; 2]; OWN_RANGES_MAX] {
+    let [at, bytes] = told.engine;
+    let mut ranges = read(pid, told.own).unwrap_or([[0; 2]; OWN_RANGES_MAX]);
+    // Until the engine has noted this itself.
+    ring::own_add(&mut ranges, [at, at + bytes]);
+    ranges
+}
+
 fn place(pid: i32, told: &AttachTold, tracee: &Tracee) -> Place {
     let now = made_again(tracee.registers);
-    let base = now.gs_base;
-    if !ENGINE_MEMORY.contains(&base) {
-        return match ENGINE_MEMORY.contains(&now.rip) {
+    let (base, own) = (now.gs_base, own(pid, told));
+    if !own_holds(&own, base) {
+        return match own_holds(&own, now.rip) {
             true => Place::Inside,
             false => Place::Native,
         };
@@ -800,7 +837,7 @@ fn leave(pid: i32, at: u64) -> Result<(), String> {
     order(1);
     let mut threads: BTreeMap<i32, (Tracee, Registers, Outside)> = BTreeMap::new();
     let mut native = Threads::new();
-    let since = Instant::now();
+    let (since, mut pause) = (Instant::now(), Duration::from_millis(1));
     loop {
         let known = |tid: &i32| threads.contains_key(tid) || native.contains_key(tid);
         let fresh: Vec<i32> = threads_of(pid).into_iter().filter(|tid| !known(tid)).collect();
@@ -850,7 +887,8 @@ fn leave(pid: i32, at: u64) -> Result<(), String> {
                  unrecorded: `pagewalk attach {pid}` takes the engine out later"
             ));
         }
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(pause);
+        pause = (2 * pause).min(PAUSE_MAX);
     }
     let mut out = Taken { pid, site: told.site, stops: false };
     for (tracee, _, outside) in threads.values_mut() {
@@ -878,7 +916,7 @@ fn leave(pid: i32, at: u64) -> Result<(), String> {
         }
     }
     if let Some(tracee) = native.values_mut().next() {
-        unmap(pid, site, tracee);
+        unmap(pid, site, &told, tracee);
     }
     let_go(&mut native);
     Ok(())
@@ -959,10 +997,10 @@ impl Taken {
 }
 
 /// Unmaps the engine's memory.
-fn unmap(pid: i32, site: u64, tracee: &mut Tracee) {
-    let is_engines = |line: &Line<'_>| {
-        ENGINE_MEMORY.contains(&line.start) || line.path.starts_with("/memfd:pagewalk")
-    };
+fn unmap(pid: i32, site: u64, told: &AttachTold, tracee: &mut Tracee) {
+    let own = own(pid, told);
+    let is_engines =
+        |line: &Line<'_>| own_holds(&own, line.start) || line.path.starts_with("/memfd:pagewalk");
     let mut joined: Vec<(u64, u64)> = Vec::new();
     for (start, end) in ranges(pid, is_engines) {
         match joined.last_mut().filter(|last| last.1 == start) {
