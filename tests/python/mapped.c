@@ -108,6 +108,12 @@ static void one(const char *kind, size_t bytes) {
     } else if (!strcmp(kind, "far")) {
         found = at(bytes, 0, ANONYMOUS | MAP_NORESERVE, -1);
         touch(found, bytes, 64 * MIB);
+    } else if (!strcmp(kind, "between")) {
+        /* Where a recorder may have memory of its own, and leaves free what the program asks for. */
+        found = mmap((void *)0x102ee1e00000, bytes, PROT_READ | PROT_WRITE, ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        if (found == MAP_FAILED) fail("mmap");
+        advise(found, bytes, MADV_HUGEPAGE);
+        touch(found, bytes, 4096);
     } else if (!strcmp(kind, "shared")) {
         found = at(bytes, 0, MAP_SHARED | MAP_ANONYMOUS, -1);
         advise(found, bytes, MADV_HUGEPAGE);

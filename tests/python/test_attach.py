@@ -18,7 +18,8 @@ from pagewalk import Trace
 TORTURE = bool(os.environ.get("PAGEWALK_TORTURE"))
 ROUNDS = 50 if TORTURE else 1
 KILLS = 40 if TORTURE else 3
-ENGINE_MEMORY = range(0x0FF0_0000_0000, 0x1400_0000_0000)
+ENGINE_MEMORY = range(0x0FF0_0000_0000, 0x0FF0_0400_0000)
+"""Where the engine's code would be; its other memory is where the program has none."""
 
 PROGRAM = """
 #include <errno.h>
@@ -410,32 +411,50 @@ def test_runtimes_with_threads_and_signals_of_their_own_go_on(
 
 
 AT_ADDRESS = """
-import ctypes, itertools, time
+import ctypes, itertools, sys, time
 libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
 sizes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 libc.mmap.argtypes = sizes
-at = 0x102ee1e00000
+at = int(sys.argv[1], 16)
 private_anonymous_fixed_noreplace = 0x100022
 assert libc.mmap(at, 4 << 20, 3, private_anonymous_fixed_noreplace, -1, 0) == at
+bad = 0
 for round in itertools.count():
     ctypes.memset(at, round % 256, 4096)
-    print(round, flush=True)
+    bad += ctypes.string_at(at, 4096) != bytes([round % 256]) * 4096
+    print(round, bad, flush=True)
     time.sleep(0.002)
 """
 
 
 def test_memory_where_the_engine_would_be_is_left_alone(pagewalk, tmp_path: Path) -> None:
-    running = Running([sys.executable, "-c", AT_ADDRESS], tmp_path / "rounds.out")
+    command = [sys.executable, "-c", AT_ADDRESS]
+    running = Running([*command, "0xff000100000"], tmp_path / "rounds.out")
     try:
         before = running.maps()
         done = pagewalk("attach", running.pid, "-o", tmp_path / "t.pwt")
         assert done.returncode == 2 and done.stderr.count("\n") == 1
-        assert "it has memory at 0x102ee1e00000" in done.stderr
+        assert "it has memory at 0xff000100000" in done.stderr
         assert running.maps() == before
         running.goes_on()
     finally:
         running.end()
+    # The engine finds other addresses for the rest.
+    for at in ("0x100000000000", "0x102ee1e00000", "0x120000600000"):
+        running = Running([*command, at], tmp_path / "rounds.out")
+        try:
+            before = running.maps()
+            flags = ["--seconds", "0.3", "--force", "-o", tmp_path / "t.pwt"]
+            done = pagewalk("attach", running.pid, *flags)
+            assert done.returncode == 0, done.stderr
+            assert running.maps() == before
+            running.goes_on()
+            assert running.lines()[-2].split()[1] == "0"
+            regions = Trace(tmp_path / "t.pwt").info()["regions"]
+            assert int(at, 16) in {region["start"] for region in regions}
+        finally:
+            running.end()
 
 
 def test_what_cannot_be_attached_to_is_one_line(pagewalk, started, tmp_path: Path) -> None:

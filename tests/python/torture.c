@@ -1,348 +1,520 @@
-/* One kind of program for each argument: what a recorder must not stumble over.
- * Each prints what it saw and ends with a status of its own. */
+/* A program that checks itself all the time, in as many ways as there are for a tool to disturb it.
+ *
+ *   torture KIND ...   one or more threads of each kind, until it is killed
+ *
+ * Each 20 ms it prints its round, the number of wrong results, and the number of pieces of work that all kinds have
+ * done since the last line by the kind that did least: 0 if one of them stands still for a second.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
+#include <linux/futex.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
-#include <spawn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/select.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
-#include <sys/uio.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-extern char **environ;
-static char *self;
-static volatile long sink[4096];
+#define KINDS_MAX 64
+#define THREADS_MAX 256
 
-static void work(int n) { for (int i = 0; i < n; i++) sink[i & 4095] += i; }
+static atomic_long bad, done[KINDS_MAX], seen[KINDS_MAX];
+static atomic_int first_bad;
 
-static int reap(void) {
-    int status, sum = 0;
-    while (wait(&status) > 0) sum += WIFEXITED(status) ? WEXITSTATUS(status) : 1000;
-    return sum;
+/* Counts a wrong result, and keeps the line of the first one. */
+#define WRONG(is_wrong)                                              \
+    do {                                                             \
+        if (is_wrong) {                                              \
+            int none = 0;                                            \
+            atomic_compare_exchange_strong(&first_bad, &none, __LINE__); \
+            bad++;                                                   \
+        }                                                            \
+    } while (0)
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
 }
 
-static int forks(void) {
-    for (int i = 0; i < 200; i++)
-        if (fork() == 0) { work(1000); _exit(i & 1); }
-    printf("%d\n", reap());
-    return 3;
+static void sleep_for(long us) {
+    struct timespec time = { us / 1000000, us % 1000000 * 1000 };
+    WRONG(clock_nanosleep(CLOCK_MONOTONIC, 0, &time, 0) != 0);
 }
 
-static int vforks(void) {
-    for (int i = 0; i < 20; i++)
-        if (vfork() == 0) { execl(self, self, "status", "2", (char *)0); _exit(9); }
-    printf("%d\n", reap());
-    return 4;
+/* What a kind has in common with a second thread of its own. */
+struct pair {
+    int kind, ends[2];
+    atomic_int word;
+    atomic_long sent;
+    pthread_t other;
+};
+
+/* Handlers. */
+
+static _Thread_local volatile long handled[65];
+static _Thread_local volatile int is_in_handler;
+static _Thread_local char alternate[1 << 16];
+static _Thread_local volatile int wants_alternate;
+
+static void on_signal(int signal) {
+    char here;
+    if (wants_alternate) WRONG(&here < alternate || &here >= alternate + sizeof alternate);
+    WRONG(signal == SIGUSR1 && is_in_handler);
+    int before = errno;
+    is_in_handler = signal == SIGUSR1;
+    handled[signal]++;
+    is_in_handler = 0;
+    errno = before;
 }
 
-static int spawns(void) {
-    char *arguments[] = {self, "status", "1", 0};
-    for (int i = 0; i < 20; i++) posix_spawn(0, self, 0, 0, arguments, environ);
-    printf("%d\n", reap());
-    return 5;
+static void handle(int signal, int flags) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_signal;
+    action.sa_flags = flags;
+    WRONG(sigaction(signal, &action, 0));
 }
 
-static int execs(const char *left) {
-    char next[16];
-    int n = left ? atoi(left) : 20;
-    work(1000);
-    if (n == 0) { printf("end of the chain\n"); return 6; }
-    snprintf(next, sizeof next, "%d", n - 1);
-    execl(self, self, "execs", next, (char *)0);
-    return 1;
+static void use_alternate(void) {
+    stack_t stack = { .ss_sp = alternate, .ss_size = sizeof alternate };
+    WRONG(sigaltstack(&stack, 0));
+    wants_alternate = 1;
 }
 
-static pthread_barrier_t barrier;
-static void *waiting(void *unused) { (void)unused; work(100); pthread_barrier_wait(&barrier); return 0; }
-
-static int threads(void) {
-    pthread_t all[1000];
-    pthread_attr_t small;
-    pthread_attr_init(&small);
-    pthread_attr_setstacksize(&small, 65536);
-    pthread_barrier_init(&barrier, 0, 1001);
-    for (int i = 0; i < 1000; i++)
-        if (pthread_create(&all[i], &small, waiting, 0)) return 1;
-    pthread_barrier_wait(&barrier);
-    for (int i = 0; i < 1000; i++) pthread_join(all[i], 0);
-    printf("1000 threads\n");
-    return 7;
+/* SIGPROF comes only to threads that make no calls which it would end. */
+static void let_profile(void) {
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, SIGPROF);
+    WRONG(pthread_sigmask(SIG_UNBLOCK, &one, 0));
 }
 
-static void *nothing(void *unused) { (void)unused; return 0; }
-
-static int churn(void) {
-    for (int i = 0; i < 500; i++) {
-        pthread_t one;
-        if (pthread_create(&one, 0, nothing, 0)) return 1;
-        pthread_join(one, 0);
-    }
-    printf("churned\n");
-    return 8;
-}
-
-static int demon(const char *file) {
-    fflush(stdout);
-    if (fork() == 0) {
-        setsid();
-        if (fork() == 0) {
-            for (int fd = 0; fd < 1024; fd++) close(fd);
-            usleep(100000);
-            work(100000);
-            int fd = open(file, O_CREAT | O_WRONLY, 0600);
-            _exit(write(fd, "done", 4) != 4);
+/* Sums, a known number each time. The vector and floating-point registers are in use all the time. */
+static void *sums(void *it) {
+    struct pair *own = it;
+    let_profile();
+    for (;;) {
+        double sum = 0, product = 1;
+        unsigned long bits = 1;
+        for (int i = 1; i <= 20000; i++) {
+            sum += i * 0.5;
+            product = product * 1.0000001 + 1e-9;
+            bits = bits * 6364136223846793005ul + 1442695040888963407ul;
         }
-        _exit(0);
+        WRONG(sum != 100005000.0);
+        static double product_known;
+        static unsigned long bits_known;
+        static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+        pthread_mutex_lock(&lock);
+        if (!bits_known) product_known = product, bits_known = bits;
+        WRONG(product != product_known || bits != bits_known);
+        pthread_mutex_unlock(&lock);
+        done[own->kind]++;
     }
-    reap();
-    printf("parted\n");
-    return 9;
 }
 
-static volatile sig_atomic_t came;
-static void on_signal(int signal) { (void)signal; came++; }
-
-static int timers(void) {
-    struct sigaction action = {.sa_handler = on_signal};
-    sigaction(SIGALRM, &action, 0);
-    struct itimerval often = {{0, 500}, {0, 500}};
-    setitimer(ITIMER_REAL, &often, 0);
-    while (came < 100) work(100);
-    printf("100 came\n");
-    return 10;
-}
-
-static sigjmp_buf back;
-static void on_fault(int signal) { (void)signal; came++; siglongjmp(back, 1); }
-
-static int faults(void) {
-    struct sigaction action = {.sa_handler = on_fault};
-    sigaction(SIGSEGV, &action, 0);
-    for (int i = 0; i < 50; i++)
-        if (sigsetjmp(back, 1) == 0) *(volatile int *)8 = 1;
-    printf("%d faults\n", (int)came);
-    return 11;
-}
-
-static int closed(void) {
-    printf("before\n");
-    fflush(stdout);
-    for (int fd = 0; fd < 1024; fd++) close(fd);
-    work(100000);
-    return 12;
-}
-
-static int children(void) {
-    struct rlimit limit = {1024, 1024};
-    setrlimit(RLIMIT_NOFILE, &limit);
-    int gate[2];
-    if (pipe(gate)) return 1;
-    int made = 0;
-    for (int i = 0; i < 700; i++) {
-        pid_t pid = fork();
-        if (pid == 0) { char c; close(gate[1]); if (read(gate[0], &c, 1)) _exit(2); _exit(0); }
-        made += pid > 0;
+/* A timer's signals at 1 kHz, to handlers on an alternate stack; calls that they interrupt. */
+static void *alarms(void *it) {
+    struct pair *own = it;
+    use_alternate();
+    handle(SIGRTMIN + 1, SA_ONSTACK | SA_RESTART);
+    struct sigevent event;
+    memset(&event, 0, sizeof event);
+    event.sigev_notify = SIGEV_THREAD_ID;
+    event.sigev_signo = SIGRTMIN + 1;
+    event._sigev_un._tid = (int)syscall(SYS_gettid);
+    timer_t timer;
+    WRONG(timer_create(CLOCK_MONOTONIC, &event, &timer));
+    struct itimerspec each = { { 0, 1000000 }, { 0, 1000000 } };
+    WRONG(timer_settime(timer, 0, &each, 0));
+    for (;;) {
+        long before = handled[SIGRTMIN + 1];
+        unsigned long sum = 0;
+        for (int i = 0; i < 100000; i++) sum += i ^ (sum >> 3);
+        static _Atomic unsigned long known;
+        unsigned long none = 0;
+        atomic_compare_exchange_strong(&known, &none, sum);
+        WRONG(sum != known);
+        while (handled[SIGRTMIN + 1] < before + 3) sched_yield();
+        done[own->kind]++;
     }
-    close(gate[1]);
-    printf("%d %d\n", made, reap());
-    return 13;
 }
 
-static int homeless(void) {
-    char name[] = "/tmp/torture-XXXXXX";
-    if (!mkdtemp(name) || chdir(name) || rmdir(name)) return 1;
-    if (fork() == 0) { execl(self, self, "status", "5", (char *)0); _exit(9); }
-    printf("%d\n", reap());
-    return 14;
-}
-
-static int nameless(void) {
-    char copy[] = "/tmp/torture-XXXXXX", block[65536];
-    int from = open(self, O_RDONLY), to = mkstemp(copy);
-    for (ssize_t n; (n = read(from, block, sizeof block)) > 0;) if (write(to, block, n) != n) return 1;
-    fchmod(to, 0700), close(to), close(from);
-    to = open(copy, O_RDONLY | O_CLOEXEC);
-    unlink(copy);
-    char *arguments[] = {"nameless", "status", "6", 0};
-    fflush(stdout);
-    if (fork() == 0) { fexecve(to, arguments, environ); _exit(9); }
-    printf("%d\n", reap());
-    return 15;
-}
-
-static int orphans(void) {
-    printf("gone\n");
-    fflush(stdout);
-    if (fork() == 0) { usleep(200000); work(100000); _exit(0); }
-    return 16;
-}
-
-static int zombies(void) {
-    for (int i = 0; i < 50; i++) if (fork() == 0) _exit(0);
-    usleep(50000);
-    printf("none is waited for\n");
-    return 17;
-}
-
-static int sockets(void) {
-    int ends[2];
-    char text[16];
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) return 1;
-    if (fork() == 0) {
-        for (int i = 0; i < 200; i++) if (read(ends[1], text, 8) != 8 || write(ends[1], text, 8) != 8) _exit(1);
-        _exit(0);
+/* Profiling: SIGPROF for the CPU time of all threads, to whichever thread. */
+static void *profiles(void *it) {
+    struct pair *own = it;
+    handle(SIGPROF, SA_RESTART);
+    let_profile();
+    struct itimerval each = { { 0, 1000 }, { 0, 1000 } };
+    WRONG(setitimer(ITIMER_PROF, &each, 0));
+    for (;;) {
+        long before = handled[SIGPROF];
+        for (volatile int i = 0; i < 100000; i++) {}
+        WRONG(handled[SIGPROF] < before);
+        done[own->kind]++;
     }
-    for (int i = 0; i < 200; i++) if (write(ends[0], "question", 8) != 8 || read(ends[0], text, 8) != 8) return 1;
-    printf("%.8s %d\n", text, reap());
-    return 18;
 }
 
-static int maps(void) {
-    for (int i = 0; i < 500; i++) {
-        char *at = mmap(0, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        at[i * 1000] = 1;
-        at = mremap(at, 1 << 20, 2 << 20, MREMAP_MAYMOVE);
-        at[1 << 20] = 2;
-        mprotect(at, 4096, PROT_READ), munmap(at, 2 << 20);
+/* Sends a signal once, as soon as the other thread waits in the system call whose number is in `word`. */
+static void *sends(void *it) {
+    struct pair *own = it;
+    char path[64], text[64];
+    snprintf(path, sizeof path, "/proc/self/task/%ld/syscall", own->sent);
+    for (;;) {
+        int number = own->word;
+        FILE *file = fopen(path, "r");
+        WRONG(!file);
+        int is_read = file && fgets(text, sizeof text, file) && *text != 'r';
+        /* A sleep that was interrupted by a stop goes on as another call. */
+        int is_there = is_read && (atoi(text) == number || atoi(text) == SYS_restart_syscall);
+        if (file) fclose(file);
+        int expected = number;
+        if (number >= 0 && is_there && atomic_compare_exchange_strong(&own->word, &expected, -1)) {
+            WRONG(pthread_kill(own->other, SIGUSR2));
+        }
+        sleep_for(300);
     }
-    printf("mapped\n");
-    return 19;
 }
 
-static int deep(int n) { volatile char room[512]; room[0] = n; return n ? deep(n - 1) + room[0] : 0; }
-
-static void *executing(void *unused) { (void)unused; execl(self, self, "status", "20", (char *)0); return 0; }
-static void *spinning(void *unused) { (void)unused; for (;;) work(100); return 0; }
-
-static int thread_exec(void) {
-    pthread_t one, other;
-    pthread_create(&other, 0, spinning, 0);
-    pthread_create(&one, 0, executing, 0);
-    pthread_join(one, 0);
-    return 1;
+static void begin(pthread_t *thread, void *(*run)(void *), void *it) {
+    pthread_t none;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 1 << 18);
+    WRONG(pthread_create(thread ? thread : &none, &attributes, run, it));
 }
 
-static void *ending(void *unused) { (void)unused; printf("ended by a thread\n"); exit(21); }
-
-static int thread_exit(void) {
-    pthread_t one, other;
-    pthread_create(&other, 0, spinning, 0);
-    pthread_create(&one, 0, ending, 0);
-    pause();
-    return 1;
-}
-
-static void *forking(void *unused) {
-    (void)unused;
-    for (int i = 0; i < 10; i++) {
-        pid_t pid = fork();
-        if (pid == 0) { work(1000); _exit(0); }
-        waitpid(pid, 0, 0);
+/* Waits in the calls that a signal ends, as its handler has no SA_RESTART, or always. */
+static void *ends(void *it) {
+    struct pair *own = it;
+    own->other = pthread_self();
+    own->sent = syscall(SYS_gettid);
+    own->word = -1;
+    handle(SIGUSR2, 0);
+    WRONG(pipe(own->ends));
+    int set = epoll_create1(0);
+    struct epoll_event event = { .events = EPOLLIN };
+    WRONG(epoll_ctl(set, EPOLL_CTL_ADD, own->ends[0], &event));
+    begin(0, sends, own);
+    static const int NUMBERS[] = { SYS_pause, SYS_epoll_wait, SYS_read, SYS_rt_sigsuspend, SYS_nanosleep };
+    for (long turn = 0;; turn++) {
+        long before = handled[SIGUSR2], result;
+        char byte;
+        sigset_t now_;
+        WRONG(pthread_sigmask(SIG_BLOCK, 0, &now_));
+        struct timespec time = { 1000, 0 };
+        own->word = NUMBERS[turn % 5];
+        switch (turn % 5) {
+        case 0: result = syscall(SYS_pause); break;
+        case 1: result = syscall(SYS_epoll_wait, set, &event, 1, -1); break;
+        case 2: result = read(own->ends[0], &byte, 1); break;
+        case 3: result = syscall(SYS_rt_sigsuspend, &now_, 8); break;
+        default: result = syscall(SYS_nanosleep, &time, &time);
+        }
+        WRONG(result != -1 || errno != EINTR);
+        WRONG(handled[SIGUSR2] != before + 1);
+        done[own->kind]++;
     }
-    return 0;
 }
 
-static int thread_fork(void) {
-    pthread_t all[4];
-    for (int i = 0; i < 4; i++) pthread_create(&all[i], 0, forking, 0);
-    for (int i = 0; i < 4; i++) pthread_join(all[i], 0);
-    printf("forked by threads\n");
-    return 22;
-}
-
-static int stopped(void) {
-    pid_t pid = fork();
-    if (pid == 0) { raise(SIGSTOP); work(1000); _exit(3); }
-    int status;
-    waitpid(pid, &status, WUNTRACED);
-    kill(pid, SIGCONT);
-    printf("%d\n", reap());
-    return 23;
-}
-
-static int code(void) {
-    unsigned char *at = mmap(0, 4096, 7, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    int sum = 0;
-    for (int i = 0; i < 200; i++) {
-        unsigned char made[] = {0xb8, i, 0, 0, 0, 0xc3};
-        memcpy(at, made, sizeof made);
-        sum += ((int (*)(void))at)();
+/* The mask changes all the time; a signal that is blocked comes when it is unblocked, and not before. */
+static void *masks(void *it) {
+    struct pair *own = it;
+    handle(SIGUSR1, 0);
+    sigset_t one, before, now_, waiting;
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR1);
+    for (;;) {
+        WRONG(pthread_sigmask(SIG_BLOCK, &one, &before));
+        WRONG(sigismember(&before, SIGUSR1) != 0);
+        long count = handled[SIGUSR1];
+        WRONG(pthread_kill(pthread_self(), SIGUSR1));
+        for (volatile int i = 0; i < 2000; i++) {}
+        WRONG(handled[SIGUSR1] != count);
+        WRONG(pthread_sigmask(SIG_BLOCK, 0, &now_) || sigismember(&now_, SIGUSR1) != 1);
+        WRONG(sigpending(&waiting) || sigismember(&waiting, SIGUSR1) != 1);
+        WRONG(pthread_sigmask(SIG_SETMASK, &before, 0));
+        WRONG(handled[SIGUSR1] != count + 1);
+        done[own->kind]++;
     }
-    printf("%d\n", sum);
-    return 24;
 }
 
-static int long_arguments(void) {
-    char *arguments[1004] = {self, "count"}, text[101];
-    memset(text, 'x', 100), text[100] = 0;
-    for (int i = 2; i < 1003; i++) arguments[i] = text;
-    arguments[1003] = 0;
-    execv(self, arguments);
-    return 1;
+/* Threads that come and end all the time, each with a result. */
+static void *square(void *it) {
+    long number = (long)it;
+    volatile long cells[64];
+    for (int i = 0; i < 64; i++) cells[i] = number;
+    long sum = 0;
+    for (int i = 0; i < 64; i++) sum += cells[i];
+    return (void *)(sum / 64 * number);
 }
 
-static int locked(void) {
-    int done = mlockall(MCL_CURRENT) == 0 || errno == ENOMEM || errno == EPERM;
-    work(1000);
-    munlockall();
-    printf("%d\n", done);
-    return 26;
+static void *starts(void *it) {
+    struct pair *own = it;
+    for (long number = 1;; number++) {
+        pthread_t threads[4];
+        for (int i = 0; i < 4; i++) begin(&threads[i], square, (void *)(number + i));
+        for (int i = 0; i < 4; i++) {
+            void *result;
+            WRONG(pthread_join(threads[i], &result));
+            WRONG((long)result != (number + i) * (number + i));
+        }
+        done[own->kind]++;
+    }
 }
 
-static int shared(void) {
-    volatile int *turn = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (fork() == 0) { for (int i = 0; i < 100; i++) { while (turn[0] != 2 * i + 1) sched_yield(); turn[0]++; } _exit(0); }
-    for (int i = 0; i < 100; i++) { while (turn[0] != 2 * i) sched_yield(); turn[0]++; }
-    printf("%d\n", reap());
-    return 27;
+/* Numbers through a pipe. */
+static void *writes(void *it) {
+    struct pair *own = it;
+    for (unsigned number = 0;; number++) {
+        WRONG(write(own->ends[1], &number, sizeof number) != sizeof number);
+        if (number % 4 == 0) sleep_for(700);
+    }
 }
+
+static void *reads(void *it) {
+    struct pair *own = it;
+    WRONG(pipe(own->ends));
+    begin(0, writes, own);
+    for (unsigned expected = 0;; expected++) {
+        unsigned number;
+        WRONG(read(own->ends[0], &number, sizeof number) != sizeof number || number != expected);
+        done[own->kind]++;
+    }
+}
+
+/* The kinds of waiting for a descriptor, without a limit and with one. */
+static void *waits(void *it) {
+    struct pair *own = it;
+    int set = epoll_create1(0), timer = timerfd_create(CLOCK_MONOTONIC, 0);
+    struct itimerspec each = { { 0, 3000000 }, { 0, 3000000 } };
+    WRONG(timerfd_settime(timer, 0, &each, 0));
+    struct epoll_event event = { .events = EPOLLIN };
+    WRONG(epoll_ctl(set, EPOLL_CTL_ADD, timer, &event));
+    for (long turn = 0;; turn++) {
+        struct pollfd one = { timer, POLLIN, 0 };
+        fd_set descriptors;
+        FD_ZERO(&descriptors);
+        FD_SET(timer, &descriptors);
+        struct timeval long_ = { 100, 0 };
+        switch (turn % 4) {
+        case 0: WRONG(poll(&one, 1, -1) != 1); break;
+        case 1: WRONG(poll(&one, 1, 100000) != 1); break;
+        case 2: WRONG(select(timer + 1, &descriptors, 0, 0, &long_) != 1); break;
+        default: WRONG(epoll_wait(set, &event, 1, 100000) != 1);
+        }
+        unsigned long count;
+        WRONG(read(timer, &count, sizeof count) != sizeof count || count == 0);
+        done[own->kind]++;
+    }
+}
+
+/* Sleeps last at least as long as they should. */
+static void *naps(void *it) {
+    struct pair *own = it;
+    for (;;) {
+        double before = now();
+        struct timespec time = { 0, 40000000 };
+        WRONG(nanosleep(&time, 0) != 0);
+        WRONG(now() - before < 0.040);
+        done[own->kind]++;
+    }
+}
+
+/* A futex, passed to and fro. */
+static void *pongs(void *it) {
+    struct pair *own = it;
+    for (;;) {
+        while (own->word != 1) syscall(SYS_futex, &own->word, FUTEX_WAIT, 0, 0, 0, 0);
+        sleep_for(500);
+        own->word = 0;
+        syscall(SYS_futex, &own->word, FUTEX_WAKE, 1, 0, 0, 0);
+    }
+}
+
+static void *pings(void *it) {
+    struct pair *own = it;
+    begin(0, pongs, own);
+    for (;;) {
+        own->word = 1;
+        syscall(SYS_futex, &own->word, FUTEX_WAKE, 1, 0, 0, 0);
+        while (own->word != 0) {
+            long result = syscall(SYS_futex, &own->word, FUTEX_WAIT, 1, 0, 0, 0);
+            WRONG(result != 0 && errno != EAGAIN);
+        }
+        done[own->kind]++;
+    }
+}
+
+/* Connections. */
+static void *connects(void *it) {
+    struct pair *own = it;
+    struct sockaddr_in address;
+    socklen_t bytes = sizeof address;
+    WRONG(getsockname(own->ends[0], (struct sockaddr *)&address, &bytes));
+    for (unsigned char number = 0;; number++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        WRONG(connect(fd, (struct sockaddr *)&address, sizeof address));
+        unsigned char answer = 0;
+        WRONG(send(fd, &number, 1, 0) != 1 || recv(fd, &answer, 1, 0) != 1 || answer != (unsigned char)~number);
+        struct linger at_once = { 1, 0 };
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+        WRONG(close(fd));
+        sleep_for(1500);
+    }
+}
+
+static void *accepts(void *it) {
+    struct pair *own = it;
+    own->ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in any = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    WRONG(bind(own->ends[0], (struct sockaddr *)&any, sizeof any) || listen(own->ends[0], 8));
+    begin(0, connects, own);
+    for (;;) {
+        int fd = accept(own->ends[0], 0, 0);
+        WRONG(fd < 0);
+        unsigned char byte;
+        WRONG(recv(fd, &byte, 1, 0) != 1);
+        byte = ~byte;
+        WRONG(send(fd, &byte, 1, 0) != 1);
+        WRONG(close(fd));
+        done[own->kind]++;
+    }
+}
+
+/* Signals that are waited for, and never handled. */
+static void *queues(void *it) {
+    struct pair *own = it;
+    for (int number = 0;; number++) {
+        union sigval value = { .sival_int = number };
+        WRONG(pthread_sigqueue(own->other, SIGRTMIN + 2, value));
+        if (number % 4 == 3) sleep_for(1500);
+    }
+}
+
+static void *sigwaits(void *it) {
+    struct pair *own = it;
+    own->other = pthread_self();
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, SIGRTMIN + 2);
+    WRONG(pthread_sigmask(SIG_BLOCK, &one, 0));
+    begin(0, queues, own);
+    for (int expected = 0;; expected++) {
+        siginfo_t info;
+        int signal;
+        do signal = sigwaitinfo(&one, &info);
+        while (signal < 0 && errno == EINTR);
+        WRONG(signal != SIGRTMIN + 2 || info.si_value.sival_int != expected);
+        done[own->kind]++;
+    }
+}
+
+/* Children: by fork, and by vfork, which stop the parent until they end. */
+static void *forks(void *it) {
+    struct pair *own = it;
+    for (int number = 0;; number = (number + 1) % 100) {
+        pid_t child = fork();
+        WRONG(child < 0);
+        if (child == 0) _exit(number);
+        int status;
+        WRONG(waitpid(child, &status, 0) != child);
+        WRONG(!WIFEXITED(status) || WEXITSTATUS(status) != number);
+        done[own->kind]++;
+        sleep_for(1000);
+    }
+}
+
+static void *vforks(void *it) {
+    struct pair *own = it;
+    for (int number = 0;; number = (number + 1) % 100) {
+        pid_t child = vfork();
+        if (child == 0) {
+            struct timespec time = { 0, 10000000 };
+            nanosleep(&time, 0);
+            _exit(number);
+        }
+        int status;
+        WRONG(waitpid(child, &status, 0) != child);
+        WRONG(!WIFEXITED(status) || WEXITSTATUS(status) != number);
+        done[own->kind]++;
+        sleep_for(2000);
+    }
+}
+
+/* Faults that a handler leaves by a jump. */
+static _Thread_local sigjmp_buf back;
+static void on_fault(int signal, siginfo_t *info, void *context) {
+    WRONG(signal != SIGSEGV || info->si_addr != (void *)16);
+    siglongjmp(back, 1);
+}
+
+static void *faults(void *it) {
+    struct pair *own = it;
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO;
+    WRONG(sigaction(SIGSEGV, &action, 0));
+    for (;;) {
+        volatile int is_back = 0;
+        if (sigsetjmp(back, 1) == 0) *(volatile int *)16 = 1;
+        else is_back = 1;
+        WRONG(!is_back);
+        done[own->kind]++;
+    }
+}
+
+static const struct { const char *name; void *(*run)(void *); } KINDS[] = {
+    { "sums", sums }, { "alarms", alarms }, { "profiles", profiles }, { "ends", ends }, { "masks", masks },
+    { "starts", starts }, { "reads", reads }, { "waits", waits }, { "naps", naps }, { "pings", pings },
+    { "accepts", accepts }, { "sigwaits", sigwaits }, { "forks", forks }, { "vforks", vforks },
+    { "faults", faults },
+};
 
 int main(int argc, char **argv) {
-    self = realpath("/proc/self/exe", 0);
-    const char *kind = argc > 1 ? argv[1] : "", *more = argc > 2 ? argv[2] : 0;
-    setvbuf(stdout, 0, _IONBF, 0);
-#define KIND(name, call) if (!strcmp(kind, name)) return call
-    KIND("status", atoi(more));
-    KIND("count", (printf("%d\n", argc), 25));
-    KIND("forks", forks());
-    KIND("vforks", vforks());
-    KIND("spawns", spawns());
-    KIND("execs", execs(more));
-    KIND("threads", threads());
-    KIND("churn", churn());
-    KIND("demon", demon(more));
-    KIND("timers", timers());
-    KIND("faults", faults());
-    KIND("closed", closed());
-    KIND("children", children());
-    KIND("homeless", homeless());
-    KIND("nameless", nameless());
-    KIND("orphans", orphans());
-    KIND("zombies", zombies());
-    KIND("sockets", sockets());
-    KIND("maps", maps());
-    KIND("deep", (printf("%d\n", deep(5000) != 0), 28));
-    KIND("thread-exec", thread_exec());
-    KIND("thread-exit", thread_exit());
-    KIND("thread-fork", thread_fork());
-    KIND("stopped", stopped());
-    KIND("code", code());
-    KIND("long-arguments", long_arguments());
-    KIND("locked", locked());
-    KIND("shared", shared());
-    KIND("killed", (raise(SIGKILL), 1));
-    KIND("aborted", (abort(), 1));
-    KIND("no-such", (execl("/nowhere", "x", (char *)0), 29));
-    return 99;
+    int count = argc - 1;
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, SIGPROF);
+    WRONG(pthread_sigmask(SIG_BLOCK, &one, 0));
+    for (int at = 0; at < count; at++) {
+        struct pair *own = calloc(1, sizeof *own);
+        own->kind = at;
+        int is_known = 0;
+        for (unsigned kind = 0; kind < sizeof KINDS / sizeof *KINDS; kind++) {
+            if (!strcmp(KINDS[kind].name, argv[1 + at])) begin(0, KINDS[kind].run, own), is_known = 1;
+        }
+        if (!is_known) return 2;
+    }
+    double looked = now();
+    long least = 0;
+    for (long round = 0;; round++) {
+        sleep_for(20000);
+        if (now() - looked >= 1) {
+            looked = now();
+            least = -1;
+            for (int at = 0; at < count; at++) {
+                long made = done[at] - seen[at];
+                seen[at] = done[at];
+                if (least < 0 || made < least) least = made;
+            }
+        }
+        printf("%ld %ld %ld %d\n", round, (long)bad, least, (int)first_bad);
+        fflush(stdout);
+    }
 }

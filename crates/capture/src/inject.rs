@@ -25,7 +25,7 @@ use crate::{Error, Options};
 
 /// The address of the engine, which is the beginning of its address range. Programs have their
 /// memory below this range, and above it from 0x7f... on.
-const BASE: u64 = 0x0ff0_0000_0000;
+const BASE: u64 = ring::ENGINE_AT;
 /// The size in bytes of the engine's initial stack.
 const STACK_BYTES: u64 = 256 << 10;
 const PAGE: u64 = 4096;
@@ -187,7 +187,7 @@ impl Engine {
         })?;
         // Compiled code expects the direction, trap and alignment-check flags to be clear.
         registers.eflags &= !(1 << 10 | 1 << 8 | 1 << 18);
-        Ok(Put { registers, attach: top })
+        Ok(Put { registers, attach: top, engine: [BASE, all] })
     }
 
     /// Puts the engine into a program that has stopped before its first instruction, and continues
@@ -264,6 +264,8 @@ pub(crate) struct Put {
     pub(crate) registers: Registers,
     /// The address of the room for an [`ring::Attach`] and its threads.
     pub(crate) attach: u64,
+    /// The address and the size of the engine's code, its initial stack, and that room.
+    pub(crate) engine: [u64; 2],
 }
 
 /// Allows the parent to trace this process, and disables address randomisation unless `aslr`.

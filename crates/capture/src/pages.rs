@@ -118,7 +118,7 @@ impl Sampler {
         let sampled = &mut self.sampled[at];
         let when = if waits { Some(When::End) } else { sampled.is_due() };
         if let Some(when) = when {
-            let taken = sampled.take(when, self.frames.as_ref());
+            let taken = sampled.take(when, self.frames.as_ref(), &process.slot.own.ranges());
             process.snapshots.extend(taken);
         }
         if waits {
@@ -148,14 +148,23 @@ impl Sampled {
         (passed >= INTERVAL).then_some(When::Interval)
     }
 
-    /// Takes a snapshot; `None` if the process has ended.
-    fn take(&mut self, when: When, frames: Option<&Frames>) -> Option<Snapshot> {
+    /// Takes a snapshot of memory outside of the ranges `own`, which are the engine's; `None` if the process has ended.
+    /// Translated code, which is near the program's, has a name.
+    fn take(
+        &mut self,
+        when: When,
+        frames: Option<&Frames>,
+        own: &[[u64; 2]; ring::OWN_RANGES_MAX],
+    ) -> Option<Snapshot> {
         let (ns, began) = (now(), Instant::now());
         self.resident = resident(self.pid).unwrap_or(self.resident);
         let mut found = Vec::new();
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid)).ok()?;
         let mut at = 0;
         // The engine's mappings are left out; the rest are the program's.
+        let is_engines = |line: &Line<'_>| {
+            ring::own_holds(own, line.start) || line.path.starts_with("/memfd:pagewalk")
+        };
         for own in maps.lines().filter_map(Line::parse).filter(is_engines) {
             pagemap::translations(&self.pagemap, frames, at, own.start, &mut found)?;
             at = own.end;
@@ -165,11 +174,6 @@ impl Sampled {
         let sizes = if frames.is_some() { KnownSizes::All } else { KnownSizes::Large };
         Some(Snapshot { ns, when, sizes, found })
     }
-}
-
-/// Whether a mapping is the engine's: its own memory, or translated code, which is near the program's.
-fn is_engines(line: &Line<'_>) -> bool {
-    ring::ENGINE_MEMORY.contains(&line.start) || line.path.starts_with("/memfd:pagewalk-code")
 }
 
 /// Bytes of a process that are resident.

@@ -370,42 +370,6 @@ impl Session {
     }
 }
 
-/// A session by which another process makes threads leave the engine. It stays when `pagewalk` has ended.
-pub(crate) struct Leaving(Mapping, File);
-
-impl Leaving {
-    /// Maps the session at `path`.
-    pub(crate) fn open(path: &str) -> io::Result<Leaving> {
-        let file = File::options().read(true).write(true).open(path)?;
-        let bytes = size_of::<Head>();
-        // SAFETY: the kernel chooses the address of the new mapping, which is as long as the head
-        // of the file.
-        let base = unsafe { map(ptr::null_mut(), bytes, file.as_raw_fd(), 0) };
-        let base = base.ok_or_else(io::Error::last_os_error)?;
-        Ok(Leaving(Mapping { base, bytes }, file))
-    }
-
-    /// The path by which others open the session as long as this process lives.
-    pub(crate) fn path(&self) -> String {
-        format!("/proc/{}/fd/{}", std::process::id(), self.1.as_raw_fd())
-    }
-
-    /// Makes the threads leave.
-    pub(crate) fn begin(&self) {
-        // SAFETY: `pagewalk` has written a head there, and all of its fields that change are
-        // atomic.
-        let head: &Head = unsafe { self.0.base.cast().as_ref() };
-        head.leaves.store(1, Ordering::SeqCst);
-    }
-
-    /// Makes all threads stay in the engine, because one of them cannot leave it.
-    pub(crate) fn end(&self) {
-        // SAFETY: as above.
-        let head: &Head = unsafe { self.0.base.cast().as_ref() };
-        head.leaves.store(0, Ordering::SeqCst);
-    }
-}
-
 /// The time of the system's monotonic clock, which all processors share, in nanoseconds.
 pub(crate) fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

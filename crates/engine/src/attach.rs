@@ -13,14 +13,15 @@
 
 use core::sync::atomic::Ordering;
 
-use ring::{AttachThread, EventCode, Outside};
+use ring::{AttachThread, AttachTold, EventCode, Outside};
 
 use crate::ran_before::data;
 use crate::record::FUTEX_WAIT;
 use crate::run::{ARCH_SET_GS, Engine};
+use crate::signal::SA_RESTART;
 use crate::state::{ENGINE_RSP, FLAGS, FS_BASE, GS_BASE, OUTSIDE, PENDING, State, TID};
 use crate::sys::{self, nr};
-use crate::ways;
+use crate::{own, ways};
 
 const PATIENCE_NS: u64 = 1_000_000;
 const RSEQ_UNREGISTER: u64 = 1;
@@ -77,13 +78,40 @@ impl Engine {
     pub(crate) fn begin_attached(&mut self) {
         let start = self.start;
         let Some((attach, threads)) = data(&start) else { return };
-        attach.actions = self.signals.actions_at();
+        attach.told.actions = self.signals.actions_at();
+        attach.told.leaves = self.recorder.session().leaves.as_ptr() as u64;
+        attach.told.called = ways::called();
+        attach.told.own = own::ranges_at();
+        [attach.told.site, attach.told.site_end] = ways::told();
         let Some(first) = threads.first() else { return };
         fill(self.state, first);
         self.pc = first.pc;
-        self.restarts = first.restarts;
+        self.was_in(first);
         self.note_outside();
         leave_rseq(self.state);
+    }
+
+    /// Takes note of the system call in which the host has stopped the thread, if it was in one.
+    fn was_in(&mut self, thread: &AttachThread) {
+        self.restarts = thread.restarts;
+        self.interrupted = (thread.interrupted != 0).then_some((thread.pc, thread.interrupted));
+    }
+
+    /// Before a handler with these flags of its action: ends the system call in which the host has stopped this thread, as
+    /// the kernel ends a call at such a signal. Otherwise the call is made again after the handler.
+    pub(crate) fn end_interrupted(&mut self, flags: u64) {
+        const EINTR: i64 = -4;
+        /// ERESTARTSYS and ERESTARTNOINTR.
+        const RESTARTS: [i64; 2] = [-512, -513];
+        let Some((pc, result)) = self.interrupted.take().filter(|&(pc, _)| pc == self.pc) else {
+            return;
+        };
+        let [by_flag, always] = RESTARTS.map(|one| one == result);
+        if !(always || by_flag && flags & SA_RESTART != 0) {
+            self.pc = pc + ways::SYSCALL_BYTES;
+            self.restarts = 0;
+            self.state.set_register(0, EINTR as u64);
+        }
     }
 
     /// Goes on with a system call that the host has interrupted. A signal of the engine's may have ended what the kernel
@@ -92,6 +120,9 @@ impl Engine {
         const EINTR: i64 = -4;
         let number = core::mem::take(&mut self.restarts);
         let result = self.call_safely(nr::RESTART_SYSCALL, arguments);
+        if result == sys::RESTART {
+            self.restarts = number;
+        }
         let is_lost = result == EINTR && number != 0 && self.state.get(PENDING) == 0;
         if is_lost { self.call_safely(number, arguments) } else { result }
     }
@@ -112,20 +143,40 @@ impl Engine {
             let Some(other) = self.new_thread() else { return Err(NO_MEMORY) };
             fill(other.state, thread);
             other.signals.renew(thread.mask);
-            (other.pc, other.repeat, other.restarts) = (thread.pc, None, thread.restarts);
+            (other.pc, other.repeat) = (thread.pc, None);
+            other.was_in(thread);
             self.shared.threads.fetch_add(1, Ordering::AcqRel);
             self.register(other.state);
             // As behind a call.
             thread.stack = other.state.get(ENGINE_RSP) - 8;
             thread.engine = other as *mut Engine as u64;
         }
-        attach.entry = entered as *const () as u64;
-        attach.called = ways::called();
-        attach.is_ready.store(1, Ordering::Release);
+        attach.told.entry = entered as *const () as u64;
+        attach.is_ready.store(AttachTold::READY, Ordering::Release);
         while attach.goes.load(Ordering::Acquire) == 0 {
             sys::futex(attach.goes.as_ptr(), FUTEX_WAIT, 0, &[0, PATIENCE_NS]);
         }
         Ok(())
+    }
+
+    /// Handles `rseq` of a program that ran before: a thread may have begun with the intention to register. It is registered
+    /// when it leaves.
+    pub(crate) fn rseq(&mut self, arguments: [u64; 6]) -> i64 {
+        const EBUSY: i64 = -16;
+        let [address, bytes, flags, signature, ..] = arguments;
+        let own = &mut outside(self.state).rseq;
+        match (flags, own[0] != 0) {
+            (0, false) => {
+                *own = [address, bytes, signature];
+                0
+            }
+            (0, true) => EBUSY,
+            (RSEQ_UNREGISTER, true) if *own == [address, bytes, signature] => {
+                *own = [0; 3];
+                0
+            }
+            _ => sys::EINVAL,
+        }
     }
 
     /// Whether the process ran before, and is to run on after its recording.

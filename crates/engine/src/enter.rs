@@ -17,6 +17,7 @@ use ring::{
     VERSION, chunk_offset, ring_offset,
 };
 
+use crate::own;
 use crate::record::{Recorder, SLACK, SPAN};
 use crate::state::{NEXT, RING_PAGE, State};
 use crate::sys::{self, nr};
@@ -50,13 +51,13 @@ impl Recorder {
         }
         let rights = sys::PROT_READ | sys::PROT_WRITE;
         let fixed = sys::MAP_SHARED | sys::MAP_NORESERVE | sys::MAP_FIXED;
-        let base = sys::private(SESSION_BYTES as u64)
+        let base = own::private(SESSION_BYTES as u64)
             .and_then(|at| sys::map(at, SESSION_BYTES as u64, rights, fixed, fd, 0));
         // SAFETY: the engine owns the descriptor.
         unsafe { sys::call(nr::CLOSE, [fd as u64, 0, 0, 0, 0, 0]) };
         let base =
             base.ok_or("the process has no free address range for the recording's shared memory")?;
-        let room = sys::private(3 * CHUNK_BYTES as u64);
+        let room = own::private(3 * CHUNK_BYTES as u64);
         let room =
             room.ok_or("the process has no free address range for the recording's buffer")?;
         let mut recorder = Recorder {
@@ -159,6 +160,7 @@ impl Recorder {
         if let (None, Some(position)) = (parent, position) {
             self.process().position.store(position, Ordering::Relaxed);
         }
+        own::publish(&self.process().own);
         self.announce();
         Some(())
     }

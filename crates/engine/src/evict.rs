@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::record::{FUTEX_WAIT, FUTEX_WAKE};
 use crate::run::Engine;
-use crate::signal::{PARKS, SI_QUEUE, SIGTRAP};
+use crate::signal::{SI_QUEUE, SIGTRAP};
 use crate::state::{IS_SAFE, State, TID};
 use crate::sys::{self, nr};
 
@@ -119,7 +119,7 @@ impl Engine {
         for &other in others.filter(|&&other| safe(other).load(Ordering::SeqCst) == 0) {
             is_safe = false;
             let mut info = [0u64; 16];
-            (info[0], info[1], info[3]) = (SIGTRAP.into(), u64::from(SI_QUEUE as u32), PARKS);
+            (info[0], info[1], info[3]) = (SIGTRAP.into(), u64::from(SI_QUEUE as u32), ring::PARKS);
             // SAFETY: `siginfo_t` has 128 bytes; the thread handles the signal, or is gone.
             unsafe {
                 let pid = sys::call(nr::GETPID, [0; 6]) as u64;

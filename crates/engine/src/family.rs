@@ -17,11 +17,11 @@ use core::sync::atomic::Ordering;
 
 use ring::{CLONE_VFORK, CLONE_VM, Call};
 
-use crate::heap;
 use crate::record::SIZES;
 use crate::run::Engine;
 use crate::state::FS_BASE;
 use crate::sys::{self, nr};
+use crate::{heap, own};
 
 const SIGCHLD: u64 = 17;
 const CLONE_SIGHAND: u64 = 0x800;
@@ -58,7 +58,9 @@ impl Engine {
         let real = if ends.is_some() { real & !CLONE_VFORK } else { real };
         session.running.fetch_add(1, Ordering::Relaxed);
         heap::LOCK.take();
+        own::LOCK.take();
         let result = self.call(nr::CLONE, [real, 0, parent_tid, child_tid, base, 0]);
+        own::LOCK.give_back();
         heap::LOCK.give_back();
         drop((actions, known, all, sizes, windows));
         if result != 0 {
@@ -97,6 +99,7 @@ impl Engine {
             bare_code.close();
             drop((translator, bare));
             session.running.fetch_sub(1, Ordering::Release);
+            own::hide();
             self.let_go();
         }
         let taken = translator.take(code, state).and(bare.take(bare_code, state));

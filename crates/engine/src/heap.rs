@@ -6,7 +6,7 @@ use core::cell::UnsafeCell;
 use core::ptr;
 
 use crate::lock::Lock;
-use crate::sys;
+use crate::own;
 
 const CLASSES: usize = 40;
 const CHUNK_BYTES: u64 = 4 << 20;
@@ -89,11 +89,11 @@ impl Heap {
             }
             let bytes = 1u64 << class;
             if bytes >= CHUNK_BYTES {
-                return sys::private(bytes).map_or(ptr::null_mut(), |at| at as *mut u8);
+                return own::private(bytes).map_or(ptr::null_mut(), |at| at as *mut u8);
             }
             let at = free.next.next_multiple_of(bytes);
             if at + bytes > free.end {
-                let Some(chunk) = sys::private(CHUNK_BYTES) else { return ptr::null_mut() };
+                let Some(chunk) = own::private(CHUNK_BYTES) else { return ptr::null_mut() };
                 (free.next, free.end) = (chunk, chunk + CHUNK_BYTES);
             }
             let at = free.next.next_multiple_of(bytes);

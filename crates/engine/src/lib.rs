@@ -47,6 +47,7 @@ mod insn;
 mod leave;
 mod library;
 mod lock;
+mod own;
 mod ran_before;
 mod record;
 mod repeat;

@@ -24,7 +24,7 @@ use crate::state::{
 };
 use crate::sys::{self, nr};
 use crate::translate::{Exit, Log, Translator, is_shared};
-use crate::{assist, clock, library, ran_before, table, tell, ways};
+use crate::{assist, clock, library, own, ran_before, table, tell, ways};
 
 /// The beginning of the message about a process whose recording ends before the process; the reason
 /// follows.
@@ -143,6 +143,9 @@ pub(crate) struct Engine {
     /// The number of the system call in which the thread was when the host attached to it, if the
     /// kernel can continue this call.
     pub(crate) restarts: u64,
+    /// The address of the system call that the thread was in when the host attached to it, and Linux's internal result of
+    /// it, until it is made again.
+    pub(crate) interrupted: Option<(u64, i64)>,
 }
 
 /// A repeated instruction that is being executed.
@@ -195,11 +198,8 @@ impl Whole {
 }
 
 /// Ends the process with a message, as the data in `start` is invalid.
-fn stop(why: &str) -> ! {
-    if ran_before::IS_ATTACHED.load(Ordering::Relaxed) {
-        // The host moves the thread out of the engine while it waits.
-        ran_before::wait();
-    }
+fn stop(why: &'static str) -> ! {
+    ran_before::give_up(why);
     sys::say(&["pagewalk: the engine cannot start: ", why, "\n"]);
     sys::exit(125)
 }
@@ -212,8 +212,9 @@ fn stop(why: &str) -> ! {
 pub unsafe fn begin(start: *const Start) -> ! {
     // SAFETY: the caller's.
     let start = unsafe { *start };
-    ran_before::IS_ATTACHED.store(start.attach != 0, Ordering::Relaxed);
-    let Some(at) = sys::private_before(BYTES, table::ROOM_BYTES) else {
+    ran_before::AT.store(start.attach, Ordering::Relaxed);
+    own::note(start.engine[0], start.engine[1]);
+    let Some(at) = own::private_before(BYTES, table::ROOM_BYTES) else {
         stop("the system gives it no memory")
     };
     let state = State(at);
@@ -223,7 +224,7 @@ pub unsafe fn begin(start: *const Start) -> ! {
     }
     // SAFETY: a new program has nothing at gs.
     unsafe { sys::call(nr::ARCH_PRCTL, [ARCH_SET_GS, at, 0, 0, 0, 0]) };
-    let Some(stack) = sys::private(STACK_BYTES) else { stop("the system gives it no memory") };
+    let Some(stack) = own::private(STACK_BYTES) else { stop("the system gives it no memory") };
     state.set(ENGINE_RSP, stack + STACK_BYTES - 64);
     state.set_register(4, start.rsp);
     state.set(FLAGS, start.flags);
@@ -327,6 +328,7 @@ impl Engine {
             factory: InstructionInfoFactory::new(),
             assisted_at: 0,
             restarts: 0,
+            interrupted: None,
         }));
         state.set(SELF, engine as *mut Engine as u64);
         engine
@@ -613,6 +615,7 @@ impl Engine {
                 self.refuse(pc, "it makes all of its memory executable (READ_IMPLIES_EXEC)")
             }
             nr::MLOCKALL => self.lock_all(arguments),
+            nr::RSEQ if self.is_attached() => self.rseq(arguments),
             nr::RSEQ => sys::ENOSYS,
             nr::ARCH_PRCTL => self.arch_prctl(arguments),
             // The answer is the kernel's, which has no such option.
@@ -625,6 +628,7 @@ impl Engine {
             self.pc = pc;
             return;
         }
+        self.interrupted = None;
         if !sys::is_error(result) {
             self.note_rights(number, arguments, result as u64);
         }

@@ -18,10 +18,9 @@ use crate::run::Engine;
 use crate::state::{ALIGNMENT, FLAGS, HELD, PENDING, RECORD, SCRATCH};
 use crate::sys::{self, nr};
 use crate::vectors::Vectors;
-use crate::{translate, ways};
+use crate::{own, translate, ways};
 
-/// The value and the code of a SIGTRAP that makes a thread leave translated code ([`crate::evict`]).
-pub(crate) const PARKS: u64 = u64::from_le_bytes(*b"pagewalk");
+/// The code of a SIGTRAP that makes a thread leave translated code ([`crate::evict`]); its value is [`ring::PARKS`].
 pub(crate) const SI_QUEUE: i32 = -1;
 /// The highest signal number.
 pub(crate) const SIGNALS: usize = 64;
@@ -55,10 +54,12 @@ const ENDING: u64 = !(FAULTS
 const SA_SIGINFO: u64 = 4;
 const SA_ONSTACK: u64 = 0x0800_0000;
 const SA_RESTORER: u64 = 0x0400_0000;
+/// The flag of an action by which the kernel makes interrupted calls again.
+pub(crate) const SA_RESTART: u64 = 0x1000_0000;
 const SA_NODEFER: u64 = 0x4000_0000;
 const SA_RESETHAND: u64 = 0x8000_0000;
 /// The flags that the kernel itself evaluates: SA_NOCLDSTOP, SA_NOCLDWAIT, SA_RESTART.
-const SA_KERNEL: u64 = 1 | 2 | 0x1000_0000;
+const SA_KERNEL: u64 = 1 | 2 | SA_RESTART;
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 
@@ -211,8 +212,8 @@ impl Signals {
             stack: [0, SS_DISABLE, 0],
             floating_bytes: level.ebx.into(),
             features: u64::from(level.eax) | u64::from(level.edx) << 32,
-            area: sys::private(u64::from(level.ebx) + 64 + 4)?,
-            handler_stack: sys::private(STACK_BYTES)?,
+            area: own::private(u64::from(level.ebx) + 64 + 4)?,
+            handler_stack: own::private(STACK_BYTES)?,
             pending: None,
             fault: None,
         };
@@ -258,8 +259,8 @@ impl Signals {
             stack: [0, SS_DISABLE, 0],
             floating_bytes: self.floating_bytes,
             features: self.features,
-            area: sys::private(self.floating_bytes + 64 + 4)?,
-            handler_stack: sys::private(STACK_BYTES)?,
+            area: own::private(self.floating_bytes + 64 + 4)?,
+            handler_stack: own::private(STACK_BYTES)?,
             pending: None,
             fault: None,
         })
@@ -530,7 +531,7 @@ extern "C" fn on_signal(signal: u32, info: *mut Info, context: *mut Context) {
     }
     let code = info[1] as i32;
     let is_fault = FAULTS & bit(signal) != 0 && code > 0;
-    if signal == SIGTRAP && code == SI_QUEUE && info[3] == PARKS {
+    if signal == SIGTRAP && code == SI_QUEUE && info[3] == ring::PARKS {
         interrupt(engine, context);
         // The program does not see that this signal has ended its system call.
         const EINTR: i64 = -4;
@@ -734,6 +735,7 @@ impl Engine {
             return self.signals.set_mask(mask);
         }
         let action = self.signals.action_for(signal);
+        self.end_interrupted(action.flags);
         if !self.frame(&came, &action) {
             self.die(SIGSEGV);
         }

@@ -49,6 +49,7 @@ pub(crate) const TID: i32 = 0xf0;
 /// What is needed to put the thread back into a program to which the host has attached.
 pub(crate) const OUTSIDE: i32 = ring::Outside::AT as i32;
 const _: () = assert!(GS_BASE as usize == ring::Outside::GS_AT);
+const _: () = assert!(TID as usize == ring::Outside::TID_AT);
 /// The page of the session with the header of the thread's ring.
 pub(crate) const RING_PAGE: i32 = 0x1000;
 /// The thread's cursor.

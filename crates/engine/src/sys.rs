@@ -115,30 +115,6 @@ pub(crate) fn map(
     (!is_error(at)).then_some(at as u64)
 }
 
-/// Where private memory is mapped next.
-static NEXT: AtomicU64 = AtomicU64::new(0x1000_0000_0000);
-
-/// Maps new private memory above 16 TiB, where the kernel does not place mappings by default.
-pub(crate) fn private(bytes: u64) -> Option<u64> {
-    let step = (bytes + 0xf_ffff) & !0xf_ffff;
-    for _ in 0..64 {
-        let at = NEXT.fetch_add(step, Ordering::Relaxed);
-        let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-        if map(at, bytes, PROT_READ | PROT_WRITE, flags, -1, 0) == Some(at) {
-            return Some(at);
-        }
-    }
-    None
-}
-
-/// As [`private`], but also reserves `room` bytes of addresses after the memory, where nothing is
-/// mapped yet.
-pub(crate) fn private_before(bytes: u64, room: u64) -> Option<u64> {
-    let at = private(bytes)?;
-    NEXT.fetch_add(room & !0xf_ffff, Ordering::Relaxed);
-    Some(at)
-}
-
 /// Maps the shared memory at `from` a second time at `to`, over the mapping there.
 pub(crate) fn again(from: u64, bytes: u64, to: u64) -> Option<u64> {
     const MREMAP_MAYMOVE: u64 = 1;

@@ -12,6 +12,7 @@
 //! three words, and code in different places adds to different words: an addition waits for the last one to the same
 //! word, and most accesses are to few pages.
 
+use crate::own;
 use crate::state::State;
 use crate::sys::{self, nr};
 
@@ -216,8 +217,9 @@ pub(crate) fn show(state: State, is_shown: bool) {
 pub(crate) fn map_window(state: State) -> Option<()> {
     let kind =
         sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE | sys::MAP_FIXED_NOREPLACE;
-    let window = state.0 + POLL as u64;
-    sys::map(window, POLL_BYTES + GUARD_BYTES, 0, kind, -1, 0).filter(|&at| at == window)?;
+    let (window, bytes) = (state.0 + POLL as u64, POLL_BYTES + GUARD_BYTES);
+    sys::map(window, bytes, 0, kind, -1, 0).filter(|&at| at == window)?;
+    own::note(window, bytes);
     show(state, true);
     Some(())
 }
@@ -230,6 +232,7 @@ pub(crate) fn map(state: State) -> Option<()> {
     let table = state.0 + ENTRIES as u64;
     let rights = sys::PROT_READ | sys::PROT_WRITE;
     sys::map(table, BYTES, rights, kind, -1, 0).filter(|&at| at == table)?;
+    own::note(table, BYTES);
     const MADV_DONTDUMP: u64 = 16;
     // SAFETY: the table is the engine's. The kernel would look at each page of it for a core file.
     unsafe { sys::call(nr::MADVISE, [table, BYTES, MADV_DONTDUMP, 0, 0, 0]) };

@@ -2,11 +2,11 @@
 
 use alloc::vec::Vec;
 
-use ring::{Call, ENGINE_MEMORY, EventCode, PR_PAGEWALK};
+use ring::{Call, EventCode, PR_PAGEWALK};
 
 use crate::run::Engine;
 use crate::sys::{self, nr};
-use crate::{library, translate};
+use crate::{library, own, translate};
 
 /// Linux: the option of `prctl` that disables huge pages.
 const PR_SET_THP_DISABLE: u64 = 41;
@@ -42,7 +42,7 @@ impl Engine {
     pub(crate) fn tell_mappings(&mut self, is_new: bool) {
         let text = maps();
         for line in text.split(|&byte| byte == b'\n').filter_map(parse) {
-            if ENGINE_MEMORY.contains(&line.start) || translate::holds(line.start) {
+            if own::holds(line.start) || translate::holds(line.start) {
                 continue;
             }
             self.recorder.event(EventCode::Region, &[&[line.start, line.end, line.rights]]);
@@ -89,7 +89,7 @@ impl Engine {
         }
         let how = if flags & MCL_ONFAULT != 0 { MLOCK_ONFAULT } else { 0 };
         for line in maps().split(|&byte| byte == b'\n').filter_map(parse) {
-            if !ENGINE_MEMORY.contains(&line.start) && !translate::holds(line.start) {
+            if !own::holds(line.start) && !translate::holds(line.start) {
                 // Mappings that cannot be loaded are skipped, as the kernel does. SAFETY: contents
                 // and rights stay what they are.
                 unsafe { sys::call(nr::MLOCK2, [line.start, line.end - line.start, how, 0, 0, 0]) };

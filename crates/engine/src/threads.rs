@@ -17,7 +17,7 @@ use ring::{CHUNK_BYTES, Call, EventCode};
 use crate::run::{Ended, Engine, STACK_BYTES};
 use crate::state::{BYTES, ENGINE_RSP, FLAGS, FS_BASE, GS_BASE, IS_THERE, PENDING, State, TID};
 use crate::sys::{self, nr};
-use crate::{table, ways};
+use crate::{own, table, ways};
 
 const CLONE_SETTLS: u64 = 0x8_0000;
 const CLONE_THREAD: u64 = 0x1_0000;
@@ -97,7 +97,7 @@ impl Engine {
         }
         drop(ended);
         let room = Room::new()?;
-        let stack = sys::private(STACK_BYTES)?;
+        let stack = own::private(STACK_BYTES)?;
         room.state.set(ENGINE_RSP, stack + STACK_BYTES - 64);
         for code in self.shared.codes() {
             if !code.lock().share_with(room.state) {
@@ -139,8 +139,10 @@ static GONE: AtomicU32 = AtomicU32::new(0);
 
 impl Room {
     fn new() -> Option<Room> {
-        let state = State(sys::private_before(BYTES, table::WINDOW_ROOM_BYTES)?);
-        let room = sys::private(3 * CHUNK_BYTES as u64)?;
+        let state = State(own::private_before(BYTES, table::WINDOW_ROOM_BYTES)?);
+        // So that the memory of all threads is in one range.
+        own::note(state.0, BYTES + table::WINDOW_ROOM_BYTES);
+        let room = own::private(3 * CHUNK_BYTES as u64)?;
         Some(Room { state, view: room.next_multiple_of(CHUNK_BYTES as u64) })
     }
 }

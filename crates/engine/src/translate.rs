@@ -38,7 +38,7 @@ use crate::state::{
     BARE_TABLE, EXIT, EXIT_INDIRECT, GS_BASE, HELD, NEXT, RCX, RECORD, REGS, SCRATCH, State, TABLE,
     TABLE_ENTRIES,
 };
-use crate::{library, sys};
+use crate::{library, own, sys};
 use changed::Changed;
 pub(crate) use changed::is_shared;
 use counted::{CountedBlock, Counting, Site};
@@ -1100,7 +1100,7 @@ impl Region {
             }
         }
         let write = sys::PROT_READ | sys::PROT_WRITE;
-        let written = sys::private(REGION_BYTES).and_then(|at| {
+        let written = own::private(REGION_BYTES).and_then(|at| {
             sys::map(at, REGION_BYTES, write, sys::MAP_SHARED | sys::MAP_FIXED, fd, 0)
         });
         // SAFETY: the engine owns the descriptor.

@@ -171,6 +171,16 @@ global_asm!(
     "mov eax, 60",
     "syscall",
     "ud2",
+    // Where the host makes a thread execute system calls that it is to put back into the program. If the host is killed,
+    // the thread sleeps here with all signals blocked: its call is `pause`.
+    ".globl pagewalk_told, pagewalk_told_end",
+    "pagewalk_told:",
+    "syscall",
+    "6:",
+    "mov eax, 34",
+    "syscall",
+    "jmp 6b",
+    "pagewalk_told_end:",
     // Stops at a breakpoint, for a tracer if there is one.
     ".globl pagewalk_break, pagewalk_broken",
     "pagewalk_break:",
@@ -212,6 +222,8 @@ unsafe extern "C" {
     pub(crate) fn pagewalk_go(frame: *const crate::signal::Frame) -> !;
     pub(crate) fn pagewalk_clone(arguments: *const [u64; 5], engine: u64) -> i64;
     pub(crate) fn pagewalk_exit(word: *const u32, status: u64) -> !;
+    fn pagewalk_told();
+    fn pagewalk_told_end();
     pub(crate) fn pagewalk_break();
     fn pagewalk_broken();
 }
@@ -268,6 +280,14 @@ pub(crate) fn is_behind_breakpoint(rip: u64) -> bool {
 /// The address after the instruction by which system calls of the program are made.
 pub(crate) fn called() -> u64 {
     address!(pagewalk_call_end)
+}
+
+/// The length of a `syscall` instruction.
+pub(crate) const SYSCALL_BYTES: u64 = 2;
+
+/// The address range in which the host makes threads execute system calls.
+pub(crate) fn told() -> [u64; 2] {
+    [address!(pagewalk_told), address!(pagewalk_told_end)]
 }
 
 /// The address at which [`pagewalk_call`] says that the call is to be made again.

@@ -12,7 +12,10 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{CHUNKS_MAX, ChunkState, Origin, PROCESSES_MAX, Process, ProcessState, Ring, Session};
+use crate::{
+    CHUNKS_MAX, ChunkState, OWN_RANGES_MAX, Origin, PROCESSES_MAX, Process, ProcessState, Ring,
+    Session,
+};
 
 /// A process's place in the session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -151,6 +154,7 @@ impl Process {
             places_asked,
             places_answered,
             places_count,
+            own,
             // They are counted by `places_count`.
             places: _,
             // A reader reads only those words of the logs that have been written and counted.
@@ -159,6 +163,7 @@ impl Process {
             // The contents are read only after an answer to a request.
             contents: _,
         } = self;
+        own.set(&[[0; 2]; OWN_RANGES_MAX]);
         let from = from.unwrap_or_default();
         for (word, value) in [
             (pid, number),

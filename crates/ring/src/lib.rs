@@ -38,6 +38,7 @@ mod claim;
 mod contents;
 mod files;
 mod layout;
+mod own;
 mod process;
 mod record;
 mod session;
@@ -52,6 +53,7 @@ pub use layout::{
     SESSION_BYTES, SPAN_RECORDS, SPAN_ROOM, TAGS_PER_CHUNK, VCPUS_MAX, chunk_offset, next_offset,
     process_offset, ring_offset,
 };
+pub use own::{OWN_RANGES_MAX, Own, own_add, own_holds};
 pub use process::{
     Block, LAST_PAGES_TAKEN, LAST_PAGES_WANTED, LOG_CHUNKS_MAX, Origin, PLACES_MAX, Process,
     ProcessState, TAG_CHUNKS_MAX, Tracing,
@@ -61,7 +63,7 @@ pub use record::{
     STRAYS_MIN, Said, Tag, event_header, event_parts,
 };
 pub use session::{
-    Attach, AttachThread, BeginsWith, ENGINE_MEMORY, MAGIC, Outside, PATH_BYTES_MAX,
+    Attach, AttachThread, AttachTold, BeginsWith, ENGINE_AT, MAGIC, Outside, PARKS, PATH_BYTES_MAX,
     REFUSED_BYTES_MAX, Session, Start, VERSION,
 };
 pub use thread::{ChunkState, Mark, Next, Ring};

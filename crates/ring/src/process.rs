@@ -1,6 +1,6 @@
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::Contents;
+use crate::{Contents, Own};
 
 /// The largest number of chunks of block descriptors of one process.
 pub const LOG_CHUNKS_MAX: usize = 928;
@@ -182,4 +182,6 @@ pub struct Process {
     pub places_count: AtomicU32,
     /// The addresses that begin the window once one of them is executed.
     pub places: [AtomicU64; PLACES_MAX],
+    /// The address ranges of the engine's own memory.
+    pub own: Own,
 }

@@ -3,7 +3,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 /// The first word of a session.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
 /// The version of the layout in this crate; plugin and host must have the same version.
-pub const VERSION: u32 = 18;
+pub const VERSION: u32 = 19;
 /// The maximum size in bytes of a path in the session, including its final zero.
 pub const PATH_BYTES_MAX: usize = 4096;
 
@@ -124,8 +124,11 @@ pub enum BeginsWith {
     Marker = 3,
 }
 
-/// The address range of the engine's own memory in a program; its code is at the beginning.
-pub const ENGINE_MEMORY: core::ops::Range<u64> = 0x0ff0_0000_0000..0x1400_0000_0000;
+/// The value of a SIGTRAP, sent by `rt_tgsigqueueinfo`, by which threads of the engine make others leave translated code.
+pub const PARKS: u64 = u64::from_le_bytes(*b"pagewalk");
+
+/// The address of the engine's code in a program. The engine's other memory is further up: see [`crate::Own`].
+pub const ENGINE_AT: u64 = 0x0ff0_0000_0000;
 
 /// The data that the host writes into a program's memory for the engine: the registers with which
 /// the program begins, and the path of the session.
@@ -147,10 +150,32 @@ pub struct Start {
 }
 
 /// The data by which the host and the engine put the threads of a running process into the engine. [`AttachThread`]s
-/// follow it in memory.
+/// follow it in memory. It begins a page of the engine's memory, so that another host finds it if the first one was killed.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Attach {
+    /// The fields that one side writes before the other one reads them.
+    pub told: AttachTold,
+    /// Set by the engine, at last: [`AttachTold::READY`] once all fields are set, or [`AttachTold::FAILED`].
+    pub is_ready: AtomicU32,
+    /// Set by the host: 1 once all threads are to go on.
+    pub goes: AtomicU32,
+}
+
+/// The numbers in an [`Attach`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AttachTold {
+    /// [`AttachTold::MAGIC`], and the [`VERSION`] of the host.
+    pub magic: u64,
+    /// See `magic`.
+    pub version: u64,
+    /// The process that the host has attached to. A child that it has forked has a copy of this structure.
+    pub pid: u64,
+    /// The process that puts the threads in and takes them out, and the time at which it began, as `/proc/PID/stat` has it.
+    pub operator: u64,
+    /// See `operator`.
+    pub operator_began: u64,
     /// The number of threads.
     pub threads: u64,
     /// Set by the engine: the address at which all threads but the first enter it, with their
@@ -158,13 +183,33 @@ pub struct Attach {
     pub entry: u64,
     /// Set by the engine: the address after the instruction by which it makes system calls for the program.
     pub called: u64,
+    /// Set by the engine: the address of an instruction by which the host makes a thread that is to be put back execute
+    /// system calls. A thread that no host watches waits behind it, before `site_end`.
+    pub site: u64,
+    /// See `site`.
+    pub site_end: u64,
+    /// Set by the engine: the address of [`Session::leaves`].
+    pub leaves: u64,
     /// Set by the engine as soon as it has taken over signals: the address of the program's actions, `struct sigaction` by
     /// number.
     pub actions: u64,
-    /// Set by the engine, at last: 1 once all fields are set.
-    pub is_ready: AtomicU32,
-    /// Set by the host: 1 once all threads may continue.
-    pub goes: AtomicU32,
+    /// The address and the size of the engine's code and initial stack, up to this structure and what follows it.
+    pub engine: [u64; 2],
+    /// Set by the engine: the address of its [`crate::Own`].
+    pub own: u64,
+    /// If the engine could not begin: the address and the length of a text that says why.
+    pub why: [u64; 2],
+    /// Room for arguments of system calls that the host makes a thread execute.
+    pub scratch: [u64; 4],
+}
+
+impl AttachTold {
+    /// The value of `magic`.
+    pub const MAGIC: u64 = u64::from_le_bytes(*b"attached");
+    /// [`Attach::is_ready`] of an engine that has begun.
+    pub const READY: u32 = 1;
+    /// [`Attach::is_ready`] of an engine that could not begin: see [`AttachTold::why`].
+    pub const FAILED: u32 = 2;
 }
 
 /// A thread of a running process, as the host has stopped it.
@@ -190,6 +235,9 @@ pub struct AttachThread {
     pub rseq: [u64; 3],
     /// The number of the system call that the thread makes again by `restart_syscall`, or 0.
     pub restarts: u64,
+    /// Linux's internal result of the system call in which the host has stopped the thread, at `pc`; otherwise 0. It says
+    /// whether a signal ends the call.
+    pub interrupted: i64,
     /// Set by the engine: the address of the thread's engine, and its stack pointer.
     pub engine: u64,
     /// See `engine`.
@@ -218,6 +266,8 @@ impl Outside {
     pub const AT: usize = 0x100;
     /// The offset of the program's base of `gs` from the base of `gs` in the engine.
     pub const GS_AT: usize = 0xd0;
+    /// The offset of the thread's identifier. A thread that has just begun still has another one's base of `gs`.
+    pub const TID_AT: usize = 0xf0;
 }
 
 const _: () = assert!(Outside::AT + size_of::<Outside>() <= 0x180);

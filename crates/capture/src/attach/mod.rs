@@ -17,6 +17,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use operate::Left;
 use trace::{Arch, Recording};
 
 use crate::inject::Engine;
@@ -25,11 +26,13 @@ use crate::pages::Sampler;
 use crate::record::{File, PROGRESS};
 use crate::session::{LeftOut, Session, Settings};
 use crate::signals::Guard;
-use crate::supervise::{Failure, Supervisor};
+use crate::supervise::{Failure, Supervisor, exists};
 use crate::{Error, Options, Outcome, Progress, Recorded, elf, options, tracee};
 
 /// The environment variables by which `pagewalk` tells its operator what to do.
 const OPERATOR: [&str; 3] = ["PAGEWALK_OPERATES", "PAGEWALK_SESSION", "PAGEWALK_ENGINE"];
+/// How long an operator may take to put the engine in, or to take it out.
+const OPERATES: Duration = Duration::from_secs(60);
 
 /// What is recorded of a running program, besides the windows in its options.
 #[derive(Clone, Debug)]
@@ -50,6 +53,9 @@ pub struct Attachment {
 pub fn operate() -> std::io::Result<()> {
     let [pid, session, engine] = OPERATOR.map(|name| std::env::var(name).unwrap_or_default());
     let pid = pid.parse().map_err(std::io::Error::other)?;
+    if session.is_empty() {
+        return operate::repair(pid);
+    }
     let bytes = fs::read(&engine)?;
     let engine = Engine::load(&bytes).ok_or_else(|| std::io::Error::other("no engine"))?;
     operate::operate(pid, &session, &engine)
@@ -63,6 +69,8 @@ struct Operator {
 }
 
 impl Operator {
+    /// Starts the process that puts the engine into the program. Without a session, it takes out what a killed operator has
+    /// left.
     fn start(attachment: &Attachment, session: &str, engine: &Path) -> Result<Operator, Error> {
         let failed = |error| Error::System { what: "cannot start an operator".to_owned(), error };
         let none = || failed(std::io::Error::from_raw_os_error(libc::EINVAL));
@@ -93,6 +101,23 @@ impl Operator {
         Ok(Operator { child, orders, answers })
     }
 
+    /// What it says next. Empty if it has ended.
+    fn says(&self) -> String {
+        self.answers.recv_timeout(OPERATES).unwrap_or_default()
+    }
+
+    /// Takes out what a killed operator has left in the program. The error says why that is not possible.
+    fn repair(attachment: &Attachment) -> Result<(), Error> {
+        let said = Operator::start(attachment, "", Path::new(""))?.says();
+        match said.strip_prefix("error ") {
+            None if said == "out" => Ok(()),
+            why => Err(refused(
+                attachment.pid,
+                format!("an earlier recording has left its engine in it: {}", why.unwrap_or(ENDED)),
+            )),
+        }
+    }
+
     /// Orders that the program be left.
     fn leave(&mut self) {
         if let Some(mut orders) = self.orders.take() {
@@ -108,6 +133,9 @@ impl Drop for Operator {
         let _ = self.child.wait();
     }
 }
+
+/// Said if an operator has ended without an answer.
+const ENDED: &str = "its operator has ended";
 
 fn refused(pid: u32, why: impl Into<String>) -> Error {
     Error::NotAttached { pid, why: why.into() }
@@ -155,10 +183,11 @@ fn check(pid: u32, session: Option<&str>) -> Result<(PathBuf, Vec<String>), Erro
         ));
     }
     let exe = fs::read_link(folder.join("exe")).map_err(|error| {
-        refused(
-            pid,
-            format!("its program cannot be seen ({error}): it is the kernel's, or another user's"),
-        )
+        let what = match error.kind() {
+            std::io::ErrorKind::NotFound => "it is the kernel's",
+            _ => "it forbids others to look at it (PR_SET_DUMPABLE): run pagewalk as root",
+        };
+        refused(pid, format!("its program cannot be seen ({error}): {what}"))
     })?;
     let elf = elf::read(&folder.join("exe"))
         .map_err(|error| refused(pid, format!("its program cannot be read: {error}")))?;
@@ -172,8 +201,17 @@ fn check(pid: u32, session: Option<&str>) -> Result<(PathBuf, Vec<String>), Erro
         ));
     }
     let maps = fs::read_to_string(folder.join("maps")).unwrap_or_default();
-    if maps.contains("/memfd:pagewalk") {
-        return Err(refused(pid, "another pagewalk records it: wait for the end of that"));
+    let recorded = || Err(refused(pid, "another pagewalk records it: wait for the end of that"));
+    match operate::left_in(pid as i32) {
+        Some(Left::Operated) => return recorded(),
+        Some(Left::Foreign) => {
+            let why = "a pagewalk of another version has left its engine in it: attach with that version first";
+            return Err(refused(pid, why));
+        }
+        // It is taken out before there is a session.
+        Some(Left::Behind) if session.is_none() => {}
+        Some(Left::Behind) | None if maps.contains("/memfd:pagewalk") => return recorded(),
+        Some(Left::Behind) | None => {}
     }
     if let Some(session) = session {
         let file = |path: String| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
@@ -218,6 +256,10 @@ pub fn attach(
         options.engine_path.clone().unwrap_or_else(|| PathBuf::from("pagewalk-engine"));
     let options = Options { engine: options::Engine::Native, follow: false, ..options.clone() };
     let options = &options;
+    let is_repaired = matches!(operate::left_in(pid as i32), Some(Left::Behind));
+    if is_repaired {
+        Operator::repair(attachment)?;
+    }
     let (sampler, mut notes) = match options.pages.then(Sampler::new) {
         None => (None, Vec::new()),
         Some(Ok(sampler)) => (Some(sampler), Vec::new()),
@@ -228,6 +270,11 @@ pub fn attach(
         }
         Some(Err(error)) => return Err(error),
     };
+    if is_repaired {
+        notes.push(format!(
+            "process {pid} had memory of an earlier recording's engine in it, which was taken out first"
+        ));
+    }
     let session = Session::new(&Settings {
         filter_page16: options.filter == trace::Filter::Page16,
         follow: false,
@@ -257,16 +304,19 @@ pub fn attach(
         .map_err(|error| Error::Output { error })?;
     let signals = Guard::new();
     let mut operator = Operator::start(attachment, &session.path(), &engine_path)?;
-    let said = operator.answers.recv_timeout(Duration::from_secs(60)).unwrap_or_default();
+    let said = operator.says();
     if said != "in" {
-        let why = said.strip_prefix("error ").unwrap_or("its operator has ended");
-        return Err(refused(pid, why));
+        if said.is_empty() {
+            drop(operator);
+            Operator::repair(attachment)?;
+        }
+        return Err(refused(pid, said.strip_prefix("error ").unwrap_or(ENDED)));
     }
     signals.program_ended();
     let mut supervisor = Supervisor::new(session, File::new(recording), options, first);
     supervisor.pages = sampler;
     let (began, mut told_at) = (Instant::now(), Instant::now());
-    let (mut is_leaving, mut is_out) = (false, None);
+    let (mut is_leaving, mut is_repairing, mut is_out) = (false, false, None);
     loop {
         supervisor.look_at_pages();
         let any = match supervisor.watches {
@@ -290,7 +340,19 @@ pub fn attach(
         if is_out.is_none() {
             is_out = operator.answers.try_recv().ok();
         }
-        if is_out.is_some() || operator.child.try_wait().is_ok_and(|status| status.is_some()) {
+        let has_ended = operator.child.try_wait().is_ok_and(|status| status.is_some());
+        if is_out.is_none() && has_ended {
+            is_out = operator.answers.recv().ok();
+        }
+        if is_out.is_none() && has_ended && !is_repairing && exists(pid) {
+            (is_repairing, is_leaving) = (true, true);
+            operator = Operator::start(attachment, "", Path::new(""))?;
+            notes.push(format!(
+                "the operator of process {pid} was killed, and another one took the engine out"
+            ));
+            continue;
+        }
+        if is_out.is_some() || has_ended {
             supervisor.abandon();
             break;
         }

@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::{Region, Translator};
 use crate::emit::Code;
+use crate::own;
 use crate::state::{State, TABLE_ENTRIES};
 use crate::sys::{self, nr};
 
@@ -88,7 +89,7 @@ impl Translator {
         if self.is_alone {
             return None;
         }
-        let copy = sys::private(TABLE_BYTES)?;
+        let copy = own::private(TABLE_BYTES)?;
         let from = (self.state.0 + self.table as u64) as *const u64;
         // SAFETY: both tables have this number of entries.
         unsafe { core::ptr::copy_nonoverlapping(from, copy as *mut u64, TABLE_ENTRIES) };
