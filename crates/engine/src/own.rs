@@ -31,11 +31,21 @@ const SKIP_BYTES_MAX: u64 = 1 << 36;
 
 /// Maps new private memory above 16 TiB, where the kernel does not place mappings by default.
 pub(crate) fn private(bytes: u64) -> Option<u64> {
-    private_before(bytes, 0)
+    map(bytes, 0, 0)
 }
 
 /// As [`private`], but also leaves `room` bytes of addresses after the memory, where nothing is mapped yet.
 pub(crate) fn private_before(bytes: u64, room: u64) -> Option<u64> {
+    map(bytes, 0, room)
+}
+
+/// As [`private_before`]. The room is noted as the engine's, so that the memory of all threads is in one range.
+pub(crate) fn private_and(bytes: u64, room: u64) -> Option<u64> {
+    map(bytes, room, 0)
+}
+
+/// Maps `bytes` bytes, followed by `own` bytes of addresses that are noted as the engine's, and `free` bytes that are not.
+fn map(bytes: u64, own: u64, free: u64) -> Option<u64> {
     let step = bytes.next_multiple_of(STEP_BYTES);
     LOCK.take();
     let mut skip = step;
@@ -45,8 +55,9 @@ pub(crate) fn private_before(bytes: u64, room: u64) -> Option<u64> {
         let flags =
             sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE | sys::MAP_FIXED_NOREPLACE;
         if sys::map(at, bytes, sys::PROT_READ | sys::PROT_WRITE, flags, -1, 0) == Some(at) {
-            NEXT.store(at + step + (room & !(STEP_BYTES - 1)), Ordering::Relaxed);
-            found = Some(at).filter(|&at| add([at, at + step]));
+            let end = at + step + own.next_multiple_of(STEP_BYTES);
+            NEXT.store(end + (free & !(STEP_BYTES - 1)), Ordering::Relaxed);
+            found = Some(at).filter(|&at| add([at, end]));
             break;
         }
         NEXT.store(at + skip, Ordering::Relaxed);

@@ -139,9 +139,7 @@ static GONE: AtomicU32 = AtomicU32::new(0);
 
 impl Room {
     fn new() -> Option<Room> {
-        let state = State(own::private_before(BYTES, table::WINDOW_ROOM_BYTES)?);
-        // So that the memory of all threads is in one range.
-        own::note(state.0, BYTES + table::WINDOW_ROOM_BYTES);
+        let state = State(own::private_and(BYTES, table::WINDOW_ROOM_BYTES)?);
         let room = own::private(3 * CHUNK_BYTES as u64)?;
         Some(Room { state, view: room.next_multiple_of(CHUNK_BYTES as u64) })
     }
