@@ -502,7 +502,7 @@ def test_a_band_that_came_after_the_number_does_not_count(pagewalk, tmp_path: Pa
     assert "is not from before our number" in listed
     refused = reproduce("--relabel")
     assert refused.returncode == 2 and "is not from before our number" in refused.stderr
-    assert "X/one: the band of `protecting all at once" in reproduce("--stale").stdout
+    assert "X/one: the band of `protecting all pages" in reproduce("--stale").stdout
     (at / "experiment.toml").write_text(text.replace("rounds = 20", "rounds = 21"))
     assert "X/one: its parameters" in reproduce("--stale").stdout
     (at / "experiment.toml").write_text(text)

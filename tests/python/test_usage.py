@@ -79,7 +79,7 @@ def test_no_output_replaces_what_is_read(pagewalk, tmp_path: Path) -> None:
         (["origins", "a.json", "b.json"], "origins takes RESULTS, and options"),
         (["diff", "a.json", "b.json", "c.json"], "diff takes A and B, and options"),
         (["hat", "4"], "hat takes no argument, and options"),
-        (["hat", "--cpus", "banana"], "`banana` is not a count: write a number, as 20"),
+        (["hat", "--cpus", "banana"], "`banana` is not a count: write a number, such as 20"),
         (["sweep", SPEC, "-o", "t.xls", "--vary", "os.page_size=4K,2M"], "name it t.parquet"),
         (["curve", SPEC, "--page-sizes", ""], "no page sizes"),
         (

@@ -265,7 +265,7 @@ def test_an_empty_pool_is_told(program: Path, tmp_path: Path) -> None:
         document = verify(pid)
     assert any("asks for pages of a pool, and none is left" in note for note in document["notes"])
     done = run_command(["verify", "--", program, "pool:4", "exit:0"], cwd=tmp_path)
-    assert "got none: the pool is empty" in done.stderr
+    assert "got none, because the pool is empty" in done.stderr
 
 
 @MADVISE

@@ -609,7 +609,14 @@ fn enter_stopped(
     engine: &Engine,
     threads: &mut Threads,
 ) -> Result<u64, String> {
-    let failed = |error: io::Error| format!("the engine cannot be put into it: {error}");
+    let failed = |error: io::Error| {
+        let has_ended =
+            error.raw_os_error() == Some(libc::ESRCH) || !crate::supervise::exists(pid as u32);
+        if has_ended {
+            return "it has ended".to_owned();
+        }
+        format!("the engine cannot be put into it: {error}")
+    };
     if threads.values().any(|tracee| tracee.registers.cs != CODE_64) {
         return Err("it is a 32-bit program, which pagewalk does not attach to".to_owned());
     }
