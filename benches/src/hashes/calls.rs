@@ -1,9 +1,9 @@
 //! Calls of processes that the memory manager answers and no machine makes: spaces that several processes use, as
-//! after `vfork`, spaces that end, and files that leave the page cache.
+//! after `vfork`, spaces that end, pages that are pinned for a device, and files that leave the page cache.
 //!
 //! ```text
 //!   seed --> a process that runs --+--> touches of its regions
-//!                                  +--> map, share, fork, exec, exit
+//!                                  +--> map, share, fork, exec, exit; pin, unpin
 //!                                  +--> a tick of the clock; a disk is unmounted
 //! ```
 
@@ -19,7 +19,7 @@ use rand_xoshiro::{
 };
 use serde::Serialize;
 use vm::{
-    FileKey, How, Io, Kernel, Marks, POLICIES, Parts, Physical, Platform, Settings, Source, Vm,
+    FileKey, How, Io, Kernel, Marks, POLICIES, Parts, Physical, Pin, Platform, Settings, Source, Vm,
 };
 
 use super::Line;
@@ -35,6 +35,9 @@ const STEPS: u64 = 20_000;
 const REGIONS: u64 = 12;
 const REGION_PAGES: u64 = 64;
 const FILES: u64 = 3;
+const PINS_MAX: usize = 6;
+/// Base pages that a pin has at most.
+const PIN_PAGES: u64 = 8;
 
 /// A line for each replacement policy.
 pub(super) fn lines() -> Vec<Line> {
@@ -77,6 +80,7 @@ pub(super) fn run(replacement: &'static str) -> Result<Counted, Failure> {
         kernel: Kernel::new(&vm, &hat, &memory, &mut quiet),
         random: Xoshiro256PlusPlus::seed_from_u64(50_005),
         processes: Vec::new(),
+        pins: Vec::new(),
         ended: 0,
     };
     for _ in 0..STEPS {
@@ -100,6 +104,8 @@ struct Calls<'a> {
     random: Xoshiro256PlusPlus,
     /// The space of each process; those that share one have the same.
     processes: Vec<HatSpace>,
+    /// Also those of spaces that have ended.
+    pins: Vec<Pin>,
     ended: u64,
 }
 
@@ -134,6 +140,11 @@ impl Calls<'_> {
             }
             19 => drop(self.kernel.tick()),
             20 if self.below(20) == 0 => self.kernel.drop_caches(),
+            21..23 if self.pins.len() < PINS_MAX => self.pin(space)?,
+            23 if !self.pins.is_empty() => {
+                let pin = self.below(self.pins.len() as u64) as usize;
+                self.kernel.unpin(self.pins.swap_remove(pin));
+            }
             _ => self.touch(space)?,
         }
         Ok(())
@@ -150,6 +161,19 @@ impl Calls<'_> {
             _ => Source::Anonymous,
         };
         Ok(self.kernel.map(space, range, Rights::READ | Rights::WRITE, source, 0)?)
+    }
+
+    /// Pins some pages of a region, if they are there.
+    fn pin(&mut self, space: HatSpace) -> Result<(), Failure> {
+        let (region, first) = (self.below(REGIONS), self.below(REGION_PAGES - PIN_PAGES));
+        let bytes = (1 + self.below(PIN_PAGES)) * BASE.bytes();
+        let kind = if self.below(2) == 0 { Kind::Load } else { Kind::Store };
+        match self.kernel.pin(space, VirtRange::new(page(region, first), bytes)?, kind) {
+            Ok(pin) => self.pins.push(pin),
+            Err(vm::Error::NoRegion(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
     }
 
     /// Some pages of a region, if it is there.

@@ -54,6 +54,9 @@ const PLENTY: &[&str] = &["memory.size=512M"];
 const SCARCE: &[&str] = &["memory.size=26M", "swap.io_cycles=3000", "swap.page_cycles=100"];
 const AGED: &[&str] = &["memory.size=96M", "memory.aged={free=0.5,wired=0.05,seed=3}"];
 
+/// Pages of 64K, on a machine whose TLB maps pairs of pages.
+const PAIRS: &str = "os.place=data=64K, heap=64K, mmap=64K";
+
 /// States of memory, as settings, each with the index of its stream in [`SHAPES`].
 const TOGETHER: [(&[&str], usize); 5] =
     [(PLENTY, 1), (SCARCE, 0), (SCARCE, 2), (AGED, 0), (AGED, 3)];
@@ -299,6 +302,21 @@ pub(super) fn lines() -> Vec<Line> {
             add("opteron-2008", &[&ALL, &named, &software, soon, memory], &SHAPES[1]);
         }
     }
+    // Both pages of a pair are split if one of them is.
+    let [size, pairs] = [["memory.size=10M", "swap.size=512M"], ["os.clock=instructions", PAIRS]];
+    for shape in [0, 1, 3] {
+        add("origin-2000", &[&size, &pairs], &SHAPES[shape]);
+    }
+    // Pages of 1 GiB, of which too few frames are adjacent at first.
+    let giant = [
+        "os.manager=linux",
+        "os.linux.hugepages-1048576kB.enabled=always",
+        "os.linux.defrag=always",
+        "memory.size=8G",
+        "memory.aged={free=0.6,wired=0.0,seed=3}",
+    ];
+    let giant = giant.map(str::to_owned).to_vec();
+    all.push(Line::generated("epyc-9005", giant, "uniform,size=3G,accesses=2000"));
     // With all memory plenty, some of them are the same.
     let mut names = BTreeSet::new();
     all.retain(|line: &Line| names.insert(line.name.clone()));
