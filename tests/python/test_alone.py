@@ -212,6 +212,22 @@ def test_a_kernel_that_resets_its_machine_is_told(machines, tmp_path: Path) -> N
     assert any("has reset its machine" in note for note in told["notes"])
 
 
+@needs_assembler
+def test_a_machine_ends_with_the_window(machines, pagewalk, tmp_path: Path) -> None:
+    kernel = tmp_path / "endless.elf"
+    loops = SMALL.replace("END\n", "0: inc dword ptr [number]\n jmp 0b\n")
+    (tmp_path / "endless.s").write_text(loops)
+    subprocess.run(["as", "--64", "-o", tmp_path / "endless.o", tmp_path / "endless.s"], check=True)
+    link = ["-Ttext=0x100000", "-Tdata=0x102000", "--no-warn-rwx-segments", "-o", kernel]
+    subprocess.run(["ld", *link, tmp_path / "endless.o"], check=True)
+    trace = tmp_path / "endless.pwt"
+    window = ["--max-accesses", "1000", "--end-with-window"]
+    done = pagewalk("record", "--system", "--kernel", kernel, *window, "-o", trace)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(pagewalk("info", trace, "--json").stdout)["accesses"]
+    assert sum(found[kind] for kind in KINDS) == 1000
+
+
 @needs_cargo
 def test_our_own_kernel_has_a_report_of_its_translation(machines, pagewalk, tmp_path: Path) -> None:
     """Two recordings of the kernel are nearly equal, and a machine runs them."""

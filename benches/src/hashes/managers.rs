@@ -307,7 +307,7 @@ pub(super) fn lines() -> Vec<Line> {
     for shape in [0, 1, 3] {
         add("origin-2000", &[&size, &pairs], &SHAPES[shape]);
     }
-    // Pages of 1 GiB, of which too few frames are adjacent at first.
+    // Pages of 1 GiB. At first, no 1 GiB of free frames is adjacent.
     let giant = [
         "os.manager=linux",
         "os.linux.hugepages-1048576kB.enabled=always",

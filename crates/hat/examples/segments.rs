@@ -51,7 +51,8 @@ const SLOT_MIB: u64 = 8;
 const SLOTS: u64 = 16;
 const SPACES: usize = 64;
 const GROUPS: u16 = 3;
-/// One of so many spaces has a page of 4 MiB, whose entry is in its root.
+/// Every space whose number is a multiple of this one has a page of 4 MiB, if its slot is larger. The
+/// entry of this page is in the root.
 const LARGE_EACH: usize = 8;
 /// The addresses of each space's pages: the page of code, which all spaces share, and a page of
 /// data. Another page of data ends where the slot ends.
@@ -81,7 +82,7 @@ const PAGE_FAULT: u32 = 14;
 const LOAD: u32 = 0;
 const PUSH: u32 = 2;
 const FETCH: u32 = 3;
-/// The position in the kind of another vector with which the access may end.
+/// The bits of an access's kind from this one on are a second vector: the access may end with it too.
 const OTHER_SHIFT: u32 = 8;
 
 /// The distance of an access's last byte from its first one. A jump needs one byte.

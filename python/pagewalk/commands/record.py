@@ -250,19 +250,9 @@ def _system_recording(options: argparse.Namespace) -> "SystemRecording | KernelR
     from pagewalk.systems.alone import KernelRecording, is_elf
     from pagewalk.systems.recording import SystemRecording
 
-    common: dict[str, Any] = {
-        name: getattr(options, name)
-        for name in (
-            "initrd",
-            "memory",
-            "cpus",
-            "boot",
-            "skip",
-            "max_accesses",
-            "ends",
-            "callbacks",
-        )
-    } | {"fetches": not options.no_fetch}
+    kept = ("initrd", "memory", "cpus", "boot", "skip", "max_accesses", "ends", "callbacks")
+    common: dict[str, Any] = {name: getattr(options, name) for name in kept}
+    common["fetches"] = not options.no_fetch
     if options.kernel is None or not is_elf(options.kernel):
         command = arguments.program(options)
         return SystemRecording(command, kernel=options.kernel, more=options.more, **common)

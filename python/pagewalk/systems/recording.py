@@ -68,7 +68,10 @@ def run(
     force: bool,
     progress: "Progress | None",
 ) -> dict[str, Any]:
-    """Records a machine until its QEMU ends, while `steer` talks to QEMU's monitor."""
+    """Records a machine until its QEMU ends, while `steer` talks to QEMU's monitor.
+
+    If the recorder has stopped the machine at the end of the window, `exit_status` is 0.
+    """
     session.begun()
     trouble: list[Exception] = []
 
@@ -89,7 +92,15 @@ def run(
     result: dict[str, Any] = json.loads(said)
     if trouble and result["accesses"] == 0:
         raise trouble[0]
+    if _is_stopped(told, result):
+        result["exit_status"] = 0
     return result
+
+
+def _is_stopped(told: dict[str, Any], result: dict[str, Any]) -> bool:
+    """Whether the recorder has stopped the machine at the end of the window."""
+    most = told["max_accesses"]
+    return bool(told["ends"]) and most is not None and result["accesses"] >= most
 
 
 class SystemRecording:
@@ -231,8 +242,8 @@ class SystemRecording:
                 session.go()
 
         result = run(session, told, steer, output, force=force, progress=progress)
-        if self.ends and self.max_accesses is not None and result["accesses"] >= self.max_accesses:
-            return result | {"exit_status": 0, "stdout": b"", "stderr": b""}
+        if _is_stopped(told, result):
+            return result | {"stdout": b"", "stderr": b""}
         return result | _output(written, session)
 
     def _notes(self, version: str) -> list[str]:

@@ -105,7 +105,7 @@ fn pages_come_in_one_by_one_without_prefetch() {
             format!("tlb.l2d.blocks={{kind=\"partial-subblock\",pages=8,prefetch={prefetch}}}");
         run(&["os.manager=freebsd", &blocks], &rows)
     });
-    // The 96 pages are 12 blocks, each of which misses once.
+    // The 96 pages are 12 blocks. Each block misses once.
     assert_eq!(misses(&without) - misses(&with), 96 - 12);
     assert_eq!(of(&without).tag_hits - of(&with).tag_hits, 96 - 12);
 }

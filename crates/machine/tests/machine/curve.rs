@@ -148,8 +148,8 @@ fn exact(rows: &[Row], page_sizes: &[PageSize]) -> Vec<Curve> {
     curve(&mut Rows::new(rows.to_vec()), &options, &mut |_| true).unwrap()
 }
 
-/// The smallest number of entries with which, not counting first touches, at most `in_thousand` of
-/// a thousand lookups miss.
+/// The smallest TLB, in entries, in which at most `in_thousand` of a thousand lookups miss. Misses at
+/// first touches are not counted.
 fn enough(curve: &Curve, in_thousand: u64) -> Option<usize> {
     let allowed = curve.total * in_thousand / 1000 + curve.cold;
     curve.misses().position(|misses| misses <= allowed).map(|index| index + 1)

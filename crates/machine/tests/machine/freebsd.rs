@@ -69,8 +69,8 @@ fn reservations_fill_and_become_large_pages() {
 
 #[test]
 fn under_pressure_reservations_are_broken_before_pages_leave() {
-    // There are 16 heaps of 2 MiB, of which only a few pages are used. Memory has half the size of
-    // all heaps.
+    // There are 16 heaps of 2 MiB. Only a few pages of each heap are used. Memory is half as large as
+    // all heaps together.
     let mut rows: Vec<Row> =
         (0..16).map(|heap| mapping(HEAP + heap * 4 * MIB, 2 * MIB, Origin::Heap)).collect();
     let mut stream = Stream(2);

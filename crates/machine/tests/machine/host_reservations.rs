@@ -58,7 +58,7 @@ fn a_very_small_spec_tlb_holds_all_of_a_guest() {
     let critical = nested.critical_references.unwrap();
     let host = nested.references - of.overlapped.values().sum::<u64>();
     assert_eq!(critical, results.walks.references - nested.references + host);
-    // A walk makes 24 references, of which 20 overlap with the predicted access.
+    // A walk makes 24 references. 20 of them overlap with the predicted access.
     assert!(
         critical * 24 < 5 * results.walks.references && critical * 6 > results.walks.references
     );

@@ -120,7 +120,7 @@ fn check(manager: &str, rows: &[Row], sizes: &[Counted<'_>], upgrades: &[Counted
 }
 
 /// The managers merge both parts into one region, so the large page in the middle contains parts of
-/// two arrays. It is counted for the array of which a page was used first.
+/// two arrays. It is counted for the array whose page was used first.
 #[test]
 fn sizes_are_of_the_allocation_that_was_used() {
     let whole = [("own.c:0", "2M", "2M", "obtained", 2), ("own.c:1", "2M", "2M", "obtained", 2)];

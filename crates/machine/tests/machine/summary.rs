@@ -217,7 +217,7 @@ fn unexplained_accesses_are_rows_of_what_lies_together() {
     );
 }
 
-/// Three reservations of which ten pages each are used. One of them is freed when its pages are
+/// Three reservations. Ten pages of each are used. One of them is freed when its pages are
 /// unmapped.
 #[test]
 fn reservations_that_are_left() {
